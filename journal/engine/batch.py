@@ -54,7 +54,8 @@ class Batch(Changes):
         self.size = 0
         """Rows inserted and deleted."""
         self.forgotten: Sequence[int] = ()
-        """Rows of duplicate ids that are kept no more; no history has them."""
+        """Rows of duplicate ids that are kept no more, perhaps some that it inserts; no history has
+        them."""
         self.guarded: Sequence[Unit] = ()
         """The units that have to do with duplicate ids."""
 
@@ -86,7 +87,7 @@ class Batch(Changes):
 
         None if there is none: such a batch may be repeated whatever became of it.
         """
-        gone = set(self.deletes)
+        gone = {*self.deletes, *self.forgotten}
         gone.update(body.seq for body in self.bodies)
         inserted = [message.last_seq for message in self.messages]
         inserted += [row.seq for row in self.rows]

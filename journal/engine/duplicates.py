@@ -2,7 +2,9 @@
 
 Each address keeps the newest of its ids, as rows of MESSAGES that are written with the message in
 one transaction. So the next live node knows them, also those of whose commit no client was told.
-What the writer knows of an address it reads at the first id it meets, and then keeps.
+What the writer knows of an address it reads at the first id it meets, and then keeps. The oldest is
+kept no more as soon as there is one too many, in the order in which messages were sent: so what is
+known does not depend on how they came into batches.
 
 A batch never has two messages of one id: the second waits for what becomes of the first, and is
 dropped only if that is stored. The sender of what is dropped is told that it is stored, which is
@@ -12,7 +14,6 @@ true.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 from orthia.journal.changes import Guarded
 from orthia.journal.codec import decode_duplicate_id
@@ -45,21 +46,21 @@ class DuplicateIds:
 
         Of it nothing may have been stored yet, nor may two of its messages have one id.
         """
-        forgotten: list[int] = []
-        keep: dict[int, int] = {}
+        views: dict[int, _Screening] = {}
         is_changed = False
         for unit in batch.guarded:
             if unit.ended_cache is not None:
-                keep[unit.ended_cache] = 0
-            dropped = frozenset(n for one in self._duplicates(unit) for n in one.messages)
+                self._view(views, unit.ended_cache).trim(0)
+            dropped = frozenset(
+                n
+                for one in unit.guarded
+                if not self._view(views, one.duplicate_id.cache_id).takes(one)
+                for n in one.messages
+            )
             is_changed |= dropped != unit.dropped
             unit.dropped = dropped
-            keep.update((one.duplicate_id.cache_id, one.duplicate_id.keep) for one in unit.guarded)
-        for cache_id, most in keep.items():
-            cache = self._cache(cache_id)
-            forgotten += islice(cache.values(), max(len(cache) - most, 0))
         screened = batch_of(batch.items) if is_changed else batch
-        screened.forgotten = forgotten
+        screened.forgotten = [seq for view in views.values() for seq in view.forgotten]
         return screened
 
     def stored(self, batch: Batch) -> None:
@@ -72,26 +73,25 @@ class DuplicateIds:
                 cache = self._caches.get(one.duplicate_id.cache_id)
                 if cache is None:
                     continue  # it is read again when it is needed again
+                self._count -= len(cache)
                 if one.messages[0] not in unit.dropped:
-                    cache[one.duplicate_id.digest] = one.last_seq
-                    self._count += 1
+                    _add(cache, one.duplicate_id.digest, one.last_seq)
                 while forgotten and next(iter(cache.values()), 0) in forgotten:
                     cache.popitem(last=False)
-                    self._count -= 1
+                self._count += len(cache)
 
-    def _duplicates(self, unit: Unit) -> Iterable[Guarded]:
-        """Return what of a unit is stored, or has the id of something before it in the unit."""
-        seen: set[tuple[int, bytes]] = set()
-        for one in unit.guarded:
-            cache_id, digest, _ = one.duplicate_id
-            if digest in self._cache(cache_id) or (cache_id, digest) in seen:
-                yield one
-            seen.add((cache_id, digest))
+    def _view(self, views: dict[int, "_Screening"], cache_id: int) -> "_Screening":
+        view = views.get(cache_id)
+        if view is None:
+            view = views[cache_id] = _Screening(self._cache(cache_id))
+        return view
 
     def _cache(self, cache_id: int) -> OrderedDict[bytes, int]:
         cache = self._caches.get(cache_id)
         if cache is None:
-            cache = OrderedDict(_read(self._load(cache_id)))
+            cache = OrderedDict()
+            for digest, seq in _read(self._load(cache_id)):
+                _add(cache, digest, seq)
             self._caches[cache_id] = cache
             self._count += len(cache)
         self._caches.move_to_end(cache_id)
@@ -99,6 +99,56 @@ class DuplicateIds:
             _, gone = self._caches.popitem(last=False)
             self._count -= len(gone)
         return cache
+
+
+class _Screening:
+    """An id cache as it is behind those ids of a batch that were looked at."""
+
+    def __init__(self, cache: OrderedDict[bytes, int]) -> None:
+        self._cache = cache
+        self._oldest = iter(cache.items())
+        self._left = len(cache)
+        self._gone: set[bytes] = set()
+        """Of the cache, those that are in ``forgotten``."""
+        self._taken: OrderedDict[bytes, int] = OrderedDict()
+        """Of the batch, those that are not in ``forgotten``."""
+        self.forgotten: list[int] = []
+        """Rows of ids that are kept no more, oldest first; some may be of the batch itself."""
+
+    def takes(self, one: Guarded) -> bool:
+        """Take the id of a message, with which the oldest is kept no more; False if it is known."""
+        _, digest, keep = one.duplicate_id
+        self.trim(keep)
+        if digest in self._taken or (digest in self._cache and digest not in self._gone):
+            return False
+        self._taken[digest] = one.last_seq
+        self.trim(keep)
+        return True
+
+    def trim(self, keep: int) -> None:
+        """Keep so many at most, the newest."""
+        while self._left + len(self._taken) > keep:
+            if self._left:
+                digest, seq = next(self._oldest)
+                self._gone.add(digest)
+                self._left -= 1
+            else:
+                _, seq = self._taken.popitem(last=False)
+            self.forgotten.append(seq)
+
+
+def _add(cache: OrderedDict[bytes, int], digest: bytes, seq: int) -> None:
+    """Add an id as the newest one.
+
+    If it is there already, which only a batch that was stored in parts leaves behind, the row of
+    before is kept as the oldest one, under what no id is: it is forgotten next, and no row stays.
+    """
+    before = cache.pop(digest, None)
+    cache[digest] = seq
+    if before is not None:
+        shadow = digest + b"!"
+        cache[shadow] = before
+        cache.move_to_end(shadow, last=False)
 
 
 def _read(rows: StoredIds) -> Iterator[tuple[bytes, int]]:

@@ -156,12 +156,15 @@ class Writer:
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
-            if part.guarded and not unresolved:
-                screened = self._screened(part)
+            stored = storable(part) if self._has_refused else part
+            if stored.guarded and not unresolved:
+                # Only of what is to be stored: an id that is refused makes nobody forget another.
+                screened = self._screened(stored)
                 if screened is None:
                     return
-                part = screened
-            stored = storable(part) if self._has_refused else part
+                if stored is part:
+                    part = screened
+                stored = screened
             started = self._clock()
             try:
                 attempts = (

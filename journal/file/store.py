@@ -159,13 +159,14 @@ class FileStore(BatchStore):
             sync = self._sync(batch.items)
             if batch.rows or batch.guarded or batch.counted:
                 self._write(messages, map(self._message_change, batch.items), sync=sync)
-                self._forget(batch, sync=sync)
+                self._forget(batch.forgotten, sync=sync)
             else:
                 self._write_simple(batch, sync=sync)
             return
         # The few batches that bind: bindings first, so that no message is of an unknown queue; and
         # before them the ids of a cache that ends, which nobody would look for without its binding.
-        self._forget(batch, sync=True)
+        own = {row.seq for row in batch.rows} if batch.forgotten else set()
+        self._forget([seq for seq in batch.forgotten if seq not in own], sync=True)
         split = [item for item in batch.items if _is_split(item)]
         prepared: dict[int, int] = {id(item): self._next_tx() for item in split}
         self._count_unresolved(len(split))
@@ -191,13 +192,14 @@ class FileStore(BatchStore):
             if split:
                 self._write(bindings, map(self._commit, prepared.values()), sync=True)
                 self._take_effect(bindings, written)
+            self._forget([seq for seq in batch.forgotten if seq in own], sync=True)
         finally:
             self._count_unresolved(-len(split))
 
-    def _forget(self, batch: Batch, *, sync: bool) -> None:
-        """Delete duplicate ids; not one that the batch adds, which is among the newest."""
-        if batch.forgotten:
-            forget = delete_record(batch.forgotten, self._token)
+    def _forget(self, ids: Sequence[int], *, sync: bool) -> None:
+        """Delete duplicate ids, whose rows are there."""
+        if ids:
+            forget = delete_record(ids, self._token)
             self._write(self._opened.messages, [_Change([forget], effective=True)], sync=sync)
 
     def _write_simple(self, batch: Batch, *, sync: bool) -> None:

@@ -148,7 +148,7 @@ def test_the_second_of_a_batch_waits_for_the_first(store: JournalStore) -> None:
 
 
 def test_the_newest_ids_are_kept(store: JournalStore) -> None:
-    """The oldest go, from memory and from the store: more than a batch's too many never stay."""
+    """The oldest go, from memory and from the store: there are never more."""
     journal = store.open()
     cache = bind(journal)
     for number in range(3 * KEEP):
@@ -160,8 +160,60 @@ def test_the_newest_ids_are_kept(store: JournalStore) -> None:
         store.advance_fence(2)
         journal = store.open(2)
     rows = [seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache]
-    assert len(rows) <= KEEP + 1
+    assert len(rows) == KEEP
     assert send(store, journal, [("sent long ago", known_as(cache, "id 0"))]) == frozenset()
+
+
+@pytest.mark.parametrize("is_one_unit", [True, False])
+def test_one_too_many_is_forgotten_at_once(store: JournalStore, *, is_one_unit: bool) -> None:
+    """In the order in which they were sent, whether a batch has several or one."""
+    journal = store.open()
+    cache = bind(journal)
+    names = ["a", "b", "c", "a", "a", "c", "b"]
+    expected = {4, 5}
+    if is_one_unit:
+        messages = [(f"{n} {name}", known_as(cache, name, 2)) for n, name in enumerate(names)]
+        assert send(store, journal, messages) == expected
+    else:
+        told: list[int] = []
+        dropped: set[int] = set()
+        for number, name in enumerate(names):
+            unit = Unit()
+
+            def done(unit: Unit = unit, number: int = number) -> None:
+                told.append(number)
+                if unit.dropped:
+                    dropped.add(number)
+
+            unit.done = done
+            unit.add_message([QUEUE], payload(f"{number} {name}"))
+            unit.guard(known_as(cache, name, 2), range(1))
+            journal.append_unit(unit)
+        store.loop.run_until(lambda: len(told) == len(names), "all units are stored")
+        assert dropped == expected
+    assert store.bodies(journal) == ["0 a", "1 b", "2 c", "3 a", "6 b"]
+    for token in (2, 3):  # the next node knows those two, and no other
+        rows = [seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache]
+        assert len(rows) == 2
+        journal.close(drain=True)
+        store.advance_fence(token)
+        journal = store.open(token)
+        again = [("again", known_as(cache, name, 2)) for name in "ab"]
+        assert send(store, journal, again) == {0, 1}
+    assert send(store, journal, [("c again", known_as(cache, "c", 2))]) == frozenset()
+
+
+def test_an_id_that_a_batch_makes_the_store_forget_is_taken_anew(store: JournalStore) -> None:
+    """Though it was stored before the batch: with its new row, and no other."""
+    journal = store.open()
+    cache = bind(journal)
+    first = [(name, known_as(cache, name, 2)) for name in "ab"]
+    assert send(store, journal, first) == frozenset()
+    second = [(f"{name} later", known_as(cache, name, 2)) for name in "cab"]
+    assert send(store, journal, second) == frozenset()
+    rows = [seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache]
+    assert len(rows) == 2
+    assert send(store, journal, second[1:]) == {0, 1}
 
 
 def test_a_cache_that_ends_leaves_nothing(store: JournalStore) -> None:
