@@ -160,6 +160,13 @@ class AddressBook:
         known = self.known.get(address)
         return known is not None and bool(known.anycast_queues or known.multicast_queues)
 
+    def is_last(self, queue: Queue) -> bool:
+        """Return whether an address has no queue beside this one."""
+        known = self.known.get(queue.address)
+        return known is None or all(
+            one is queue for one in (*known.anycast_queues, *known.multicast_queues)
+        )
+
     def has_schedules(self, name: str) -> bool:
         """Return whether messages are to come to an address, or to a queue of it, later."""
         address = self.known.get(name)

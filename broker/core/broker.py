@@ -156,6 +156,7 @@ class Broker:
             journal,
             self._addresses,
             self._deletions,
+            duplicates,
             self,
             self.slices,
             undeliverable.look,

@@ -132,13 +132,7 @@ class Deletions:
         self._begin(queue, _NOBODY, logging.DEBUG, lambda _: None)
 
     def reap(self, queue: Queue, may_go: Callable[[Queue], bool]) -> None:
-        """Delete a queue that nobody needs, if that is so when it was looked at in the store.
-
-        One whose address has duplicate ids stays, which would go with it: a message sent again
-        would be stored again.
-        """
-        if self._duplicates.keeps(queue.address):
-            return
+        """Delete a queue that nobody needs, if that is so when it was looked at in the store."""
         try:
             self._refuse_if_in_doubt(queue)
         except QueueInUse:
@@ -178,13 +172,12 @@ class Deletions:
             return
         # At once, and not in the steps of a deletion: so nobody finds it leaving.
         unit = Unit()
-        for queue_id in queue.ids:
-            unit.delete_binding(queue_id)
+        self._addresses.withdraw(queue)
+        _unbind(unit, queue, self._addresses, self._duplicates)
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
-            return
-        self._addresses.withdraw(queue)
+            return  # this node is ending, as above: it takes no message any more
         self._addresses.forget(queue)
         queue.is_leaving = True
         LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
@@ -312,12 +305,7 @@ class _Deletion:
 
     def _unbind(self) -> None:
         unit = Unit(self._unbound)
-        for queue_id in self._queue.ids:
-            unit.delete_binding(queue_id)
-        if not self._addresses.has_queues(self._queue.address):
-            ids = self._duplicates.forget(self._queue.address)
-            if ids is not None:
-                unit.delete_id_cache(ids.cache_id)
+        _unbind(unit, self._queue, self._addresses, self._duplicates)
         self._append(unit)
 
     def _unbound(self) -> None:
@@ -336,6 +324,16 @@ class _Deletion:
             self._journal.append_unit(unit)
         except JournalClosed:
             return  # this node is ending: the queue stays, with what is left in it
+
+
+def _unbind(unit: Unit, queue: Queue, addresses: AddressBook, duplicates: DuplicateIds) -> None:
+    """Delete a queue that is withdrawn, and with the last one of an address the ids of it."""
+    for queue_id in queue.ids:
+        unit.delete_binding(queue_id)
+    if not addresses.has_queues(queue.address):
+        ids = duplicates.forget(queue.address)
+        if ids is not None:
+            unit.delete_id_cache(ids.cache_id)
 
 
 def _locations(window: Window) -> Iterator[MessageLocation]:

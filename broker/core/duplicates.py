@@ -34,6 +34,9 @@ class DuplicateIds:
         self._journal = journal
         self._kept = kept
         self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
+        self._asked = 0
+        self._newest: dict[str, int] = {}
+        """By address, the number of the last message whose id is stored there, of this node's."""
         self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         """By address, the one sent to last at the end."""
         self._count = 0
@@ -49,11 +52,17 @@ class DuplicateIds:
         cache = self._caches.get(address)
         if cache is None:
             cache = self._caches[address] = self._bind(address)
+        self._asked += 1
+        self._newest[address] = self._asked
         return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
 
-    def keeps(self, address: str) -> bool:
-        """Return whether ids of an address are kept."""
-        return address in self._caches or address in self._in_memory
+    def newest(self, address: str) -> int | None:
+        """Return what tells the newest stored id of an address from any that comes after it.
+
+        Also one that was sent again counts: whoever sent it may do so once more. It is 0 while
+        nobody has sent one to this node, and None if no ids of the address are stored.
+        """
+        return self._newest.get(address, 0) if address in self._caches else None
 
     def is_known(self, address: str, duplicate_id: str) -> bool:
         """Return whether a message that nothing is stored of was published before."""
@@ -78,6 +87,7 @@ class DuplicateIds:
 
     def forget(self, address: str) -> IdCacheBinding | None:
         """Return the id cache of an address that is gone, if it had one: it has none any more."""
+        self._newest.pop(address, None)
         return self._caches.pop(address, None)
 
     def _bind(self, address: str) -> IdCacheBinding:

@@ -6,6 +6,7 @@ from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.expiry import ExpiryScan
 from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.queue import Queue
@@ -29,6 +30,7 @@ class Housekeeping:
         journal: MessageJournal,
         addresses: AddressBook,
         deletions: Deletions,
+        duplicates: DuplicateIds,
         timers: Timers,
         slices: Slices,
         look: ExpiryLook,
@@ -37,6 +39,7 @@ class Housekeeping:
         self._journal = journal
         self._addresses = addresses
         self._deletions = deletions
+        self._duplicates = duplicates
         self._timers = timers
         self._slices = slices
         self._look = look
@@ -53,6 +56,7 @@ class Housekeeping:
             Reaper(
                 self._addresses,
                 self._deletions,
+                self._duplicates,
                 self._timers,
                 self._slices,
                 settings.address_queue_scan_period,

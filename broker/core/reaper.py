@@ -4,18 +4,36 @@ Looked for every ``address-queue-scan-period``: a queue goes that is without a c
 more messages than ``auto-delete-queues-message-count`` in all the looks of its delay. An empty one
 goes at once, with its binding, and its name is free the same moment: whoever sends next is not
 refused, and has it created again.
+
+With the last queue of an address go its duplicate ids. So that one waits until nobody has sent an
+id to the address for ``IDS_KEPT_MS``, or its delay if that is longer: a producer that does not know
+what became of a message sends it again within that time, and it is still known. The time is counted
+in looks of this node, so by no clock that could be set, and begins anew with a takeover, also if
+it could have ended before: ids are kept too long rather than not long enough.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
 
+IDS_KEPT_MS: Final = 300_000
+"""How long ids of an address stay when no queue needs it: a client that fails over gives up, or has
+sent again, long before."""
 _AT_ONCE: Final = 256
+
+
+class _Quiet(NamedTuple):
+    """Since when no id was sent to an address."""
+
+    newest: int
+    since: int
+    """The look that found it so first."""
 
 
 class Reaper:
@@ -25,17 +43,21 @@ class Reaper:
         self,
         addresses: AddressBook,
         deletions: Deletions,
+        duplicates: DuplicateIds,
         timers: Timers,
         slices: Slices,
         period_ms: int,
     ) -> None:
         self._addresses = addresses
         self._deletions = deletions
+        self._duplicates = duplicates
         self._timers = timers
         self._slices = slices
         self._period_ms = period_ms
         self._unused: dict[Queue, int] = {}
         """Since which look nobody uses a queue."""
+        self._quiet: dict[str, _Quiet] = {}
+        """By address, of those that have ids, and a queue that may be deleted."""
         self._looks = 0
 
     def start(self) -> None:
@@ -48,18 +70,49 @@ class Reaper:
 
     def _looking(self) -> Steps:
         unused: dict[Queue, int] = {}
+        quiet: dict[str, _Quiet] = {}
         for number, queue in enumerate(list(self._addresses.queues.values()), 1):
-            if self._may_go(queue):
+            if queue.settings.auto_delete_queues:
+                self._look_at_ids(queue.address, quiet)
+            if self._is_unused(queue):
                 since = unused[queue] = self._unused.get(queue, self._looks)
-                waited_ms = (self._looks - since) * self._period_ms
-                if waited_ms >= queue.settings.auto_delete_queues_delay:
+                if self._waited_ms(since) >= queue.settings.auto_delete_queues_delay and (
+                    self._may_go(queue)
+                ):
                     self._deletions.reap(queue, self._may_go)
             if not number % _AT_ONCE:
                 yield GO_ON
         self._unused = unused
+        self._quiet = quiet
         self.start()
 
+    def _look_at_ids(self, address: str, quiet: dict[str, _Quiet]) -> None:
+        newest = self._duplicates.newest(address)
+        if newest is None:
+            return
+        before = self._quiet.get(address)
+        if before is None or before.newest != newest:
+            before = _Quiet(newest, self._looks)
+        quiet[address] = before
+
+    def _waited_ms(self, since: int) -> int:
+        return (self._looks - since) * self._period_ms
+
     def _may_go(self, queue: Queue) -> bool:
+        return self._is_unused(queue) and self._spares_ids(queue)
+
+    def _spares_ids(self, queue: Queue) -> bool:
+        """Return whether no duplicate id goes with a queue that may be needed yet."""
+        newest = self._duplicates.newest(queue.address)
+        if newest is None or not self._addresses.is_last(queue):
+            return True
+        quiet = self._quiet.get(queue.address)
+        wait_ms = max(queue.settings.auto_delete_queues_delay, IDS_KEPT_MS)
+        return (
+            quiet is not None and quiet.newest == newest and self._waited_ms(quiet.since) >= wait_ms
+        )
+
+    def _is_unused(self, queue: Queue) -> bool:
         settings = queue.settings
         if not settings.auto_delete_queues or queue.consumers or queue.is_leaving:
             return False

@@ -91,7 +91,7 @@ def test_a_queue_with_few_messages_may_go(most: int, left: list[str]) -> None:
 
 
 def test_what_stays() -> None:
-    """Declared queues, durable subscriptions, those of others' settings, and with duplicate ids."""
+    """Declared queues, durable subscriptions, those of others' settings, and with new ids."""
     declared = AddressConfiguration(
         "declared",
         frozenset({RoutingType.ANYCAST}),

@@ -1,0 +1,262 @@
+"""Queues of addresses with duplicate ids: they go too, once nobody can need the ids any more."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.reaper import IDS_KEPT_MS
+from orthia.config.settings import Settings, StompLimits
+from orthia.journal.records import UserRecordType
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
+from tests.journal.conftest import store as store
+from tests.journal.support import JournalStore
+
+PERIOD = 30
+LOOKS = IDS_KEPT_MS // 1000 // PERIOD
+WITH_IDS, PLAIN = "/queue/auto.d", "/queue/auto.p"
+
+
+def deleting(**more: Any) -> Settings:
+    """Return settings that delete queues."""
+    return settings(auto_delete_queues=True, **more)
+
+
+def once(text: str) -> OutgoingMessage:
+    """Return a message that is known by its text."""
+    return message(text)._replace(duplicate_id=text)
+
+
+def node(options: Settings) -> CoreUnderTest:
+    """Return a node that looks for unused queues."""
+    core = CoreUnderTest(options)
+    core.broker.count_backlogs()
+    core.settle()
+    return core
+
+
+def successor_of(core: CoreUnderTest, options: Settings) -> CoreUnderTest:
+    """Return the next live node."""
+    successor = core.takeover(options)
+    successor.broker.count_backlogs()
+    successor.settle()
+    return successor
+
+
+def send(core: CoreUnderTest, destination: str, *texts: str) -> None:
+    """Send messages with ids."""
+    for text in texts:
+        core.broker.send(ANYONE, destination, once(text), None)
+    core.settle()
+
+
+def consume(core: CoreUnderTest, destination: str) -> list[str]:
+    """Take all there is and leave."""
+    consumer = core.consume(destination, auto=True)
+    core.settle()
+    consumer.end.close()
+    return consumer.texts
+
+
+def look(core: CoreUnderTest, times: int) -> list[str]:
+    """Have the node look for unused queues; return those there are then."""
+    for _ in range(times):
+        core.pass_time(PERIOD)
+    return sorted(core.broker.queues())
+
+
+def caches(core: CoreUnderTest) -> int:
+    """Return how many id caches are stored."""
+    rows = core.journal.store.bindings.values()
+    return sum(row.user_record_type == UserRecordType.ID_CACHE for row in rows)
+
+
+def test_it_goes_with_its_ids_when_they_are_old() -> None:
+    """Not before: what is sent again until then is not stored again. Nothing is left of it."""
+    core = node(deleting())
+    send(core, WITH_IDS, "1")
+    core.send(PLAIN, "1")
+    assert consume(core, WITH_IDS) == consume(core, PLAIN) == ["1"]
+    assert look(core, LOOKS) == ["auto.d"]
+    send(core, WITH_IDS, "1")
+    assert consume(core, WITH_IDS) == []
+    assert look(core, LOOKS) == ["auto.d"], "it was sent again, and may be once more"
+    assert look(core, 1) == []
+    assert core.journal.store.messages == core.journal.store.bindings == {}
+    send(core, WITH_IDS, "1")
+    assert consume(core, WITH_IDS) == ["1"]
+    assert caches(core) == 1
+
+
+def test_queues_used_once_do_not_exhaust_what_clients_may_create() -> None:
+    """Whether their producers send ids or not."""
+    core = node(replace(deleting(), stomp_limits=StompLimits(max_queues=3)))
+    for number in range(3):
+        send(core, f"/queue/{number}", "1")
+        consume(core, f"/queue/{number}")
+    with pytest.raises(LimitExceeded, match="max-queues"):
+        send(core, "/queue/3", "1")
+    look(core, LOOKS + 1)
+    send(core, "/queue/3", "1")
+    assert consume(core, "/queue/3") == ["1"]
+
+
+def test_a_longer_delay_counts() -> None:
+    """Of ids as of the rest."""
+    core = node(deleting(auto_delete_queues_delay=2 * IDS_KEPT_MS))
+    send(core, WITH_IDS, "1")
+    consume(core, WITH_IDS)
+    assert look(core, 2 * LOOKS) == ["auto.d"]
+    assert look(core, 1) == []
+
+
+def test_whoever_takes_over_counts_anew() -> None:
+    """How old an id is it does not know, and keeps it its whole time."""
+    core = node(deleting())
+    send(core, WITH_IDS, "1")
+    consume(core, WITH_IDS)
+    assert look(core, LOOKS) == ["auto.d"]
+    core = successor_of(core, deleting())
+    assert look(core, LOOKS) == ["auto.d"]
+    send(core, WITH_IDS, "1")
+    assert consume(core, WITH_IDS) == []
+    core = successor_of(core, deleting())
+    assert look(core, LOOKS + 1) == []
+    assert core.journal.store.messages == core.journal.store.bindings == {}
+
+
+def test_ids_stay_while_their_address_has_another_queue() -> None:
+    """So a queue that is not the last one waits for none of them."""
+    core = node(deleting())
+    send(core, "/queue/auto.d::one", "1")
+    send(core, "/queue/auto.d::two", "2")
+    consume(core, "/queue/auto.d::one")
+    assert look(core, 1) == ["two"]
+    send(core, "/queue/auto.d::one", "1")
+    assert consume(core, "/queue/auto.d::one") == []
+    assert consume(core, "/queue/auto.d::two") == ["2"]
+    assert caches(core) == 1
+    look(core, LOOKS + 2)
+    assert core.journal.store.messages == core.journal.store.bindings == {}
+
+
+def test_an_id_that_comes_while_the_store_is_asked_keeps_it() -> None:
+    """Though its message was there before, and the queue is as empty as it was."""
+    core = node(deleting())
+    send(core, WITH_IDS, "1")
+    consume(core, WITH_IDS)
+    look(core, LOOKS)
+    read_window = core.journal.read_window
+
+    def after_a_send(*args: Any) -> None:
+        core.broker.send(ANYONE, WITH_IDS, once("1"), None)
+        core.journal.run_posted()
+        read_window(*args)
+
+    core.journal.read_window = after_a_send  # type: ignore[method-assign]
+    assert look(core, 1) == ["auto.d"]
+    core.journal.read_window = read_window  # type: ignore[method-assign]
+    send(core, WITH_IDS, "1")
+    assert consume(core, WITH_IDS) == []
+
+
+def test_a_message_on_its_way_keeps_it() -> None:
+    """Its sender is told that it is stored, so it is there."""
+    core = node(deleting())
+    send(core, WITH_IDS, "1")
+    consume(core, WITH_IDS)
+    look(core, LOOKS)
+    core.journal.auto_commit = False
+    send(core, WITH_IDS, "2")
+    assert look(core, 2 * LOOKS) == ["auto.d"]
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.settle()
+    assert consume(core, WITH_IDS) == ["2"]
+
+
+def test_ids_in_memory_keep_no_queue() -> None:
+    """With ``persistence-enabled`` false they are bounded by themselves, and outlive it."""
+    core = node(replace(deleting(), persistence_enabled=False))
+    send(core, WITH_IDS, "1")
+    consume(core, WITH_IDS)
+    assert look(core, 1) == []
+    send(core, WITH_IDS, "1")
+    assert consume(core, WITH_IDS) == []
+
+
+class StoredNode:
+    """A core on a store's next token, whose timers a test moves."""
+
+    def __init__(self, store: JournalStore, token: int) -> None:
+        store.advance_fence(token)
+        self.store, self.token, self.now = store, token, 0.0
+        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = itertools.count()
+        self.journal = store.open(token)
+        self.broker = Broker(
+            deleting(), self.journal, lease_valid=lambda: True, call_later=self._call_later
+        )
+        self.broker.count_backlogs()
+
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        if seconds:
+            heapq.heappush(self.timers, (self.now + seconds, next(self.numbers), callback))
+        else:
+            self.store.loop.post(callback)
+
+    def send(self, text: str) -> None:
+        """Send a message with an id."""
+        done: list[int] = []
+        self.broker.send(ANYONE, WITH_IDS, once(text), lambda: done.append(1))
+        self.store.loop.run_until(lambda: bool(done), "the message is stored")
+
+    def consume(self, text: str) -> None:
+        """Take a message, which is the only one, and leave."""
+        consumer = FakeConsumer()
+        consumer.subscription = self.broker.subscribe(ANYONE, WITH_IDS, consumer, prefetch=9)
+        consumer.end.resume()
+        self.store.loop.run_until(lambda: bool(consumer.received), "it is delivered")
+        assert consumer.texts == [text]
+        done: list[int] = []
+        consumer.acknowledge(text, done=lambda: done.append(1))
+        self.store.loop.run_until(lambda: bool(done), "it is acknowledged")
+        consumer.end.close()
+
+    def look(self, times: int) -> list[str]:
+        """Have it look for unused queues; return those there are then."""
+        for _ in range(times):
+            self.now += PERIOD
+            while self.timers and self.timers[0][0] <= self.now:
+                heapq.heappop(self.timers)[2]()
+            # Behind what a look asks of the reader and the writer, in their turns.
+            for _ in range(2):
+                self.store.window(self.journal)
+                self.store.settle(self.journal)
+        return sorted(self.broker.queues())
+
+
+def test_on_every_store(store: JournalStore) -> None:
+    """What a node before the last knew is known until it goes, and nothing is left then."""
+    node = StoredNode(store, 2)
+    node.send("1")
+    node.consume("1")
+    assert node.look(LOOKS) == ["auto.d"]
+    node.journal.close(drain=False)
+    node = StoredNode(store, 3)
+    node.send("1")
+    node.send("2")
+    node.consume("2")
+    assert node.look(LOOKS) == ["auto.d"]
+    assert node.look(2) == []
+    assert store.rows() == {}
+    node.send("1")
+    node.consume("1")
+    node.journal.close(drain=False)
+    assert sorted(StoredNode(store, 4).broker.queues()) == ["auto.d"]
