@@ -7,7 +7,8 @@ from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from tests.process.file_nodes import file_cluster
-from tests.process.nodes import NodeProcess, cluster
+from tests.process.nodes import NodeProcess, cluster, wait_any_serving
+from tests.process.test_features_over_a_takeover import Client
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
@@ -53,3 +54,40 @@ def send_through_a_takeover(live: NodeProcess, backup: NodeProcess) -> None:
     )
     consumer.run()
     assert sorted(received) == list(range(COUNT))
+
+
+def test_queues_that_go_take_no_id_that_is_new(tmp_path: Path) -> None:
+    """Over kill -9: what is sent again is known, though its queue is empty and may be deleted."""
+    core = """
+    <address-queue-scan-period>100</address-queue-scan-period>
+    <address-settings><address-setting match="#">
+      <auto-delete-queues>true</auto-delete-queues></address-setting></address-settings>
+    """
+    with file_cluster(tmp_path, core) as nodes:
+        live, backup = nodes.pair()
+        client = Client(live)
+        client.sends("once", "sent", _AMQ_DUPL_ID="1")
+        assert client.takes(1, "once") == ["sent"]
+        client.sends("plain", "behind the ACK, which is stored then")
+        live.kill()
+        client.close()
+        wait_any_serving([backup])
+        client = Client(backup)
+        assert client.takes(1, "plain") == ["behind the ACK, which is stored then"]
+        wait_until(lambda: times_gone(backup, "plain") == 1, what="an unused queue to go")
+        for number in range(2, 4):  # with looks of the successor before each and after
+            client.sends("plain", "looked at")
+            assert client.takes(1, "plain") == ["looked at"]
+            wait_until(
+                lambda number=number: times_gone(backup, "plain") == number,
+                what="an unused queue to go",
+            )
+            client.sends("once", "sent again", _AMQ_DUPL_ID="1")
+        client.sends("once", "another", _AMQ_DUPL_ID="2")
+        assert client.takes(1, "once") == ["another"]
+        client.close()
+
+
+def times_gone(node: NodeProcess, queue: str) -> int:
+    """Return how often a node has said that it deleted a queue that nobody uses."""
+    return node.log.count(f"queue '{queue}' is deleted: nobody uses it")
