@@ -88,7 +88,8 @@ def test_it_goes_with_its_ids_when_they_are_old() -> None:
     assert consume(core, WITH_IDS) == []
     assert look(core, LOOKS) == ["auto.d"], "it was sent again, and may be once more"
     assert look(core, 1) == []
-    assert core.journal.store.messages == core.journal.store.bindings == {}
+    assert not core.journal.store.messages
+    assert not core.journal.store.bindings
     send(core, WITH_IDS, "1")
     assert consume(core, WITH_IDS) == ["1"]
     assert caches(core) == 1
@@ -128,7 +129,8 @@ def test_whoever_takes_over_counts_anew() -> None:
     assert consume(core, WITH_IDS) == []
     core = successor_of(core, deleting())
     assert look(core, LOOKS + 1) == []
-    assert core.journal.store.messages == core.journal.store.bindings == {}
+    assert not core.journal.store.messages
+    assert not core.journal.store.bindings
 
 
 def test_ids_stay_while_their_address_has_another_queue() -> None:
@@ -143,10 +145,13 @@ def test_ids_stay_while_their_address_has_another_queue() -> None:
     assert consume(core, "/queue/auto.d::two") == ["2"]
     assert caches(core) == 1
     look(core, LOOKS + 2)
-    assert core.journal.store.messages == core.journal.store.bindings == {}
+    assert not core.journal.store.messages
+    assert not core.journal.store.bindings
 
 
-def test_an_id_that_comes_while_the_store_is_asked_keeps_it() -> None:
+def test_an_id_that_comes_while_the_store_is_asked_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Though its message was there before, and the queue is as empty as it was."""
     core = node(deleting())
     send(core, WITH_IDS, "1")
@@ -159,9 +164,9 @@ def test_an_id_that_comes_while_the_store_is_asked_keeps_it() -> None:
         core.journal.run_posted()
         read_window(*args)
 
-    core.journal.read_window = after_a_send  # type: ignore[method-assign]
-    assert look(core, 1) == ["auto.d"]
-    core.journal.read_window = read_window  # type: ignore[method-assign]
+    with monkeypatch.context() as patched:
+        patched.setattr(core.journal, "read_window", after_a_send)
+        assert look(core, 1) == ["auto.d"]
     send(core, WITH_IDS, "1")
     assert consume(core, WITH_IDS) == []
 

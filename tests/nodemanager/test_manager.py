@@ -426,7 +426,7 @@ def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
     """The lock listener hears of it while the lease has not expired in the database."""
     # A renewal that hangs is given up a whole period before the lease ends.
     settings = private_server.settings(
-        private_server.create_database(), jdbc_lock_expiration=14_000, jdbc_lock_renew_period=5_000
+        private_server.create_database(), jdbc_lock_expiration=28_000, jdbc_lock_renew_period=10_000
     )
     database = Database.from_settings(settings)
     make_tables(database, settings)

@@ -74,20 +74,18 @@ def test_queues_that_go_take_no_id_that_is_new(tmp_path: Path) -> None:
         wait_any_serving([backup])
         client = Client(backup)
         assert client.takes(1, "plain") == ["behind the ACK, which is stored then"]
-        wait_until(lambda: times_gone(backup, "plain") == 1, what="an unused queue to go")
+        wait_gone(backup, "plain", 1)
         for number in range(2, 4):  # with looks of the successor before each and after
             client.sends("plain", "looked at")
             assert client.takes(1, "plain") == ["looked at"]
-            wait_until(
-                lambda number=number: times_gone(backup, "plain") == number,
-                what="an unused queue to go",
-            )
+            wait_gone(backup, "plain", number)
             client.sends("once", "sent again", _AMQ_DUPL_ID="1")
         client.sends("once", "another", _AMQ_DUPL_ID="2")
         assert client.takes(1, "once") == ["another"]
         client.close()
 
 
-def times_gone(node: NodeProcess, queue: str) -> int:
-    """Return how often a node has said that it deleted a queue that nobody uses."""
-    return node.log.count(f"queue '{queue}' is deleted: nobody uses it")
+def wait_gone(node: NodeProcess, queue: str, times: int) -> None:
+    """Return when a node has said so often that it deleted a queue that nobody uses."""
+    said = f"queue '{queue}' is deleted: nobody uses it"
+    wait_until(lambda: node.log.count(said) == times, what=f"{queue} to go, for time {times}")
