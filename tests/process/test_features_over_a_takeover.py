@@ -1,18 +1,13 @@
 """What clients say of their messages, over kill -9: in memory and paged, on every store."""
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
-from tests.conftest import EVERY_DBMS, Servers
-from tests.process.file_nodes import file_cluster
-from tests.process.locker_stores import store
-from tests.process.nodes import NodeProcess
-from tests.support.servers import SqliteServer
+from tests.conftest import Servers
+from tests.process.takeover_pairs import PLACES, STORES, Client, Pair, connecting, pair_on
 from tests.support.waiting import wait_until
 
 CORE = """
@@ -31,10 +26,8 @@ CORE = """
   <address-setting match="#">{}<max-delivery-attempts>3</max-delivery-attempts></address-setting>
 </address-settings>
 """
-PLACES = {"in memory": "", "paged": "<max-size-messages>2</max-size-messages>"}
 DELAY_MS = 3_000
 MESSAGES = 12
-Pair = tuple[NodeProcess, NodeProcess]
 
 
 @pytest.fixture(params=PLACES)
@@ -43,85 +36,13 @@ def core(request: pytest.FixtureRequest) -> str:
     return CORE.format(PLACES[request.param])
 
 
-@pytest.fixture(params=[*EVERY_DBMS, "files"])
+@pytest.fixture(params=STORES)
 def pair(
     request: pytest.FixtureRequest, core: str, shared_servers: Servers, tmp_path: Path
 ) -> Iterator[Pair]:
     """Give a live node that serves and its backup."""
-    if request.param == "files":
-        of_store = "<journal-type>NIO</journal-type>"
-    else:
-        dbms = request.param
-        server = SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
-        of_store = store(tmp_path, server.settings(server.create_database()), "lease", files=False)
-    with file_cluster(tmp_path, of_store + core) as nodes:
-        yield nodes.pair()
-
-
-class Client:
-    """A client of one node that waits for its receipts."""
-
-    def __init__(self, node: NodeProcess, client_id: str | None = None) -> None:
-        address = BrokerAddress("127.0.0.1", node.port)
-        # Without heart-beats: it is silent while another client is looked at.
-        self._connection = Connection.open(
-            address, client_id=client_id, timeout_seconds=60, heart_beat_ms=0
-        )
-        self._receipts = 0
-        self.messages: list[ServerFrame] = []
-
-    def hear(self) -> list[ServerFrame]:
-        """Return the messages that came and that nobody has taken out yet."""
-        for frame in self._connection.exchange(0.05):
-            self._receipts += frame.command == "RECEIPT"
-            if frame.command == "MESSAGE":
-                self.messages.append(frame)
-        return self.messages
-
-    def rejects(self, queue: str) -> None:
-        """Reject the next message of a queue."""
-        wait_until(self.hear, what=f"a message of {queue}")
-        self.says("NACK", {"id": self.messages.pop().headers["ack"]})
-
-    def says(self, command: str, headers: dict[str, str], body: str = "") -> None:
-        """Send a frame, with headers of any name, and wait until it is done."""
-        before = self._receipts
-        self._connection.send(command, {**headers, "receipt": command}, body.encode())
-
-        def is_done() -> bool:
-            self.hear()
-            return self._receipts > before
-
-        wait_until(is_done, what=f"the receipt of {command}")
-
-    def sends(self, queue: str, body: str, **headers: str) -> None:
-        """Send a message with headers that are named as they are."""
-        destination = queue if queue.startswith("/") else f"/queue/{queue}"
-        self.says("SEND", {"destination": destination, **headers}, body)
-
-    def takes(self, count: int, queue: str, **headers: str) -> list[str]:
-        """Take so many messages, acknowledge them, and no more are there; return them."""
-        self.messages.clear()
-        destination = queue if queue.startswith("/") else f"/queue/{queue}"
-        said = {"id": queue, "destination": destination, "ack": "client-individual", **headers}
-        self.says("SUBSCRIBE", said)
-        answered = 0
-
-        def have_come() -> bool:
-            nonlocal answered
-            self.hear()
-            for frame in self.messages[answered:]:
-                self._connection.send("ACK", {"id": frame.headers["ack"]})
-                answered += 1
-            return answered >= count
-
-        wait_until(have_come, what=f"{count} messages of {queue}")
-        self.says("UNSUBSCRIBE", {"id": queue})
-        return [frame.body.decode() for frame in self.messages]
-
-    def close(self) -> None:
-        """Be gone without a word."""
-        self._connection.close()
+    with pair_on(request.param, core, shared_servers, tmp_path) as nodes:
+        yield nodes
 
 
 def fill(client: Client) -> float:
@@ -146,13 +67,7 @@ def fill(client: Client) -> float:
 @pytest.fixture
 def connect() -> Iterator[Callable[..., Client]]:
     """Give what makes a client, which the end of the test closes."""
-    with contextlib.ExitStack() as closing:
-
-        def made(node: NodeProcess, client_id: str | None = None) -> Client:
-            client = Client(node, client_id)
-            closing.callback(client.close)
-            return client
-
+    with connecting() as made:
         yield made
 
 
