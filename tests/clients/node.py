@@ -11,6 +11,10 @@ from tests.process.nodes import NodeProcess
 PASSCODES = {"alice": "a:b\\c", "bob": "plain"}
 """Of a client that escapes nothing in CONNECT, as the STOMP text has it, and of one that does."""
 DEAD_LETTERS = "DLQ"
+DIVERTS = """<diverts><divert name="audit"><address>orders.#</address>
+  <forwarding-address>audit</forwarding-address></divert></diverts>"""
+LAST_VALUES = """<address-setting match="prices.#">
+  <default-last-value-queue>true</default-last-value-queue></address-setting>"""
 SECONDS = 120
 """How long a client waits for what must come."""
 _PERMISSIONS = (
@@ -43,7 +47,7 @@ class ClientsNode(NodeProcess):
             <address-settings><address-setting match="#">
               <max-delivery-attempts>2</max-delivery-attempts>
               <dead-letter-address>{DEAD_LETTERS}</dead-letter-address>
-            </address-setting></address-settings>
+            </address-setting>{LAST_VALUES}</address-settings>{DIVERTS}
             </core></configuration>"""
         )
         return [sys.executable, "-m", "orthia.broker.cli", "run", str(path)]

@@ -185,6 +185,16 @@ def test_each_version_of_the_protocol_is_spoken(client: Client, node: ClientsNod
     assert told == [[version, "three"] for version in ("1.0", "1.1", "1.2")]
 
 
+def test_destinations_of_every_sort(client: Client, node: ClientsNode) -> None:
+    """A last value, a wildcard with no-local, an answer at a temporary queue, a divert."""
+    price, heard, answer, copied, order = client.tells("destinations", node)
+    assert price == seen("2")
+    assert heard == ["other", f"/topic/news.{client.name}.eu"]
+    assert answer == seen("answer")
+    assert copied == ["order", f"orders.{client.name}"]
+    assert order == seen("order")
+
+
 def test_it_goes_on_with_the_backup(client: Client, pair: tuple[NodeProcess, NodeProcess]) -> None:
     """Nothing is lost, or stored twice, by a kill -9 amid what is sent."""
     live, backup = pair

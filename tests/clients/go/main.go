@@ -33,7 +33,8 @@ func main() {
 	scenarios := map[string]func(addresses []string){
 		"login": login, "sent": sent, "cumulative": cumulative, "nack": nack,
 		"transaction": transaction, "durable": durable, "selector": selector, "delay": delay,
-		"duplicate": duplicate, "priority": priority, "group": group, "browse": browse, "versions": versions, "takeover": takeover,
+		"duplicate": duplicate, "priority": priority, "group": group, "browse": browse, "versions": versions,
+		"destinations": destinations, "takeover": takeover,
 	}
 	scenarios[os.Args[1]](os.Args[2:])
 }
@@ -328,6 +329,33 @@ func versions(addresses []string) {
 		tell(append([]string{string(conn.Version())}, string(next(subscription).Body)))
 		must(conn.Disconnect())
 	}
+}
+
+// destinations has two connections share a last value, a topic by a wildcard, a question with its answer
+// and an order that is diverted.
+func destinations(addresses []string) {
+	conn, other := connect(addresses[0]), connect(addresses[0])
+	for _, price := range []string{"1", "2"} {
+		send(conn, "/queue/prices.go", price, header("_AMQ_LVQ_NAME", "gold"))
+	}
+	prices := subscribe(conn, "/queue/prices.go", stomp.AckAuto)
+	tell(bodies(prices, 1))
+	news := subscribe(conn, "/topic/news.go.#", stomp.AckAuto, stomp.SubscribeOpt.Header("no-local", "true"))
+	send(conn, "/topic/news.go.eu", "own")
+	send(other, "/topic/news.go.eu", "other")
+	heard := next(news)
+	tell([]string{string(heard.Body), heard.Destination})
+	answers := subscribe(conn, "/temp-queue/answers", stomp.AckAuto)
+	requests := subscribe(other, "/queue/requests.go", stomp.AckAuto)
+	send(conn, "/queue/requests.go", "question", header("reply-to", "/temp-queue/answers"))
+	send(other, next(requests).Header.Get("reply-to"), "answer")
+	tell(bodies(answers, 1))
+	send(conn, "/queue/orders.go", "order", header("kind", "go"))
+	copied := next(subscribe(conn, "/queue/audit", stomp.AckAuto, selecting("kind = 'go'")))
+	tell([]string{string(copied.Body), copied.Header.Get("_AMQ_ORIG_ADDRESS")})
+	tell(bodies(subscribe(conn, "/queue/orders.go", stomp.AckAuto), 1))
+	must(other.Disconnect())
+	must(conn.Disconnect())
 }
 
 // takeover sends numbers to whichever node serves until each has its receipt, then takes them.

@@ -291,6 +291,32 @@ def versions(address)
   end
 end
 
+# Two connections share a last value, a topic by a wildcard, a question with its answer and an order
+# that is diverted.
+def destinations(address)
+  session, other = Array.new(2) { Session.new(address) }
+  %w[1 2].each { |price| session.send('/queue/prices.rb', price, '_AMQ_LVQ_NAME' => 'gold') }
+  session.subscribe('/queue/prices.rb')
+  tell(session.bodies(1))
+  session.subscribe('/topic/news.rb.#', 'auto', 'no-local' => 'true')
+  session.send('/topic/news.rb.eu', 'own')
+  other.send('/topic/news.rb.eu', 'other')
+  heard = session.next_message
+  tell([heard.body, heard.headers['destination']])
+  session.subscribe('/temp-queue/answers')
+  other.subscribe('/queue/requests.rb')
+  session.send('/queue/requests.rb', 'question', 'reply-to' => '/temp-queue/answers')
+  other.send(other.next_message.headers['reply-to'], 'answer')
+  tell(session.bodies(1))
+  session.send('/queue/orders.rb', 'order', 'kind' => 'rb')
+  session.subscribe('/queue/audit', 'auto', 'selector' => "kind = 'rb'")
+  copied = session.next_message
+  tell([copied.body, copied.headers['_AMQ_ORIG_ADDRESS']])
+  session.subscribe('/queue/orders.rb')
+  tell(session.bodies(1))
+  [other, session].each(&:disconnect)
+end
+
 # Sends numbers to whichever node serves until each has its receipt, then takes them.
 def takeover(*addresses)
   count = 60
