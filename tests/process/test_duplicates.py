@@ -8,7 +8,7 @@ from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from tests.process.file_nodes import file_cluster
 from tests.process.nodes import NodeProcess, cluster, wait_any_serving
-from tests.process.test_features_over_a_takeover import Client
+from tests.process.takeover_pairs import Client
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
