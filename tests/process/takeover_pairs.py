@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.file_nodes import file_cluster
@@ -29,6 +31,15 @@ def pair_on(place: str, core: str, servers: Servers, directory: Path) -> Iterato
         of_store = store(directory, settings, "lease", files=False)
     with file_cluster(directory, of_store + core) as nodes:
         yield nodes.pair()
+
+
+@pytest.fixture(params=STORES)
+def pair(
+    request: pytest.FixtureRequest, core: str, shared_servers: Servers, tmp_path: Path
+) -> Iterator[Pair]:
+    """Give a live node that serves and its backup, with what the module's ``core`` says."""
+    with pair_on(request.param, core, shared_servers, tmp_path) as nodes:
+        yield nodes
 
 
 class Client:

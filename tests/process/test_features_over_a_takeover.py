@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import Servers
-from tests.process.takeover_pairs import PLACES, STORES, Client, Pair, connecting, pair_on
+from tests.process.takeover_pairs import PLACES, Client, Pair, connecting
+from tests.process.takeover_pairs import pair as pair
 from tests.support.waiting import wait_until
 
 CORE = """
@@ -34,15 +33,6 @@ MESSAGES = 12
 def core(request: pytest.FixtureRequest) -> str:
     """Give the settings with which queues are in memory, or beyond two messages in the store."""
     return CORE.format(PLACES[request.param])
-
-
-@pytest.fixture(params=STORES)
-def pair(
-    request: pytest.FixtureRequest, core: str, shared_servers: Servers, tmp_path: Path
-) -> Iterator[Pair]:
-    """Give a live node that serves and its backup."""
-    with pair_on(request.param, core, shared_servers, tmp_path) as nodes:
-        yield nodes
 
 
 def fill(client: Client) -> float:

@@ -10,6 +10,7 @@ import pytest
 from orthia.broker.client.connection import BrokerRefused
 from tests.conftest import Servers
 from tests.process.takeover_pairs import PLACES, STORES, Client, Pair, connecting, pair_on
+from tests.process.takeover_pairs import pair as pair
 from tests.support.waiting import wait_until
 
 LIMIT = 3
@@ -38,15 +39,6 @@ Connect = Callable[..., Client]
 def core(request: pytest.FixtureRequest) -> str:
     """Give the settings with which queues are in memory, or beyond two messages in the store."""
     return CORE.format(PLACES[request.param])
-
-
-@pytest.fixture(params=STORES)
-def pair(
-    request: pytest.FixtureRequest, core: str, shared_servers: Servers, tmp_path: Path
-) -> Iterator[Pair]:
-    """Give a live node that serves and its backup."""
-    with pair_on(request.param, core, shared_servers, tmp_path) as nodes:
-        yield nodes
 
 
 @pytest.fixture
