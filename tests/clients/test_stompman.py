@@ -337,6 +337,42 @@ def test_a_browser_takes_nothing(node: ClientsNode) -> None:
     run(scenario)
 
 
+def test_destinations_of_every_sort(node: ClientsNode) -> None:
+    """A last value, a wildcard with no-local, an answer at a temporary queue, a divert."""
+
+    async def scenario() -> None:
+        async with client(node) as to, client(node) as other:
+            for price in (b"1", b"2"):
+                await send(to, price, "/queue/prices.py", _AMQ_LVQ_NAME="gold")
+            prices, last_value = await subscribe(to, "/queue/prices.py", "auto")
+            assert await prices.bodies(1) == [b"2"]
+            no_local = {"no-local": "true"}
+            news, pattern = await subscribe(to, "/topic/news.py.#", "auto", **no_local)
+            await send(to, b"own", "/topic/news.py.eu")
+            await send(other, b"other", "/topic/news.py.eu")
+            heard = await news.next()
+            assert (heard.body, heard.headers["destination"]) == (b"other", "/topic/news.py.eu")
+            answers, temporary = await subscribe(to, "/temp-queue/answers", "auto")
+            requests, asking = await subscribe(other, "/queue/requests.py", "auto")
+            reply_to = {"reply-to": "/temp-queue/answers"}
+            await send(to, b"question", "/queue/requests.py", **reply_to)
+            asked = dict((await requests.next()).headers)
+            await send(other, b"answer", str(asked["reply-to"]))
+            assert await answers.bodies(1) == [b"answer"]
+            await send(to, b"order", "/queue/orders.py", kind="py")
+            audit, diverted = await subscribe(to, "/queue/audit", "auto", selector="kind = 'py'")
+            copied = await audit.next()
+            assert copied.body == b"order"
+            assert dict(copied.headers)["_AMQ_ORIG_ADDRESS"] == "orders.py"
+            orders, ordered = await subscribe(to, "/queue/orders.py", "auto")
+            assert await orders.bodies(1) == [b"order"]
+            # stompman leaves a client only once it has no subscription.
+            for ended in (last_value, pattern, temporary, asking, diverted, ordered):
+                await ended.unsubscribe()
+
+    run(scenario)
+
+
 def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: ClientsNode) -> None:
     """The client says that nobody is there, and goes on by itself when somebody is."""
 
