@@ -160,6 +160,11 @@ class AddressBook:
         known = self.known.get(address)
         return known is not None and bool(known.anycast_queues or known.multicast_queues)
 
+    def is_needed(self, address: str) -> bool:
+        """Return whether an address has a queue, or is configured."""
+        known = self.known.get(address)
+        return self.has_queues(address) or (known is not None and bool(known.configured))
+
     def is_last(self, queue: Queue) -> bool:
         """Return whether an address has no queue beside this one."""
         known = self.known.get(queue.address)

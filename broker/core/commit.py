@@ -64,6 +64,7 @@ def commit(
     stored: list[Placed] = []
     heard: list[_Heard] = []
     copies = 0
+    caches: set[tuple[str, int]] = set()
     for index, (destination, message) in enumerate(work.sends, 1):
         address, routed = _routed(publisher, route, put_off, principal, destination, message)
         first, known_as, in_memory = len(stored), None, None
@@ -87,6 +88,7 @@ def commit(
             heard += [_Heard(topic, one.record, stored_as, in_memory) for topic in one.topics]
         if known_as is not None:
             unit.guard(known_as, range(first, len(stored)))
+            caches.add((address, known_as.cache_id))
         if not index % _AT_ONCE:
             yield GO_ON
     for use in {queue.use: None for queues, _ in stored for queue in queues}:
@@ -102,6 +104,7 @@ def commit(
     # The loop may have done other work between the steps before this; from here on it does none.
     refuse_if_stopped()
     _refuse_if_gone(stored)
+    _refuse_if_ended(caches, publisher.duplicates)
     charges = Charges()
     published = [(one, publisher.next_id()) for one in _without_known(publisher.duplicates, heard)]
     settled: list[Settlement] = []
@@ -182,4 +185,13 @@ def _refuse_if_gone(messages: Iterable[Placed]) -> None:
             raise DestinationRefused(
                 f"queue {quoted(queue.name)} was deleted during the commit: nothing of the"
                 " transaction was done"
+            )
+
+
+def _refuse_if_ended(caches: Iterable[tuple[str, int]], duplicates: DuplicateIds) -> None:
+    for address, cache_id in caches:
+        if not duplicates.holds(address, cache_id):
+            raise DestinationRefused(
+                f"the duplicate ids of address {quoted(address)} were deleted during the commit:"
+                " nothing of the transaction was done"
             )

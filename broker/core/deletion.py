@@ -182,6 +182,15 @@ class Deletions:
         queue.is_leaving = True
         LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
 
+    def end_ids(self, address: str) -> None:
+        """Forget the duplicate ids of an address that nobody needs."""
+        unit = Unit()
+        _end_ids(unit, address, self._duplicates)
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return  # this node is ending: the next one looks at them
+
     def delete_left_over(self, queue: Queue) -> None:
         """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""
         queue.is_leaving = True
@@ -331,9 +340,13 @@ def _unbind(unit: Unit, queue: Queue, addresses: AddressBook, duplicates: Duplic
     for queue_id in queue.ids:
         unit.delete_binding(queue_id)
     if not addresses.has_queues(queue.address):
-        ids = duplicates.forget(queue.address)
-        if ids is not None:
-            unit.delete_id_cache(ids.cache_id)
+        _end_ids(unit, queue.address, duplicates)
+
+
+def _end_ids(unit: Unit, address: str, duplicates: DuplicateIds) -> None:
+    ids = duplicates.forget(address)
+    if ids is not None:
+        unit.delete_id_cache(ids.cache_id)
 
 
 def _locations(window: Window) -> Iterator[MessageLocation]:

@@ -64,6 +64,15 @@ class DuplicateIds:
         """
         return self._newest.get(address, 0) if address in self._caches else None
 
+    def addresses(self) -> list[str]:
+        """Return the addresses of which ids are stored."""
+        return list(self._caches)
+
+    def holds(self, address: str, cache_id: int) -> bool:
+        """Return whether the ids of an address are still in the cache that ``to_store`` said."""
+        cache = self._caches.get(address)
+        return cache is not None and cache.cache_id == cache_id
+
     def is_known(self, address: str, duplicate_id: str) -> bool:
         """Return whether a message that nothing is stored of was published before."""
         return _digest(duplicate_id) in self._in_memory.get(address, ())

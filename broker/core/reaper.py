@@ -9,7 +9,9 @@ With the last queue of an address go its duplicate ids. So that one waits until 
 id to the address for ``IDS_KEPT_MS``, or its delay if that is longer: a producer that does not know
 what became of a message sends it again within that time, and it is still known. The time is counted
 in looks of this node, so by no clock that could be set, and begins anew with a takeover, also if
-it could have ended before: ids are kept too long rather than not long enough.
+it could have ended before: ids are kept too long rather than not long enough. Ids of an address
+that has no queue, since an exclusive divert takes what is sent to it, go by themselves after that
+time, unless the address is configured.
 """
 
 from typing import Final, NamedTuple
@@ -82,6 +84,13 @@ class Reaper:
                     self._deletions.reap(queue, self._may_go)
             if not number % _AT_ONCE:
                 yield GO_ON
+        for number, address in enumerate(self._duplicates.addresses(), 1):
+            if not self._addresses.is_needed(address):
+                self._look_at_ids(address, quiet)
+                if self._are_old(address, quiet.get(address), IDS_KEPT_MS):
+                    self._deletions.end_ids(address)
+            if not number % _AT_ONCE:
+                yield GO_ON
         self._unused = unused
         self._quiet = quiet
         self.start()
@@ -106,10 +115,15 @@ class Reaper:
         newest = self._duplicates.newest(queue.address)
         if newest is None or not self._addresses.is_last(queue):
             return True
-        quiet = self._quiet.get(queue.address)
         wait_ms = max(queue.settings.auto_delete_queues_delay, IDS_KEPT_MS)
+        return self._are_old(queue.address, self._quiet.get(queue.address), wait_ms)
+
+    def _are_old(self, address: str, quiet: _Quiet | None, wait_ms: int) -> bool:
+        """Return whether nobody has sent an id to an address for so long."""
         return (
-            quiet is not None and quiet.newest == newest and self._waited_ms(quiet.since) >= wait_ms
+            quiet is not None
+            and quiet.newest == self._duplicates.newest(address)
+            and self._waited_ms(quiet.since) >= wait_ms
         )
 
     def _is_unused(self, queue: Queue) -> bool:

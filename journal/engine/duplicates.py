@@ -14,6 +14,7 @@ true.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from orthia.journal.changes import Guarded
 from orthia.journal.codec import decode_duplicate_id
@@ -37,8 +38,8 @@ class DuplicateIds:
         """``load`` reads the rows of a cache from the store; it may raise StoreError."""
         self._load = load
         self._most = most
-        self._caches: OrderedDict[int, OrderedDict[bytes, int]] = OrderedDict()
-        """By the id of the cache, those used last at the end: seqs by digest, oldest first."""
+        self._caches: OrderedDict[int, _IdCache] = OrderedDict()
+        """By the id of the cache, those used last at the end."""
         self._count = 0
 
     def screen(self, batch: Batch) -> Batch:
@@ -68,16 +69,17 @@ class DuplicateIds:
         forgotten = frozenset(batch.forgotten)
         for unit in batch.guarded:
             if unit.ended_cache is not None:
-                self._count -= len(self._caches.pop(unit.ended_cache, ()))
+                ended = self._caches.pop(unit.ended_cache, None)
+                self._count -= len(ended) if ended is not None else 0
             for one in unit.guarded:
                 cache = self._caches.get(one.duplicate_id.cache_id)
                 if cache is None:
                     continue  # it is read again when it is needed again
                 self._count -= len(cache)
                 if one.messages[0] not in unit.dropped:
-                    _add(cache, one.duplicate_id.digest, one.last_seq)
-                while forgotten and next(iter(cache.values()), 0) in forgotten:
-                    cache.popitem(last=False)
+                    cache.add(one.duplicate_id.digest, one.last_seq)
+                if forgotten:
+                    cache.forget(forgotten)
                 self._count += len(cache)
 
     def _view(self, views: dict[int, "_Screening"], cache_id: int) -> "_Screening":
@@ -86,12 +88,12 @@ class DuplicateIds:
             view = views[cache_id] = _Screening(self._cache(cache_id))
         return view
 
-    def _cache(self, cache_id: int) -> OrderedDict[bytes, int]:
+    def _cache(self, cache_id: int) -> "_IdCache":
         cache = self._caches.get(cache_id)
         if cache is None:
-            cache = OrderedDict()
+            cache = _IdCache()
             for digest, seq in _read(self._load(cache_id)):
-                _add(cache, digest, seq)
+                cache.add(digest, seq)
             self._caches[cache_id] = cache
             self._count += len(cache)
         self._caches.move_to_end(cache_id)
@@ -101,12 +103,42 @@ class DuplicateIds:
         return cache
 
 
+class _IdCache:
+    """The ids of an address that are kept, as the rows they have in the store."""
+
+    def __init__(self) -> None:
+        self.seqs: OrderedDict[bytes, int] = OrderedDict()
+        """By digest, oldest first."""
+        self.superseded: list[int] = []
+        """Rows of ids that have a newer row, which only a batch that was stored in parts leaves
+        behind. They count as the oldest: so they are forgotten next, and no row stays for ever."""
+
+    def __len__(self) -> int:
+        return len(self.seqs) + len(self.superseded)
+
+    def add(self, digest: bytes, seq: int) -> None:
+        """Add an id as the newest one."""
+        before = self.seqs.pop(digest, None)
+        self.seqs[digest] = seq
+        if before is not None:
+            self.superseded.append(before)
+
+    def forget(self, seqs: frozenset[int]) -> None:
+        """Forget the rows of these, as far as they are the oldest."""
+        if self.superseded:
+            self.superseded = [seq for seq in self.superseded if seq not in seqs]
+        while next(iter(self.seqs.values()), 0) in seqs:
+            self.seqs.popitem(last=False)
+
+
 class _Screening:
     """An id cache as it is behind those ids of a batch that were looked at."""
 
-    def __init__(self, cache: OrderedDict[bytes, int]) -> None:
-        self._cache = cache
-        self._oldest = iter(cache.items())
+    def __init__(self, cache: _IdCache) -> None:
+        self._cache = cache.seqs
+        self._oldest: Iterator[tuple[bytes | None, int]] = chain(
+            ((None, seq) for seq in cache.superseded), cache.seqs.items()
+        )
         self._left = len(cache)
         self._gone: set[bytes] = set()
         """Of the cache, those that are in ``forgotten``."""
@@ -130,25 +162,12 @@ class _Screening:
         while self._left + len(self._taken) > keep:
             if self._left:
                 digest, seq = next(self._oldest)
-                self._gone.add(digest)
+                if digest is not None:
+                    self._gone.add(digest)
                 self._left -= 1
             else:
                 _, seq = self._taken.popitem(last=False)
             self.forgotten.append(seq)
-
-
-def _add(cache: OrderedDict[bytes, int], digest: bytes, seq: int) -> None:
-    """Add an id as the newest one.
-
-    If it is there already, which only a batch that was stored in parts leaves behind, the row of
-    before is kept as the oldest one, under what no id is: it is forgotten next, and no row stays.
-    """
-    before = cache.pop(digest, None)
-    cache[digest] = seq
-    if before is not None:
-        shadow = digest + b"!"
-        cache[shadow] = before
-        cache.move_to_end(shadow, last=False)
 
 
 def _read(rows: StoredIds) -> Iterator[tuple[bytes, int]]:

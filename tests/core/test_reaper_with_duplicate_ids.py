@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.reaper import IDS_KEPT_MS
+from orthia.config.address_settings import AddressConfiguration, DivertSettings, RoutingType
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
@@ -184,6 +185,61 @@ def test_a_message_on_its_way_keeps_it() -> None:
     core.journal.commit()
     core.settle()
     assert consume(core, WITH_IDS) == ["2"]
+
+
+def diverting(**more: Any) -> Settings:
+    """Return settings with a divert that takes all that is sent to some addresses."""
+    return replace(
+        deleting(), diverts=(DivertSettings("d", "auto.#", "all", exclusive=True),), **more
+    )
+
+
+def test_ids_of_addresses_without_a_queue_go_when_they_are_old() -> None:
+    """An exclusive divert takes what is sent there; clients may name any number of addresses."""
+    options = diverting()
+    core = node(options)
+    for number in range(5):
+        send(core, f"/topic/auto.{number}", "1")
+    assert caches(core) == 5
+    assert look(core, LOOKS) == ["all"]
+    send(core, "/topic/auto.0", "1")
+    assert look(core, 1) == ["all"]
+    assert caches(core) == 1, "of that address an id was sent again"
+    core = successor_of(core, options)
+    send(core, "/topic/auto.0", "1")
+    assert consume(core, "/queue/all") == ["1"] * 5
+    look(core, LOOKS + 2)
+    assert not core.journal.store.messages
+    assert not core.journal.store.bindings
+    send(core, "/topic/auto.0", "1")
+    assert consume(core, "/queue/all") == ["1"]
+
+
+def test_ids_of_a_configured_address_stay() -> None:
+    """There are as many of these as the operator says."""
+    auto = AddressConfiguration("auto.d", frozenset({RoutingType.MULTICAST}))
+    core = successor_of(node(deleting()), diverting(addresses=(auto,)))
+    send(core, "/topic/auto.d", "1")
+    look(core, 2 * LOOKS)
+    send(core, "/topic/auto.d", "1")
+    assert consume(core, "/queue/all") == ["1"]
+
+
+def test_a_commit_that_began_before_they_went_is_refused() -> None:
+    """Its ids would be stored where nobody looks for them; nothing of it is done."""
+    core = node(diverting())
+    send(core, "/topic/auto.d", "0")
+    work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(1, 50)])
+    done: list[str] = []
+    steps = core.broker.commit(ANYONE, work, lambda: done.append("done"))
+    next(steps)
+    look(core, LOOKS + 1)
+    assert caches(core) == 0
+    with pytest.raises(DestinationRefused, match=r"'auto\.d' were deleted during the commit"):
+        list(steps)
+    core.settle()
+    assert done == []
+    assert consume(core, "/queue/all") == ["0"]
 
 
 def test_ids_in_memory_keep_no_queue() -> None:
