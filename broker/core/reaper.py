@@ -10,8 +10,8 @@ id to the address for ``IDS_KEPT_MS``, or its delay if that is longer: a produce
 what became of a message sends it again within that time, and it is still known. The time is counted
 in looks of this node, so by no clock that could be set, and begins anew with a takeover, also if
 it could have ended before: ids are kept too long rather than not long enough. Ids of an address
-that has no queue, since an exclusive divert takes what is sent to it, go by themselves after that
-time, unless the address is configured.
+that has no queue go by themselves after that time, unless it is configured: an exclusive divert
+takes what is sent there, or what is sent to its subscribers is delayed.
 """
 
 from typing import Final, NamedTuple
