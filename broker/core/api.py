@@ -294,6 +294,12 @@ class BrokerCore(Protocol):
         ``selector`` it gets the messages that match; SelectorRefused says what is wrong with it.
         """
 
+    def when_bound(self, done: Done) -> None:
+        """Call ``done`` once all queues that were created are stored: a crash leaves them there.
+
+        At once if that is so already. Raises NotLive.
+        """
+
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""
 

@@ -122,6 +122,7 @@ class Broker:
             self._publisher.next_id,
             lambda at_ms: self._schedule.placed(at_ms),
         )
+        self._when_bound = factory.when_bound
         self._budget = factory.budget
         self._topic_memory = factory.topic_memory
         self._showing = factory.showing
@@ -342,6 +343,10 @@ class Broker:
         )
         most = self._limits.max_unacknowledged_bytes
         return browsing.attach(prefetch, most if window is None else min(window, most))
+
+    def when_bound(self, done: Done) -> None:
+        """Call ``done`` once all queues that were created are stored; raises NotLive."""
+        self._when_bound(done)
 
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from orthia.broker.core.address import Address
+from orthia.broker.core.api import Done
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
@@ -28,6 +29,7 @@ from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.errors import JournalClosed
+from orthia.journal.unit import Unit
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -69,6 +71,8 @@ class QueueFactory:
         self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
+        self._unstored = 0
+        """How many bindings are on their way to the store."""
         self._journal_full: Refused[Deliverer] = Refused()
         self._withheld = _withheld_by_transactions(journal)
         journal.register_room_listener(self._room)
@@ -77,10 +81,24 @@ class QueueFactory:
         """Store the binding of a new queue, and return it with its id; raises NotLive."""
         binding = replace(unnumbered, queue_id=self._next_id())
         try:
-            self._journal.add_binding(binding)
+            self._journal.add_binding(binding, self._stored)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
+        self._unstored += 1
         return binding
+
+    def _stored(self) -> None:
+        self._unstored -= 1
+
+    def when_bound(self, done: Done) -> None:
+        """Call ``done`` once the bindings of all queues are stored; raises NotLive."""
+        if not self._unstored:
+            done()
+            return
+        try:
+            self._journal.append_unit(Unit(done))  # behind them
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
 
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""
@@ -137,6 +155,8 @@ class QueueFactory:
 
     def _relieve(self) -> None:
         self._is_relief_due = False
+        self._unstored = 0
+        """How many bindings are on their way to the store."""
         self.budget.relieve()
 
 

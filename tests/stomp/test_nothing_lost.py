@@ -358,3 +358,47 @@ def test_subscriptions_are_bounded() -> None:
     for number in range(3):
         client.send("SUBSCRIBE", destination=QUEUE, id=str(number))
     assert "max-subscriptions 2" in client.error()
+
+
+# --- what the receipt of a SUBSCRIBE means
+
+SUBSCRIBES = {
+    "a durable subscription": {
+        "destination": "/topic/news",
+        "durable_subscription_name": "desk",
+    },
+    "a queue of a topic": {"destination": "/topic/news::desk"},
+    "a queue": {"destination": "/queue/new"},
+    "several": {"destination": "/queue/new,/queue/other"},
+}
+
+
+@pytest.mark.parametrize("headers", SUBSCRIBES.values(), ids=SUBSCRIBES)
+def test_the_receipt_of_a_subscribe_means_that_its_queue_is_stored(headers: dict[str, str]) -> None:
+    """A node that ends before leaves nothing, and has said nothing."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core, client_id="c")
+    client.send("SUBSCRIBE", id="s", receipt="r", **headers)
+    assert client.commands() == []
+    assert core.journal.store.bindings == {}
+    another = Client(core, client_id="d")
+    another.send("SUBSCRIBE", id="s", destination=headers["destination"].split(",")[0], receipt="r")
+    core.journal.commit()
+    core.settle()
+    assert client.commands() == ["RECEIPT"]
+    assert another.commands() == ["RECEIPT"]
+    assert core.journal.store.bindings
+    another.send("SUBSCRIBE", id="t", receipt="s", destination=headers["destination"])
+    assert another.commands() == ["RECEIPT"], "what is there is not waited for"
+
+
+def test_a_disconnect_waits_for_the_queue_of_a_subscribe() -> None:
+    """Its RECEIPT says that all before it is done."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core, client_id="c")
+    client.send("SUBSCRIBE", id="s", **SUBSCRIBES["a durable subscription"])
+    client.send("DISCONNECT", receipt="end")
+    assert client.commands() == []
+    core.journal.commit()
+    core.settle()
+    assert client.commands() == ["RECEIPT"]

@@ -145,7 +145,7 @@ class Receiver:
         subscription.attach(core)
         subscription.durable = asked.durable
         self._subscriptions.add(asked.key, subscription, selector=asked.selector)
-        self._receipts.now(frame)
+        self._answer(frame)
         core.resume()
 
     def _of_core(self, destination: str, kind: str | None) -> str:
@@ -203,8 +203,20 @@ class Receiver:
         core = ConsumerOfSeveral(subscription, parts)
         subscription.attach(core)
         self._subscriptions.add(asked.key, subscription, selector=asked.selector, parts=len(parts))
-        self._receipts.now(frame)
+        self._answer(frame)
         core.resume()
+
+    def _answer(self, frame: Frame) -> None:
+        """Send the RECEIPT of a SUBSCRIBE once the queue that was created for it is stored.
+
+        Whoever has it counts on the queue, which gets what is sent from now on.
+        """
+        done = self._receipts.later(frame)
+        try:
+            self._core.when_bound(done)
+        except NotLive:
+            self._receipts.take_back(done)
+            raise
 
     def unsubscribe(self, frame: Frame) -> Steps | None:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""

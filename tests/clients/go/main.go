@@ -374,10 +374,15 @@ func takeover(addresses []string) {
 		}
 	}
 	subscription := subscribe(conn, "/queue/go-kept", stomp.AckClientIndividual)
-	texts := []string{}
+	// All are read before one is acknowledged: go-stomp writes nothing while it hands out what it has
+	// read, and hands out nothing while its user waits for it to write.
+	texts, messages := []string{}, []*stomp.Message{}
 	for range make([]struct{}, count) {
 		message := next(subscription)
+		messages = append(messages, message)
 		texts = append(texts, string(message.Body))
+	}
+	for _, message := range messages {
 		must(conn.Ack(message))
 	}
 	tell(texts)
