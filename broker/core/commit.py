@@ -65,42 +65,44 @@ def commit(
     heard: list[_Heard] = []
     copies = 0
     caches: set[tuple[str, int]] = set()
-    for index, (destination, message) in enumerate(work.sends, 1):
-        address, routed = _routed(publisher, route, put_off, principal, destination, message)
-        first, known_as, in_memory = len(stored), None, None
-        if message.duplicate_id is not None:
-            if publisher.stores(routed):
-                known_as = publisher.duplicates.to_store(address, message.duplicate_id)
-            else:
-                in_memory = (address, message.duplicate_id)
-        for one in routed:
-            publisher.refuse_if_full(one.queues, one.record)
-            if one.queues:
-                unit.add_message(ids_for(one.queues, one.record), publisher.encoded(one.record))
-                stored.append((list(one.queues), one.record))  # the address' own may change
-                copies += len(one.queues)
-                if copies > MOST_COPIES:
-                    raise LimitExceeded(
-                        f"the messages of the transaction would be more than {MOST_COPIES} in all"
-                        " queues that get them: send fewer in one transaction"
-                    )
-            stored_as = None if known_as is None else first
-            heard += [_Heard(topic, one.record, stored_as, in_memory) for topic in one.topics]
-        if known_as is not None:
-            unit.guard(known_as, range(first, len(stored)))
-            caches.add((address, known_as.cache_id))
-        if not index % _AT_ONCE:
+    with publisher.duplicates.hold() as held:
+        for index, (destination, message) in enumerate(work.sends, 1):
+            address, routed = _routed(publisher, route, put_off, principal, destination, message)
+            first, known_as, in_memory = len(stored), None, None
+            if message.duplicate_id is not None:
+                if publisher.stores(routed):
+                    known_as = publisher.duplicates.to_store(address, message.duplicate_id)
+                else:
+                    in_memory = (address, message.duplicate_id)
+            for one in routed:
+                publisher.refuse_if_full(one.queues, one.record)
+                if one.queues:
+                    unit.add_message(ids_for(one.queues, one.record), publisher.encoded(one.record))
+                    stored.append((list(one.queues), one.record))  # the address' own may change
+                    copies += len(one.queues)
+                    if copies > MOST_COPIES:
+                        raise LimitExceeded(
+                            f"the messages of the transaction would be more than {MOST_COPIES} in"
+                            " all queues that get them: send fewer in one transaction"
+                        )
+                stored_as = None if known_as is None else first
+                heard += [_Heard(topic, one.record, stored_as, in_memory) for topic in one.topics]
+            if known_as is not None:
+                unit.guard(known_as, range(first, len(stored)))
+                caches.add((address, known_as.cache_id))
+                held.add(address)
+            if not index % _AT_ONCE:
+                yield GO_ON
+        for use in {queue.use: None for queues, _ in stored for queue in queues}:
+            while (full := use.behind()) is not None:
+                yield full.rest
+        for topic in {one.topic: None for one in heard}:
+            behind = topic.behind()
+            while behind is not None and behind.is_behind:
+                yield REST
+        for subscription, references in work.acknowledgements.items():
+            unit.deleted = extended(unit.deleted, subscription.deletes(references))
             yield GO_ON
-    for use in {queue.use: None for queues, _ in stored for queue in queues}:
-        while (full := use.behind()) is not None:
-            yield full.rest
-    for topic in {one.topic: None for one in heard}:
-        behind = topic.behind()
-        while behind is not None and behind.is_behind:
-            yield REST
-    for subscription, references in work.acknowledgements.items():
-        unit.deleted = extended(unit.deleted, subscription.deletes(references))
-        yield GO_ON
     # The loop may have done other work between the steps before this; from here on it does none.
     refuse_if_stopped()
     _refuse_if_gone(stored)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.api import Done
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, DestinationRefused
 from orthia.broker.core.identity import Principal
@@ -182,14 +183,21 @@ class Deletions:
         queue.is_leaving = True
         LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
 
-    def end_ids(self, address: str) -> None:
-        """Forget the duplicate ids of an address that nobody needs."""
-        unit = Unit()
+    def end_ids(self, address: str, done: Done) -> None:
+        """Forget the duplicate ids of an address that nobody needs; ``done`` follows."""
+        unit = Unit(done)
         _end_ids(unit, address, self._duplicates)
+        self._append(unit)
+
+    def when_stored(self, done: Done) -> None:
+        """Call ``done`` once all that is on its way is stored."""
+        self._append(Unit(done))
+
+    def _append(self, unit: Unit) -> None:
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
-            return  # this node is ending: the next one looks at them
+            return  # this node is ending: the next one looks at what is left
 
     def delete_left_over(self, queue: Queue) -> None:
         """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""

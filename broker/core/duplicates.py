@@ -5,9 +5,11 @@ Where a message is stored its id is, in the same transaction, so that the next l
 nothing is ever stored here, ids are in memory as the messages are.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from types import TracebackType
+from typing import Self
 
 from orthia.broker.core.errors import NotLive
 from orthia.journal.abc import MessageJournal
@@ -37,6 +39,8 @@ class DuplicateIds:
         self._asked = 0
         self._newest: dict[str, int] = {}
         """By address, the number of the last message whose id is stored there, of this node's."""
+        self._held: Counter[str] = Counter()
+        """By address, how much is being made ready that is to be stored with ids."""
         self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         """By address, the one sent to last at the end."""
         self._count = 0
@@ -52,9 +56,13 @@ class DuplicateIds:
         cache = self._caches.get(address)
         if cache is None:
             cache = self._caches[address] = self._bind(address)
-        self._asked += 1
-        self._newest[address] = self._asked
+        self._renew(address)
         return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
+
+    def _renew(self, address: str) -> None:
+        if address in self._caches:
+            self._asked += 1
+            self._newest[address] = self._asked
 
     def newest(self, address: str) -> int | None:
         """Return what tells the newest stored id of an address from any that comes after it.
@@ -63,6 +71,14 @@ class DuplicateIds:
         nobody has sent one to this node, and None if no ids of the address are stored.
         """
         return self._newest.get(address, 0) if address in self._caches else None
+
+    def hold(self) -> "HeldIds":
+        """Return what keeps ids of addresses for as long as it is entered."""
+        return HeldIds(self._held, self._renew)
+
+    def is_held(self, address: str) -> bool:
+        """Return whether something is being made ready that needs the ids of an address."""
+        return address in self._held
 
     def addresses(self) -> list[str]:
         """Return the addresses of which ids are stored."""
@@ -106,6 +122,37 @@ class DuplicateIds:
         except JournalClosed as error:
             raise NotLive(str(error)) from None
         return binding
+
+
+class HeldIds:
+    """Addresses whose ids nobody forgets yet for being old; they are new when it is left."""
+
+    def __init__(self, held: Counter[str], renew: Callable[[str], None]) -> None:
+        self._held = held
+        self._renew = renew
+        self._addresses: set[str] = set()
+
+    def add(self, address: str) -> None:
+        """Keep the ids of one more address."""
+        if address not in self._addresses:
+            self._addresses.add(address)
+            self._held[address] += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del kind, error, traceback
+        for address in self._addresses:
+            self._held[address] -= 1
+            if not self._held[address]:
+                del self._held[address]
+            self._renew(address)
 
 
 def _digest(duplicate_id: str) -> bytes:

@@ -50,9 +50,7 @@ class Housekeeping:
         self._addresses.trim()
         slow = SlowConsumers(self._addresses, self._timers, self._slices)
         slow.start(_slow_consumer_periods(settings.address_settings))
-        if settings.address_queue_scan_period > 0 and any(
-            one.auto_delete_queues for one in settings.address_settings
-        ):
+        if settings.address_queue_scan_period > 0:
             Reaper(
                 self._addresses,
                 self._deletions,
@@ -60,6 +58,7 @@ class Housekeeping:
                 self._timers,
                 self._slices,
                 settings.address_queue_scan_period,
+                deletes_queues=any(one.auto_delete_queues for one in settings.address_settings),
             ).start()
         # Those of last values count what they read, but for what they have of another kind.
         queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]

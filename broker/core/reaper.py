@@ -49,17 +49,24 @@ class Reaper:
         timers: Timers,
         slices: Slices,
         period_ms: int,
+        *,
+        deletes_queues: bool,
     ) -> None:
+        """``deletes_queues`` says whether any address-setting has ``auto-delete-queues``."""
         self._addresses = addresses
         self._deletions = deletions
         self._duplicates = duplicates
         self._timers = timers
         self._slices = slices
         self._period_ms = period_ms
+        self._deletes_queues = deletes_queues
         self._unused: dict[Queue, int] = {}
         """Since which look nobody uses a queue."""
         self._quiet: dict[str, _Quiet] = {}
-        """By address, of those that have ids, and a queue that may be deleted."""
+        """By address, of those that have ids, and no queue or one that may be deleted."""
+        self._old: list[str] = []
+        """Addresses whose ids end one after the other: others are stored between."""
+        self._is_ending = False
         self._looks = 0
 
     def start(self) -> None:
@@ -67,13 +74,21 @@ class Reaper:
         self._timers.call_later(self._period_ms, self._look)
 
     def _look(self) -> None:
+        if self._duplicates.addresses():
+            # An id counts from when it is stored: while the store is away nothing becomes old.
+            self._deletions.when_stored(self._begin)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         self._looks += 1
         self._slices.run(self._looking())
 
     def _looking(self) -> Steps:
         unused: dict[Queue, int] = {}
         quiet: dict[str, _Quiet] = {}
-        for number, queue in enumerate(list(self._addresses.queues.values()), 1):
+        queues = list(self._addresses.queues.values()) if self._deletes_queues else []
+        for number, queue in enumerate(queues, 1):
             if queue.settings.auto_delete_queues:
                 self._look_at_ids(queue.address, quiet)
             if self._is_unused(queue):
@@ -84,16 +99,34 @@ class Reaper:
                     self._deletions.reap(queue, self._may_go)
             if not number % _AT_ONCE:
                 yield GO_ON
+        old: list[str] = []
         for number, address in enumerate(self._duplicates.addresses(), 1):
             if not self._addresses.is_needed(address):
                 self._look_at_ids(address, quiet)
                 if self._are_old(address, quiet.get(address), IDS_KEPT_MS):
-                    self._deletions.end_ids(address)
+                    old.append(address)
             if not number % _AT_ONCE:
                 yield GO_ON
         self._unused = unused
         self._quiet = quiet
+        self._old = old
+        if not self._is_ending:
+            self._end_next()
         self.start()
+
+    def _end_next(self) -> None:
+        while self._old:
+            address = self._old.pop()
+            if not self._addresses.is_needed(address) and self._are_old(
+                address, self._quiet.get(address), IDS_KEPT_MS
+            ):
+                self._is_ending = True
+                self._deletions.end_ids(address, self._ended)
+                return
+
+    def _ended(self) -> None:
+        self._is_ending = False
+        self._end_next()
 
     def _look_at_ids(self, address: str, quiet: dict[str, _Quiet]) -> None:
         newest = self._duplicates.newest(address)
@@ -123,6 +156,7 @@ class Reaper:
         return (
             quiet is not None
             and quiet.newest == self._duplicates.newest(address)
+            and not self._duplicates.is_held(address)
             and self._waited_ms(quiet.since) >= wait_ms
         )
 

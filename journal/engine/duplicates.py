@@ -48,7 +48,7 @@ class DuplicateIds:
         Of it nothing may have been stored yet, nor may two of its messages have one id.
         """
         views: dict[int, _Screening] = {}
-        is_changed = False
+        found: list[tuple[Unit, frozenset[int]]] = []
         for unit in batch.guarded:
             if unit.ended_cache is not None:
                 self._view(views, unit.ended_cache).trim(0)
@@ -58,7 +58,10 @@ class DuplicateIds:
                 if not self._view(views, one.duplicate_id.cache_id).takes(one)
                 for n in one.messages
             )
-            is_changed |= dropped != unit.dropped
+            found.append((unit, dropped))
+        # Only now, behind the last that may raise: it is asked again then, about the same batch.
+        is_changed = any(unit.dropped != dropped for unit, dropped in found)
+        for unit, dropped in found:
             unit.dropped = dropped
         screened = batch_of(batch.items) if is_changed else batch
         screened.forgotten = [seq for view in views.values() for seq in view.forgotten]

@@ -157,8 +157,9 @@ class Writer:
             if self._kept and not unresolved:
                 part = self._with_kept(part)
             stored = storable(part) if self._has_refused else part
-            if stored.guarded and not unresolved:
+            if stored.guarded:
                 # Only of what is to be stored: an id that is refused makes nobody forget another.
+                # Also if it may be stored already: what it forgets is not told by its units.
                 screened = self._screened(stored)
                 if screened is None:
                     return

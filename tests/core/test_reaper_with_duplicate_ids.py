@@ -12,7 +12,12 @@ from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.reaper import IDS_KEPT_MS
-from orthia.config.address_settings import AddressConfiguration, DivertSettings, RoutingType
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressFullPolicy,
+    DivertSettings,
+    RoutingType,
+)
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
@@ -225,21 +230,98 @@ def test_ids_of_a_configured_address_stay() -> None:
     assert consume(core, "/queue/all") == ["1"]
 
 
-def test_a_commit_that_began_before_they_went_is_refused() -> None:
+def test_a_commit_that_began_before_they_were_deleted_is_refused() -> None:
     """Its ids would be stored where nobody looks for them; nothing of it is done."""
     core = node(diverting())
-    send(core, "/topic/auto.d", "0")
+    send(core, "/queue/auto.d", "0")
     work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(1, 50)])
     done: list[str] = []
     steps = core.broker.commit(ANYONE, work, lambda: done.append("done"))
     next(steps)
-    look(core, LOOKS + 1)
+    core.broker.delete_queue(ANYONE, "auto.d", lambda _: None, force=True)
+    core.settle()
     assert caches(core) == 0
     with pytest.raises(DestinationRefused, match=r"'auto\.d' were deleted during the commit"):
         list(steps)
     core.settle()
     assert done == []
     assert consume(core, "/queue/all") == ["0"]
+
+
+def test_a_commit_that_waits_keeps_them() -> None:
+    """For room, however long that takes, and for as long as ever after it."""
+    one = {"address_full_policy": AddressFullPolicy.BLOCK, "max_size_messages": 1}
+    core = node(diverting(address_settings=deleting(**one).address_settings))
+    core.send("/queue/all", "full")
+    work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(4)])
+    done: list[str] = []
+    steps = core.broker.commit(ANYONE, work, lambda: done.append("done"))
+    core.broker.slices.run(steps)
+    core.settle()
+    look(core, 2 * LOOKS)
+    assert done == []
+    assert consume(core, "/queue/all") == ["full", "0", "1", "2", "3"]
+    assert done == ["done"]
+    look(core, LOOKS)
+    send(core, "/topic/auto.d", "1")
+    assert consume(core, "/queue/all") == []
+    look(core, LOOKS + 1)
+    assert caches(core) == 0
+
+
+def test_a_commit_that_is_given_up_keeps_them_no_longer() -> None:
+    """Its client is gone."""
+    core = node(diverting())
+    work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(50)])
+    steps = core.broker.commit(ANYONE, work, lambda: None)
+    next(steps)
+    look(core, LOOKS + 1)
+    assert caches(core) == 1
+    steps.close()  # type: ignore[attr-defined]
+    look(core, LOOKS + 1)
+    assert caches(core) == 0
+
+
+def test_nothing_becomes_old_while_the_store_is_away() -> None:
+    """What waits to be stored is not told yet, and may be sent again when it is."""
+    core = node(diverting())
+    core.journal.auto_commit = False
+    send(core, "/topic/auto.d", "1")
+    look(core, 2 * LOOKS)
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.settle()  # with the first look at the stored id
+    look(core, LOOKS - 1)
+    send(core, "/topic/auto.d", "1")
+    assert consume(core, "/queue/all") == ["1"]
+
+
+def test_ids_of_many_addresses_end_one_after_the_other() -> None:
+    """Each end is a transaction, and what clients send is stored between two of them."""
+    core = node(diverting())
+    for number in range(20):
+        send(core, f"/topic/auto.{number}", "1")
+    look(core, LOOKS)
+    core.journal.auto_commit = False
+    look(core, 1)
+    core.journal.commit()
+    core.settle()
+    assert caches(core) == 20, "the look waited for what was on its way"
+    core.journal.commit()
+    core.settle()
+    assert caches(core) == 19
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.settle()
+    assert caches(core) == 0
+
+
+def test_they_go_also_where_no_queue_does() -> None:
+    """``auto-delete-queues`` says nothing of them."""
+    core = node(replace(diverting(), address_settings=()))
+    send(core, "/topic/auto.d", "1")
+    look(core, LOOKS + 1)
+    assert caches(core) == 0
 
 
 def test_ids_in_memory_keep_no_queue() -> None:

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import StoreError, StoreUnavailable, UnknownOutcome
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.changes import DuplicateId
-from orthia.journal.codec import IdCacheBinding
+from orthia.journal.codec import IdCacheBinding, encode_duplicate_id
 from orthia.journal.engine import duplicates
+from orthia.journal.engine.batch import Batch, batch_of
+from orthia.journal.engine.duplicates import DuplicateIds
 from orthia.journal.memory import MemoryJournal
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import (
@@ -20,6 +24,7 @@ from tests.journal.support import (
     MemoryJournalStore,
     payload,
 )
+from tests.journal.test_poison import PickyStore, write_all
 
 KEEP = 5
 
@@ -315,3 +320,62 @@ def test_a_history_has_no_duplicate_ids(store_settings: DatabaseStoreSettings) -
         send(keeping, journal, [(f"{number}", known_as(cache, f"id {number}"))])
     assert keeping.kept() == {}
     keeping.close()
+
+
+def test_a_batch_is_looked_at_anew_when_a_cache_could_not_be_read() -> None:
+    """What was found of the ids before that cache is found again, and nothing of them is stored."""
+    failures: list[OrthiaError] = [StoreUnavailable("gone")]
+    known = b"known".ljust(16)
+
+    def load(cache_id: int) -> list[tuple[int, bytes]]:
+        if cache_id == 2 and failures:
+            raise failures.pop()
+        return [(5, encode_duplicate_id(known))] if cache_id == 1 else []
+
+    ids = DuplicateIds(load)
+    again, new = Unit(), Unit()
+    for unit, cache_id, digest, first in ((again, 1, known, 10), (new, 2, b"new".ljust(16), 20)):
+        unit.add_message([QUEUE], payload("x"))
+        unit.guard(DuplicateId(cache_id, digest, KEEP), range(1))
+        unit.place(first)
+    batch = batch_of([again, new])
+    with pytest.raises(StoreUnavailable):
+        ids.screen(batch)
+    screened = ids.screen(batch)
+    assert again.dropped == {0}
+    assert {row.seq for row in screened.rows} == set(range(20, 22))
+
+
+class LosingStore(PickyStore):
+    """Takes the end of an id cache alone: of the batch it comes with nobody knows what became."""
+
+    def __init__(self) -> None:
+        super().__init__(StoreUnavailable("gone"))
+        self.errors: list[StoreError] = [UnknownOutcome("cut off")]
+        self.errors += [StoreUnavailable(f"gone {number}") for number in range(3)]
+        self.ids = {5: encode_duplicate_id(b"a".ljust(16))}
+        self.unbound: list[int] = []
+
+    @override
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        return list(self.ids.items()) if cache_id == 1 else []
+
+    @override
+    def store(self, batch: Batch) -> None:
+        if self.errors and not batch.rows:
+            raise self.errors.pop(0)
+        for seq in batch.forgotten:
+            self.ids.pop(seq, None)
+        self.unbound += batch.unbound
+
+
+def test_a_cache_that_ends_leaves_nothing_though_its_batch_is_split() -> None:
+    """After an unknown outcome, as at any time."""
+    store = LosingStore()
+    ends, acknowledges = Unit(), Unit(None, 11)
+    ends.delete_id_cache(1)
+    ends.place(10)
+    acknowledges.deletes.append(3)
+    acknowledges.only_deletes = True
+    outcome = write_all(store, [ends, acknowledges])
+    assert (outcome.failures, store.unbound, store.ids) == ([], [1], {})

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,6 +91,18 @@ class Outcome:
 
 def write(store: PickyStore, *payloads: bytes, refusable: bool = True) -> Outcome:
     """Have a writer store messages that all wait when it begins."""
+    on_refused = (lambda _: None) if refusable else None
+    return write_all(
+        store,
+        [
+            AppendedMessage(seq, QUEUE, data, None, on_refused)
+            for seq, data in enumerate(payloads, 1)
+        ],
+    )
+
+
+def write_all(store: BatchStore, items: Iterable[Appended]) -> Outcome:
+    """Have a writer store what all waits when it begins."""
     outcome = Outcome()
 
     def stored(batch: Batch, _report: object) -> None:
@@ -108,9 +120,8 @@ def write(store: PickyStore, *payloads: bytes, refusable: bool = True) -> Outcom
         refused=refused,
         failed=outcome.failures.append,
     )
-    on_refused = (lambda _: None) if refusable else None
-    for seq, data in enumerate(payloads, 1):
-        writer.submit(AppendedMessage(seq, QUEUE, data, None, on_refused))
+    for item in items:
+        writer.submit(item)
     writer.finish()
     writer.start()
     assert writer.join(120)
