@@ -27,7 +27,7 @@ from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import QUALIFIED, parse
+from orthia.broker.core.destinations import parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.errors import LimitExceeded, NotLive
@@ -122,7 +122,8 @@ class Broker:
             self._publisher.next_id,
             lambda at_ms: self._schedule.placed(at_ms),
         )
-        self._when_bound = factory.when_bound
+        self.when_bound: Callable[[Done], None] = factory.when_bound
+        """Calls what it gets once all queues that were created are stored; raises NotLive."""
         self._budget = factory.budget
         self._topic_memory = factory.topic_memory
         self._showing = factory.showing
@@ -344,16 +345,10 @@ class Broker:
         most = self._limits.max_unacknowledged_bytes
         return browsing.attach(prefetch, most if window is None else min(window, most))
 
-    def when_bound(self, done: Done) -> None:
-        """Call ``done`` once all queues that were created are stored; raises NotLive."""
-        self._when_bound(done)
-
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""
         where = parse(destination)
-        if not self._addresses.hears_many(where.address):
-            return None
-        return where.address if where.queue is None else f"{where.address}{QUALIFIED}{where.queue}"
+        return where.name if self._addresses.hears_many(where.address) else None
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Return the destination of a new one of the principal's own; raises BrokerError."""

@@ -30,6 +30,11 @@ class Destination(NamedTuple):
     is_temporary: bool = False
     """Whether it is a connection's own."""
 
+    @property
+    def name(self) -> str:
+        """What is meant of the address: ADDRESS, or ADDRESS::QUEUE."""
+        return self.address if self.queue is None else f"{self.address}{QUALIFIED}{self.queue}"
+
 
 _PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
 REMOTE_PREFIXES = {
@@ -80,8 +85,7 @@ def of_type(destination: str, name: str | None) -> str:
         )
     if named.is_temporary:
         return destination
-    qualified = "" if named.queue is None else QUALIFIED + named.queue
-    return prefixes[name] + named.address + qualified
+    return prefixes[name] + named.name
 
 
 def is_name(text: str) -> bool:
@@ -91,8 +95,7 @@ def is_name(text: str) -> bool:
 
 def schedule_name(routing_type: RoutingType, where: Destination) -> str:
     """Return what the queue is called of what is sent to a destination to be delivered later."""
-    one = "" if where.queue is None else QUALIFIED + where.queue
-    return f"{SCHEDULES}{routing_type.value.lower()}.{where.address}{one}"
+    return f"{SCHEDULES}{routing_type.value.lower()}.{where.name}"
 
 
 def is_schedule(name: str) -> bool:
