@@ -155,8 +155,6 @@ class QueueFactory:
 
     def _relieve(self) -> None:
         self._is_relief_due = False
-        self._unstored = 0
-        """How many bindings are on their way to the store."""
         self.budget.relieve()
 
 
