@@ -402,3 +402,15 @@ def test_a_disconnect_waits_for_the_queue_of_a_subscribe() -> None:
     core.journal.commit()
     core.settle()
     assert client.commands() == ["RECEIPT"]
+
+
+def test_the_receipt_of_a_subscribe_waits_also_while_memory_becomes_free() -> None:
+    """What has to do with the one has nothing to do with the other."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core, client_id="c")
+    client.send("SUBSCRIBE", id="s", receipt="r", **SUBSCRIBES["a durable subscription"])
+    core.broker._budget._relieved()
+    core.pass_time(1.0)
+    another = Client(core, client_id="d")
+    another.send("SUBSCRIBE", id="s", receipt="r", destination="/topic/news::c.desk")
+    assert client.commands() == another.commands() == []
