@@ -55,9 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the collector of garbage pass over what is here to stay: modules, and all tests."""
+    """Have the collector of garbage pass over what is here to stay: modules, and all tests.
+
+    And look for some less often: there is memory, and it finds little.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session")

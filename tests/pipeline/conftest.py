@@ -21,6 +21,7 @@ QUICK_START = {
     "spark.sql.adaptive.enabled": "false",
     # Each sort and sum takes one of 8 MB at once otherwise: half of the heap is such garbage.
     "spark.buffer.pageSize": "1m",
+    "spark.python.daemon.module": "tests.pipeline.daemon",
 }
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
 """For the environment variable JDK_JAVA_OPTIONS.

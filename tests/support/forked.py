@@ -5,7 +5,8 @@ What is forked runs the command line as ``python -m orthia.broker.cli`` does, wi
 the environment, the directory and the output it is given. It is a process like any other, which can
 be stopped and killed, and it ends as an interpreter ends.
 
-Run as a program this is the process that forks. It ends with the process that started it.
+Run as a program this is the process that forks. It ends with the process that started it, and what
+it forked ends with it.
 """
 
 import atexit
@@ -170,6 +171,10 @@ def _serve(connection: socket.socket) -> tuple[list[str], dict[str, str], str, i
                 continue
             message, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 1)
             if not message:
+                # Whoever asked was ended before it could end what it had started.
+                for registered in selector.get_map().values():
+                    if registered.data is not None:
+                        signal.pidfd_send_signal(registered.fd, signal.SIGKILL)
                 sys.exit()
             (output,) = descriptors
             pid = os.fork()
