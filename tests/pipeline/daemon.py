@@ -20,5 +20,5 @@ class _Collector:
 
 
 if __name__ == "__main__":
-    daemon.gc = _Collector  # type: ignore[assignment]  # for what it has of a module
+    daemon.gc = _Collector  # type: ignore[assignment,attr-defined]  # a private name
     daemon.manager()
