@@ -7,8 +7,8 @@ if it says nothing, the client cuts the connection.
 
 import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -48,6 +48,8 @@ class SessionLimits:
     writes: bool = False
     """Whether a server that takes no writes is refused: a standby, or a primary of before. It
     answers questions, and what it says may be what was once true."""
+    postgresql_settings: Mapping[str, str] = field(default_factory=dict)
+    """What else PostgreSQL is told of the session when it begins."""
 
     @property
     def query_timeout_seconds(self) -> float:
@@ -102,6 +104,7 @@ def _postgresql_arguments(
         "DateStyle": "ISO",
         "default_transaction_isolation": r"read\ committed",
         "statement_timeout": limits.server_timeout_ms,
+        **limits.postgresql_settings,
     }
     if limits.idle_in_transaction_ms is not None:
         settings["idle_in_transaction_session_timeout"] = limits.idle_in_transaction_ms

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
@@ -35,9 +37,9 @@ _POOL_SIZE = 8
 class Database:
     """The database of a ``database-store``; opening it connects nowhere.
 
-    ``engine`` is the shared pool, for shared state, readers and tools; whoever must not be
-    starved takes a ``dedicated_engine``. One object serves all threads of a process; a forked
-    child makes its own.
+    ``engine`` is the shared pool, for shared state and tools; whoever must not be starved takes a
+    ``dedicated_engine``, and who reads all the time a ``reading_engine``. One object serves all
+    threads of a process; a forked child makes its own.
     """
 
     dialect: Dialect
@@ -102,17 +104,14 @@ class Database:
         One that is not idle others can end, by its ``mark``: see ``orthia.database.sessions``. A
         new connection under the same mark ends an earlier one that is still there.
         """
-        engine = self._create_engine(
+        engine = self._dedicate(
             SessionLimits(
                 purpose,
                 query_timeout_ms,
                 idle_in_transaction_ms,
                 locks_fence=mark is not None,
                 writes=True,
-            ),
-            pool_size=1,
-            max_overflow=0,
-            pool_timeout=query_timeout_ms / 1000,
+            )
         )
         if mark is not None and self.dialect is Dialect.MYSQL:
             name = user_lock_name(self._url.database, mark)
@@ -122,6 +121,37 @@ class Database:
                     mark_mysql_session(cursor, name)
 
             event.listen(engine, "connect", take_mark)
+        return engine
+
+    def reading_engine(
+        self,
+        purpose: str,
+        *,
+        query_timeout_ms: int,
+        postgresql_settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Engine:
+        """Return an engine of one connection, for a thread that only reads, and reads all the time.
+
+        A statement costs one round trip and nothing more: it is a transaction of its own, which
+        sees what is committed when it begins, and the connection is not asked whether it still
+        stands. The first read after it broke is StoreUnavailable; the next one connects anew.
+        On SQLite, where nothing travels, what is read of one checkout is read in one transaction.
+        """
+        limits = SessionLimits(purpose, query_timeout_ms, postgresql_settings=postgresql_settings)
+        saving: dict[str, Any] = {}
+        if self.dialect is not Dialect.SQLITE:
+            saving = {
+                "isolation_level": "AUTOCOMMIT",
+                "skip_autocommit_rollback": True,
+                "pool_pre_ping": False,
+            }
+        return self._dedicate(limits, **saving)
+
+    def _dedicate(self, limits: SessionLimits, **arguments: Any) -> Engine:
+        wait_seconds = limits.query_timeout_seconds
+        engine = self._create_engine(
+            limits, pool_size=1, max_overflow=0, pool_timeout=wait_seconds, **arguments
+        )
         self._dedicated.append(engine)
         return engine
 
@@ -136,17 +166,15 @@ class Database:
             engine.dispose()
         self._dedicated.clear()
 
-    def _create_engine(self, limits: SessionLimits, **pool: float) -> Engine:
-        dialect_arguments = {}
+    def _create_engine(self, limits: SessionLimits, **arguments: Any) -> Engine:
+        arguments.setdefault("pool_pre_ping", True)
         if self.dialect is Dialect.POSTGRESQL:
-            dialect_arguments["use_native_hstore"] = False  # saves a query on every connect
+            arguments["use_native_hstore"] = False  # saves a query on every connect
         engine = sqlalchemy.create_engine(
             without_tls(self._url) if self.dialect is Dialect.MYSQL else self._url,
             connect_args=connect_arguments(self.dialect, self._url, self._password, limits),
             hide_parameters=True,
-            pool_pre_ping=True,
-            **dialect_arguments,
-            **pool,
+            **arguments,
         )
         prepare_sessions(self.dialect, engine, limits)
         return engine

@@ -112,6 +112,10 @@ class Windows(ABC):
     ) -> Reached:
         """Read messages whose moment of a kind has come, by the store's clock too."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is read through; nothing is read any more."""
+
 
 class Piece(NamedTuple):
     """A part of a body."""

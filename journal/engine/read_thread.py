@@ -18,7 +18,7 @@ class ReadThread:
     """A thread that answers what it is asked.
 
     A store that does not answer is asked again while ``still_valid``; then ``done`` gets the
-    error. ``post`` is called on the thread.
+    error. ``post`` is called on the thread, and ``ended`` as the last.
     """
 
     def __init__(
@@ -27,10 +27,11 @@ class ReadThread:
         *,
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._still_valid = still_valid
         self._post = post
-        self._worker: Worker[_Job] = Worker(name, self._run)
+        self._worker: Worker[_Job] = Worker(name, self._run, ended=ended)
         self._closed = self._worker.stopping
         self.start = self._worker.start
         self.close = self._worker.stop

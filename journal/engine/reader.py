@@ -30,7 +30,7 @@ class Reader(ReadThread):
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        super().__init__("journal-reader", still_valid=still_valid, post=post)
+        super().__init__("journal-reader", still_valid=still_valid, post=post, ended=windows.close)
         self._windows = windows
 
     def window(

@@ -144,6 +144,9 @@ class FileWindows(Windows):
                 payload_bytes[queue_id] += large_body_size(reading.payload(one) or b"")
         return QueueCounts(counted, last, payload_bytes)
 
+    def close(self) -> None:
+        """Do nothing: the files are closed with the journal."""
+
 
 class _Reading:
     """The descriptors of one window."""

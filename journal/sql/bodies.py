@@ -36,11 +36,14 @@ class SqlBodies(BodyStore):
     """The bodies of one database, under one token."""
 
     def __init__(self, database: Database, s: DatabaseStoreSettings, token: int) -> None:
-        """Use a connection of its own to write, and the shared pool to read."""
+        """Use a connection of its own to write, and another to read."""
         self._database = database
         self._settings = s
         self._token = token
         self._writing = fenced_engine(database, s, "large messages", token)
+        self._reading = database.reading_engine(
+            "large message reader", query_timeout_ms=s.jdbc_network_timeout
+        )
         metadata = MetaData()
         dialect = database.dialect
         self._table = large_messages_table(metadata, s.large_message_table_name, dialect)
@@ -73,7 +76,7 @@ class SqlBodies(BodyStore):
         """Raises StoreError too."""
         columns = self._table.c
         ask = select(columns.piece).where(columns.id == body_id, columns.position == position)
-        with translate_errors("read a large message"), self._database.engine.connect() as reading:
+        with translate_errors("read a large message"), self._reading.connect() as reading:
             found = reading.execute(ask).scalar_one_or_none()
         if found is None:
             raise LargeBodyError(f"piece {position} of the large message body {body_id} is missing")
@@ -112,6 +115,7 @@ class SqlBodies(BodyStore):
     @override
     def close(self) -> None:
         self._writing.dispose()
+        self._reading.dispose()
 
     def _is_reference(self) -> ColumnElement[bool]:
         return is_needed_reference(self._table, (self._messages, self._bindings, self._history))

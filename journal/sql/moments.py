@@ -36,7 +36,6 @@ class MomentQueries:
         max_bytes: int,
     ) -> Reached:
         """Read messages whose moment has come."""
-        self._walk.prepare(connection)
         now: datetime = connection.execute(select(db_now())).scalar_one()
         now_ms = int(now.timestamp() * 1000)
         up_to = MomentPlace(min(up_to_ms, now_ms), LAST_SEQ)

@@ -28,6 +28,14 @@ from orthia.journal.records import UserRecordType
 from orthia.journal.sql.tables import queue_index_name
 from orthia.journal.windows import StoredMessage, stored_message
 
+WALK_SETTINGS = {
+    "enable_bitmapscan": "off",
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    # Compiling a statement would cost a hundred times what running it does.
+    "jit": "off",
+}
+"""What PostgreSQL has to be told before a walk."""
 LAST_SEQ = 2**63 - 1
 """An ``up_to_seq`` no row is above."""
 
@@ -44,15 +52,10 @@ class QueueWalk:
         self._index = queue_index_name(messages.name, dialect)
 
     def prepare(self, connection: Connection) -> None:
-        """Make ready the transaction in which a walk is to run."""
+        """Make ready a transaction of the shared pool in which a walk is to run."""
         if self._dialect is Dialect.POSTGRESQL:
-            connection.execute(
-                text(
-                    # Compiling the statement would cost a hundred times what running it does.
-                    "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off;"
-                    " SET LOCAL enable_sort = off; SET LOCAL jit = off"
-                )
-            )
+            settings = (f"SET LOCAL {name} = {value}" for name, value in WALK_SETTINGS.items())
+            connection.execute(text("; ".join(settings)))
 
     def stretch(self, statement: _Rows, queue_id: int, after_seq: int, up_to_seq: int) -> _Rows:
         """Restrict ``statement`` to a queue's ``after_seq < seq <= up_to_seq``, oldest first."""

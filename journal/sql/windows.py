@@ -10,7 +10,7 @@ from orthia.journal.message import large_body_size
 from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.sql.moments import MomentQueries
 from orthia.journal.sql.tables import messages_table
-from orthia.journal.sql.walk import QueueWalk, read_messages
+from orthia.journal.sql.walk import WALK_SETTINGS, QueueWalk, read_messages
 from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 
 _SMALL_BYTES = 512
@@ -22,7 +22,9 @@ class WindowQueries(Windows):
 
     def __init__(self, database: Database, s: DatabaseStoreSettings) -> None:
         metadata = MetaData()
-        self._engine = database.engine
+        self._engine = database.reading_engine(
+            "reader", query_timeout_ms=s.jdbc_network_timeout, postgresql_settings=WALK_SETTINGS
+        )
         self._rows = messages_table(metadata, s.message_table_name, database.dialect)
         self._walk = QueueWalk(self._rows, database.dialect)
         self._moments = MomentQueries(database, s, self._walk)
@@ -37,7 +39,6 @@ class WindowQueries(Windows):
     ) -> Window:
         """Read a window; raises StoreError."""
         with translate_errors("read a queue's window"), self._engine.connect() as connection:
-            self._walk.prepare(connection)
             # A database looks into each row for its size: no more of them than a window of so few
             # bytes is likely to take. One more than wanted tells whether anything is left.
             most = min(max_messages, max(1, max_bytes // _SMALL_BYTES))
@@ -73,7 +74,6 @@ class WindowQueries(Windows):
         ask = select(chunk.c.queue_id, func.count(), old, func.max(chunk.c.seq), sizes, large_ones)
         ask = ask.group_by(chunk.c.queue_id)
         with translate_errors("count the queues"), self._engine.connect() as connection:
-            self._walk.prepare(connection)
             found = sorted(map(tuple, connection.execute(ask)))
             payload_bytes = {queue_id: int(size) for queue_id, _, _, _, size, _ in found}
             if any(large for *_, large in found):
@@ -96,3 +96,7 @@ class WindowQueries(Windows):
         """Read messages whose moment has come; raises StoreError."""
         with translate_errors("look whose moment has come"), self._engine.connect() as connection:
             return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()

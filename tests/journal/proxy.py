@@ -4,7 +4,7 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 
@@ -33,6 +33,7 @@ class CuttingProxy:
         self._of_writer = True
         self._on_cut: Callable[[], None] = lambda: None
         self.cuts = 0
+        self._heard: list[tuple[socket.socket, bytes]] | None = None
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -54,6 +55,14 @@ class CuttingProxy:
         self._on_cut = on_cut
         self._of_writer = of_writer
         self._pattern = pattern
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[list[tuple[socket.socket, bytes]]]:
+        """Record what clients send meanwhile, and on which connection."""
+        heard: list[tuple[socket.socket, bytes]] = []
+        self._heard = heard
+        yield heard
+        self._heard = None
 
     def close(self) -> None:
         """Close every connection and end the threads."""
@@ -89,6 +98,8 @@ class CuttingProxy:
                 readable, _, _ = select.select([client, server], [], [])
                 for end in readable:
                     data = end.recv(_CHUNK_BYTES)
+                    if end is client and (heard := self._heard) is not None:
+                        heard.append((client, data))
                     is_writer = is_writer or (end is client and self._writer_says in data)
                     may_cut = end is client and (is_writer or not self._of_writer)
                     if not data or (may_cut and self._is_cut(data, server)):

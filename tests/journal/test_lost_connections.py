@@ -235,6 +235,18 @@ def test_windows_are_read_again(proxied_store: ProxiedStore) -> None:
     assert proxied_store.proxy.cuts == 1
 
 
+def test_a_window_takes_two_round_trips(proxied_store: ProxiedStore) -> None:
+    """All queues wait for one another's windows: on a slow link nothing else may be asked."""
+    journal = proxied_store.open_proxied()
+    proxied_store.append(journal, "a", "b")
+    assert proxied_store.bodies(journal) == ["a", "b"]
+    with proxied_store.proxy.listening() as heard:
+        assert proxied_store.bodies(journal) == ["a", "b"]
+    readers = {connection for connection, request in heard if b"queue_id" in request}
+    assert len(readers) == 1
+    assert len([request for connection, request in heard if connection in readers]) == 2, heard
+
+
 class QuietStore(SqlJournalStore):
     """A database that ends the journal's session after four seconds of silence."""
 

@@ -2,18 +2,17 @@
 
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Connection, Engine, event, text
 
 from orthia.config.dialects import Dialect
 from orthia.journal import QueuePlace, Unit
 from orthia.journal.sql.inspect import list_queues
 from orthia.journal.sql.tables import queue_index_name
-from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import BEGINNING
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 
@@ -43,39 +42,31 @@ GROUPING = ("filesort", "temp b-tree")
 
 
 @contextmanager
-def recorded_reads(store: SqlJournalStore) -> Iterator[list[tuple[str, Any]]]:
-    """Record the SELECTs, with their parameters, that reach the shared engine."""
-    statements: list[tuple[str, Any]] = []
+def explained_walks(store: SqlJournalStore, how: str) -> Iterator[list[tuple[str, Any]]]:
+    """Record the walks through queues, and what the database says of each in its own session."""
+    walks: list[tuple[str, Any]] = []
 
-    def record(
-        connection: object,
+    def explain(
+        connection: Connection,
         cursor: object,
         statement: str,
         parameters: Any,
         context: object,
         executemany: bool,
     ) -> None:
-        if statement.lstrip().startswith("SELECT"):
-            statements.append((statement, parameters))
+        if not all(part in statement for part in ("queue_id", "WHERE", "ORDER BY")):
+            return
+        with closing(connection.connection.cursor()) as other:
+            if store.database.dialect is Dialect.POSTGRESQL:
+                other.execute("SET jit_above_cost = 0")
+            other.execute(f"{how} {statement}", parameters)
+            walks.append((statement, other.fetchall()))
 
-    event.listen(store.database.engine, "before_cursor_execute", record)
-    yield statements
-    event.remove(store.database.engine, "before_cursor_execute", record)
-
-
-def explained(store: SqlJournalStore, how: str, statement: str, parameters: Any) -> list[Any]:
-    """Return what the database says of a statement, as it runs it in a walk."""
-    with store.database.engine.connect() as connection:
-        if store.database.dialect is Dialect.POSTGRESQL:
-            connection.execute(text("SET LOCAL jit_above_cost = 0"))
-        QueueWalk(store.messages, store.database.dialect).prepare(connection)
-        return list(connection.exec_driver_sql(f"{how} {statement}", parameters))
-
-
-def explain(store: SqlJournalStore, statement: str, parameters: Any) -> str:
-    """Return the plan of a statement, lower case."""
-    rows = explained(store, _EXPLAIN[store.database.dialect], statement, parameters)
-    return "\n".join(" ".join(map(str, row)) for row in rows).lower()
+    event.listen(Engine, "before_cursor_execute", explain)
+    try:
+        yield walks
+    finally:
+        event.remove(Engine, "before_cursor_execute", explain)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -96,17 +87,16 @@ def test_every_read_walks_the_queues_index(sql_store: SqlJournalStore, analysed:
     if analysed:
         with sql_store.database.engine.begin() as connection:
             connection.execute(text(_STATISTICS[sql_store.database.dialect]))
-    with recorded_reads(sql_store) as statements:
+    with explained_walks(sql_store, _EXPLAIN[sql_store.database.dialect]) as walks:
         sql_store.window(journal, QUEUE, after=100, max_messages=100)
         sql_store.window(journal, OTHER_QUEUE, max_messages=100)
         sql_store.count(journal, BEGINNING, ALWAYS, 1_000)
         sql_store.count(journal, QueuePlace(QUEUE, 100), ALWAYS, 1_000)
         list_queues(sql_store.database, sql_store.settings)
     index = queue_index_name("MESSAGES", sql_store.database.dialect).lower()
-    walks = [pair for pair in statements if "WHERE" in pair[0] and "ORDER BY" in pair[0]]
     assert len(walks) >= 8
-    for statement, parameters in walks:
-        plan = explain(sql_store, statement, parameters)
+    for statement, rows in walks:
+        plan = "\n".join(" ".join(map(str, row)) for row in rows).lower()
         assert index in plan, plan
         # What is grouped is what the walk came to its limit with: to sort that is no waste.
         allowed = GROUPING if "GROUP BY" in statement else ()
@@ -123,16 +113,13 @@ def test_a_window_costs_the_same_before_any_backlog(sql_store: SqlJournalStore) 
         unit.add_message([QUEUE], payload("x" * 500))
     journal.append_unit(unit)
     sql_store.settle(journal)
-    with recorded_reads(sql_store) as statements:
+    with explained_walks(sql_store, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)") as walks:
         window = sql_store.window(journal, QUEUE, after=100, max_messages=10)
         few = sql_store.window(journal, QUEUE, after=100, max_messages=1_000, max_bytes=6_000)
     assert (len(window.messages), window.exhausted) == (10, False)
     assert (len(few.messages), few.exhausted) == (10, False)
-    walks = [pair for pair in statements if "ORDER BY" in pair[0]]
     assert len(walks) >= 4
-    for statement, parameters in walks:
-        how = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
-        (((answer,),),) = explained(sql_store, how, statement, parameters)
+    for statement, (((answer,),),) in walks:
         pages = answer["Plan"]["Shared Hit Blocks"] + answer["Plan"]["Shared Read Blocks"]
         assert pages < 20, f"{pages} pages: {statement}"
 

@@ -175,3 +175,6 @@ class SimulatedWindows(Windows):
     ) -> Reached:
         """Find nobody whose moment has come: nobody asks."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Do nothing."""
