@@ -20,7 +20,7 @@ from orthia.pipeline.errors import BadOption, ClusterUnreachable, MigrationFaile
 from orthia.pipeline.masters import check_master, check_reachable
 from tests.cli.conftest import Run
 from tests.journal.support import QUEUE, SqlJournalStore, payload
-from tests.pipeline.conftest import QUICK_JAVA, QUICK_START
+from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START
 from tests.support.waiting import wait_until
 
 IN_A_WORKER = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
                 *("--to", str(target), "--master", "local[1]", "--partitions", "100"),
                 *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
             ],
-            env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+            env={**os.environ, **QUICK_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,32 +22,29 @@ QUICK_START = {
     "spark.sql.adaptive.enabled": "false",
     # Each sort and sum takes one of 8 MB at once otherwise: half of the heap is such garbage.
     "spark.buffer.pageSize": "1m",
-    "spark.python.daemon.module": "tests.pipeline.daemon",
 }
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
-"""For the environment variable JDK_JAVA_OPTIONS.
-
-With the first its cache of code is small, and swept over and over, unless a size is said.
-"""
+_WORKERS = str(Path(__file__).with_name("workers"))
+QUICK_ENVIRONMENT = {
+    # With the first its cache of code is small, and swept over and over, unless a size is said.
+    "JDK_JAVA_OPTIONS": ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"),
+    "PYTHONPATH": os.pathsep.join(filter(None, (_WORKERS, os.environ.get("PYTHONPATH")))),
+}
+"""What Java is started in, and what Java then starts Python in."""
 PASSWORD_VARIABLE = "ORTHIA_TEST_PASSWORD"
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Give the one local session of all tests."""
-    options = os.environ.get("JDK_JAVA_OPTIONS")
-    os.environ["JDK_JAVA_OPTIONS"] = QUICK_JAVA
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in QUICK_ENVIRONMENT.items():
+            patch.setenv(name, value)
         # All that any test wants: with another environment Spark starts other Python workers.
         passwords = dict.fromkeys(
             (PASSWORD_VARIABLE, ORTHIAS_VARIABLE, f"{ORTHIAS_VARIABLE}_0"), PASSWORD
         )
         session = build_session("local[2]", settings=QUICK_START, passwords=passwords)
         answer_filters(session)
-    finally:
-        os.environ.pop("JDK_JAVA_OPTIONS")
-        if options is not None:
-            os.environ["JDK_JAVA_OPTIONS"] = options
     yield session
     session.stop()
 

@@ -32,7 +32,7 @@ from orthia.pipeline.store import StoreReference
 from orthia.pipeline.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
 from tests.journal.support import SqlJournalStore
-from tests.pipeline.conftest import QUICK_JAVA, QUICK_START
+from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START
 from tests.process.clients import Producer
 from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
@@ -297,7 +297,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
                         *("--every", "0.2", "--master", "local[1]"),
                         *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
                     ],
-                    env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+                    env={**os.environ, **QUICK_ENVIRONMENT},
                     stdin=subprocess.DEVNULL,
                     stdout=opened,
                     stderr=opened,

@@ -20,7 +20,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.nodes import cluster
-from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES
+from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES, ServerProcess
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
@@ -164,7 +164,7 @@ def test_a_database_server_without_room(
     """Messages are refused, what is stored is delivered and acknowledged, the lease is renewed."""
     with disk(512 * MIB) as mounted, disk(512 * MIB) as other:
         template = templates(dbms)
-        monkeypatch.setattr(tempfile, "tempdir", str(mounted))
+        monkeypatch.setattr(ServerProcess, "place", mounted)
         server = SERVER_PROCESSES[dbms](template=template)
         monkeypatch.undo()
         # As docs/limits.md says: a server that cannot write its log ends itself.

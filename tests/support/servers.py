@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import psycopg2
 import pymysql
@@ -149,13 +149,15 @@ class SqliteServer(StoreServer):
 
 
 class ServerProcess(StoreServer):
-    """A server with a data directory of its own under the temporary directory."""
+    """A server with a data directory of its own under ``place``, or the temporary directory."""
+
+    place: ClassVar[Path | None] = None
 
     def __init__(self, template: "ServerProcess | None" = None) -> None:
         """Prepare a data directory: a copy of a template's, which must not run, or a new one."""
         self.port = free_port()
         self._account = pwd.getpwnam(self._account_name) if os.geteuid() == 0 else None
-        self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-", dir=self.place))
         self.data = self.directory / "data"
         self.log = self.directory / "log"
         self.options: list[str] = []
