@@ -134,10 +134,13 @@ class Database:
 
         A statement costs one round trip and nothing more: it is a transaction of its own, which
         sees what is committed when it begins, and the connection is not asked whether it still
-        stands. The first read after it broke is StoreUnavailable; the next one connects anew.
+        stands. The first read after it broke is StoreUnavailable; the next one connects anew, to no
+        server that is read-only.
         On SQLite, where nothing travels, what is read of one checkout is read in one transaction.
         """
-        limits = SessionLimits(purpose, query_timeout_ms, postgresql_settings=postgresql_settings)
+        limits = SessionLimits(
+            purpose, query_timeout_ms, writes=True, postgresql_settings=postgresql_settings
+        )
         saving: dict[str, Any] = {}
         if self.dialect is not Dialect.SQLITE:
             saving = {

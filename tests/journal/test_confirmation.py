@@ -13,8 +13,9 @@ from orthia.journal.engine.journal import Journal
 from orthia.journal.message import LargeBody
 from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.journal.sql.journal import batch_store
+from orthia.journal.windows import Window
 from tests.conftest import Servers
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import MariadbServer, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
@@ -231,6 +232,38 @@ def test_a_server_that_takes_no_writes_confirms_nothing(
         read_only(private_server, name, switch=False)
         store.loop.run_until(lambda: done, "the receipt")
         assert store.failures == []
+    finally:
+        store.close()
+
+
+def test_no_queue_is_read_from_a_server_that_takes_no_writes(private_server: ServerProcess) -> None:
+    """A primary of before knows none that came since: whoever believed it would pass them by."""
+    name = private_server.create_database()
+    store = SqlJournalStore(private_server.settings(name))
+    try:
+        journal = store.open()
+        assert isinstance(journal, Journal)
+        store.append(journal, "a")
+        assert store.bodies(journal) == ["a"]
+        attempts: list[int] = []
+        windows = journal._reader._windows
+        window = windows.window
+
+        def count(*arguments: int) -> Window:
+            attempts.append(1)
+            return window(*arguments)
+
+        windows.window = count  # type: ignore[method-assign,assignment]
+        read_only(private_server, name, switch=True)
+        answers: list[Window | OrthiaError] = []
+        journal.read_window(QUEUE, 0, ALWAYS, 10, 10_000, answers.append)
+        wait_until(lambda: len(attempts) > 2, 60, what="several attempts")
+        assert (store.loop.run_posted(), answers) == (0, [])
+        read_only(private_server, name, switch=False)
+        store.loop.run_until(lambda: answers, "the window")
+        (found,) = answers
+        assert isinstance(found, Window)
+        assert [one.record.body for one in found.messages] == [b"a"]
     finally:
         store.close()
 
