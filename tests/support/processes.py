@@ -27,9 +27,12 @@ def is_running(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a signal has stopped the process, every thread of it: one may be in a call."""
+    """Tell whether a signal has stopped the process, every thread of it that has not ended.
+
+    One may be in a call.
+    """
     threads = _threads(pid)
-    return bool(threads) and all(fields is None or fields[0] in "Tt" for fields in threads)
+    return bool(threads) and all(fields is None or fields[0] in "TtZX" for fields in threads)
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
@@ -44,7 +47,10 @@ def send(pids: list[int], number: signal.Signals) -> None:
 def stop_family(pid: int) -> list[int]:
     """SIGSTOP a process and its descendants; return them once every one stands still."""
     send([pid], signal.SIGSTOP)  # first, so that it starts no further children
-    wait_until(lambda: is_stopped(pid) or not is_running(pid), what=f"process {pid} stopped")
+    wait_until(
+        lambda: is_stopped(pid) or not is_running(pid),
+        what=lambda: f"process {pid} stopped: {_states([pid])}",
+    )
     members = family(pid)
     send(members, signal.SIGSTOP)
     wait_until(

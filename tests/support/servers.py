@@ -497,6 +497,8 @@ class MariadbServer(ServerProcess):
             *(f"--pid-file={self.directory / 'pid'}", f"--init-file={self._init_file()}"),
             *("--character-set-server=utf8mb4", "--skip-name-resolve"),
             *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"),
+            # In memory, io_uring works in threads of the kernel's, which signals may not stop.
+            "--innodb-use-native-aio=OFF",
             *(f"--tmpdir={self._own_tmpdir()}", f"--default-time-zone={SERVER_ZONE['mysql']}"),
         ]
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -65,7 +66,7 @@ func dial(address string, options ...func(*stomp.Conn) error) (*stomp.Conn, erro
 		stomp.ConnOpt.Login(os.Getenv("STOMP_LOGIN"), os.Getenv("STOMP_PASSCODE")),
 		stomp.ConnOpt.RcvReceiptTimeout(patience),
 		stomp.ConnOpt.DisconnectReceiptTimeout(patience),
-		stomp.ConnOpt.UnsubscribeReceiptTimeout(patience),
+		stomp.ConnOpt.UnsubscribeReceiptTimeout(patience / 20),
 	}, options...)
 	return stomp.Dial("tcp", address, all...)
 }
@@ -90,6 +91,26 @@ func next(subscription *stomp.Subscription) *stomp.Message {
 	message, err := subscription.Read()
 	must(err)
 	return message
+}
+
+// unsubscribe waits until the RECEIPT has closed the subscription's channel. go-stomp waits too, but
+// for good where the RECEIPT comes between its look at the subscription and its wait.
+func unsubscribe(subscription *stomp.Subscription, options ...func(*frame.Frame) error) {
+	err := subscription.Unsubscribe(options...)
+	if !errors.Is(err, &stomp.ErrUnsubscribeReceiptTimeout) {
+		must(err)
+		return
+	}
+	for late := time.After(patience); ; {
+		select {
+		case _, open := <-subscription.C:
+			if !open {
+				return
+			}
+		case <-late:
+			must(err)
+		}
+	}
 }
 
 func bodies(subscription *stomp.Subscription, count int) []seen {
@@ -126,7 +147,7 @@ func sent(addresses []string) {
 	tell(string(message.Body) == string(body))
 	tell([]string{message.ContentType, message.Header.Get(awkward)})
 	tell(bodies(subscription, 2))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -141,10 +162,10 @@ func cumulative(addresses []string) {
 		messages = append(messages, next(subscription))
 	}
 	must(conn.Ack(messages[2]))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	again := subscribe(conn, "/queue/go-cumulative", stomp.AckClientIndividual)
 	tell(bodies(again, 2))
-	must(again.Unsubscribe())
+	unsubscribe(again)
 	must(conn.Disconnect())
 }
 
@@ -181,7 +202,7 @@ func transaction(addresses []string) {
 	send(conn, "/queue/go-transacted", "beside")
 	must(committed.CommitWithReceipt())
 	tell(bodies(subscription, 2))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -190,7 +211,7 @@ func durable(addresses []string) {
 	name := stomp.SubscribeOpt.Header("durable-subscription-name", "go-report")
 	conn := connect(addresses[0], desk)
 	subscription := subscribe(conn, "/topic/go-durable", stomp.AckClientIndividual, name)
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	send(conn, "/topic/go-durable", "meanwhile")
 	must(conn.Disconnect())
 	conn = connect(addresses[0], desk)
@@ -198,13 +219,13 @@ func durable(addresses []string) {
 	message := next(subscription)
 	tell(as(message))
 	must(conn.Ack(message))
-	must(subscription.Unsubscribe(name))
+	unsubscribe(subscription, name)
 	send(conn, "/topic/go-durable", "to nobody")
 	subscription = subscribe(conn, "/topic/go-durable", stomp.AckClientIndividual, name)
 	// Once it has answered to this the subscription is there.
 	send(conn, "/topic/go-durable", "anew")
 	tell(bodies(subscription, 1))
-	must(subscription.Unsubscribe(name))
+	unsubscribe(subscription, name)
 	must(conn.Disconnect())
 	conn = connect(addresses[0])
 	_, err := subscribe(conn, "/topic/go-durable", stomp.AckAuto, name).Read()
@@ -236,7 +257,7 @@ func delay(addresses []string) {
 	send(conn, "/queue/go-delayed", "now")
 	tell(bodies(subscription, 2))
 	tell(time.Since(began).Milliseconds())
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -248,7 +269,7 @@ func duplicate(addresses []string) {
 	send(conn, "/queue/go-once", "end")
 	subscription := subscribe(conn, "/queue/go-once", stomp.AckAuto)
 	tell(bodies(subscription, 2))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -259,7 +280,7 @@ func priority(addresses []string) {
 	}
 	subscription := subscribe(conn, "/queue/go-levels", stomp.AckAuto)
 	tell(bodies(subscription, 4))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -301,10 +322,10 @@ func browse(addresses []string) {
 	browser := subscribe(conn, "/queue/go-browsed", stomp.AckAuto, stomp.SubscribeOpt.Header("browser", "true"))
 	tell(bodies(browser, 2))
 	tell(next(browser).Header.Get("browser"))
-	must(browser.Unsubscribe())
+	unsubscribe(browser)
 	subscription := subscribe(conn, "/queue/go-browsed", stomp.AckAuto)
 	tell(bodies(subscription, 2))
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
@@ -323,7 +344,7 @@ func versions(addresses []string) {
 			second = next(subscription)
 		}
 		must(conn.Ack(second))
-		must(subscription.Unsubscribe())
+		unsubscribe(subscription)
 		send(conn, queue, "three")
 		subscription = subscribe(conn, queue, stomp.AckAuto)
 		tell(append([]string{string(conn.Version())}, string(next(subscription).Body)))
@@ -386,7 +407,7 @@ func takeover(addresses []string) {
 		must(conn.Ack(message))
 	}
 	tell(texts)
-	must(subscription.Unsubscribe())
+	unsubscribe(subscription)
 	must(conn.Disconnect())
 }
 
