@@ -24,7 +24,7 @@ UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-has
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model queue-model
+.PHONY: help setup setup-test packages run demo test test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean FORCE
 
 help: ## Show the targets
@@ -103,7 +103,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
+test test-clients test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
@@ -127,6 +127,9 @@ lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
+
+test-clients: setup-test ## Run what users do with five clients of STOMP on every store, paged, over takeovers; half an hour
+	CLIENTS=everywhere $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup tests/clients $(PYTEST_ARGS)
 
 fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz

@@ -1,44 +1,44 @@
-"""One node for the tests of a client, and a pair on each store."""
+"""Nodes for the scenarios of clients: one on SQLite, or with CLIENTS=everywhere in every place."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clients.node import ClientsNode, clients_node
-from tests.conftest import EVERY_DBMS, Servers
-from tests.process.file_nodes import file_cluster
-from tests.process.nodes import NodeProcess, cluster
-from tests.support.servers import SqliteServer, url_with_password
+from tests.clients.node import EVERYWHERE, HERE, Scene, Scenes, alone, nodes_at
+from tests.conftest import Servers
+from tests.process.nodes import NodeProcess
 
-FILES = "files"
+PLACES = EVERYWHERE if os.environ.get("CLIENTS") == "everywhere" else [HERE]
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientsNode]:
-    """Give a node, for all tests of a module: each has queues of its own."""
-    with clients_node(tmp_path_factory.mktemp("node")) as running:
-        yield running
+def scenes(shared_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenes]:
+    """Give the nodes of a module: each scenario has queues of its own."""
+    made = Scenes(shared_servers, tmp_path_factory.mktemp("nodes"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=PLACES, ids=str)
+def scene(request: pytest.FixtureRequest, scenes: Scenes) -> Iterator[Scene]:
+    """Give the nodes of one scenario."""
+    with scenes.scene(request.param) as made:
+        yield made
 
 
 @pytest.fixture
-def own_node(tmp_path: Path) -> Iterator[ClientsNode]:
+def own_node(tmp_path: Path) -> Iterator[NodeProcess]:
     """Give a node that only this test uses."""
-    with clients_node(tmp_path) as running:
-        yield running
+    with nodes_at(HERE, None, tmp_path) as nodes:
+        yield alone(nodes)
 
 
-@pytest.fixture(params=[*EVERY_DBMS, FILES])
-def pair(
-    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
-) -> Iterator[tuple[NodeProcess, NodeProcess]]:
+@pytest.fixture(
+    params=[place for place in EVERYWHERE if place.moves and not place.is_paged], ids=str
+)
+def moving(request: pytest.FixtureRequest, scenes: Scenes) -> Iterator[Scene]:
     """Give a live node that serves and its backup, on each store."""
-    if request.param == FILES:
-        with file_cluster(tmp_path) as files:
-            yield files.pair()
-        return
-    sqlite = request.param == "sqlite"
-    server = SqliteServer(tmp_path) if sqlite else shared_servers(request.param)
-    settings = server.settings(server.create_database())
-    with cluster(url_with_password(settings), tmp_path) as nodes:
-        yield nodes.pair()
+    with scenes.scene(request.param) as made:
+        yield made

@@ -1,22 +1,29 @@
-"""A node that wants a login, and gives up on a message after two attempts."""
+"""Nodes that want a login, and give up on a message after two attempts, on any store."""
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from orthia.config.settings import Role
+from tests.conftest import EVERY_DBMS, Servers
+from tests.process.file_nodes import FileCluster, file_cluster
+from tests.process.locker_stores import store
 from tests.process.nodes import NodeProcess
+from tests.support.servers import SqliteServer
+from tests.support.waiting import wait_until
 
 PASSCODES = {"alice": "a:b\\c", "bob": "plain"}
 """Of a client that escapes nothing in CONNECT, as the STOMP text has it, and of one that does."""
 DEAD_LETTERS = "DLQ"
-DIVERTS = """<diverts><divert name="audit"><address>orders.#</address>
+_DIVERTS = """<diverts><divert name="audit"><address>orders.#</address>
   <forwarding-address>audit</forwarding-address></divert></diverts>"""
-LAST_VALUES = """<address-setting match="prices.#">
+_LAST_VALUES = """<address-setting match="prices.#">
   <default-last-value-queue>true</default-last-value-queue></address-setting>"""
+REDELIVERY_DELAY_MS = 700
 SECONDS = 120
 """How long a client waits for what must come."""
+FILES = "files"
 _PERMISSIONS = (
     *("send", "consume", "browse", "createAddress"),
     *("createDurableQueue", "deleteDurableQueue"),
@@ -24,44 +31,124 @@ _PERMISSIONS = (
 )
 
 
-class ClientsNode(NodeProcess):
-    """A live node alone, on SQLite, run from a broker.xml."""
+@dataclass(frozen=True)
+class Place:
+    """Where the messages of a scenario are."""
 
-    def command(self) -> list[str]:
-        """Return how it is started, its broker.xml written."""
-        permissions = "".join(f'<permission type="{one}" roles="amq"/>' for one in _PERMISSIONS)
-        users = "".join(
-            f'<user name="{name}" password="{passcode}" roles="amq"/>'
-            for name, passcode in PASSCODES.items()
-        )
-        path = self.directory / "broker.xml"
-        path.write_text(
-            f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-            <name>{self.name}</name>
-            <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
-            </database-store></store>
-            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
-            <users xmlns="urn:orthia">{users}</users>
-            <security-settings><security-setting match="#">{permissions}</security-setting>
-            </security-settings>
-            <address-settings><address-setting match="#">
-              <max-delivery-attempts>2</max-delivery-attempts>
-              <dead-letter-address>{DEAD_LETTERS}</dead-letter-address>
-            </address-setting>{LAST_VALUES}</address-settings>{DIVERTS}
-            </core></configuration>"""
-        )
-        return [sys.executable, "-m", "orthia.broker.cli", "run", str(path)]
+    store: str
+    is_paged: bool = False
+    """Beyond two messages a queue is in the store alone."""
+    moves: bool = False
+    """Another node takes over amid the scenario."""
+
+    def __str__(self) -> str:
+        """Return what pytest calls it."""
+        return self.store + "-paged" * self.is_paged + "-moves" * self.moves
+
+
+HERE = Place("sqlite")
+EVERYWHERE = [
+    Place(store, *queues)
+    for store in [*EVERY_DBMS, FILES]
+    for queues in ((False, False), (True, False), (False, True), (True, True))
+]
+
+
+def core(*, is_paged: bool) -> str:
+    """Return what a node's broker.xml says beside its store and its acceptor."""
+    permissions = "".join(f'<permission type="{one}" roles="amq"/>' for one in _PERMISSIONS)
+    users = "".join(
+        f'<user name="{name}" password="{passcode}" roles="amq"/>'
+        for name, passcode in PASSCODES.items()
+    )
+    paged = "<max-size-messages>2</max-size-messages>" if is_paged else ""
+    return f"""<message-expiry-scan-period>200</message-expiry-scan-period>
+        <users xmlns="urn:orthia">{users}</users>
+        <security-settings><security-setting match="#">{permissions}</security-setting>
+        </security-settings>
+        <address-settings><address-setting match="#">{paged}
+          <max-delivery-attempts>2</max-delivery-attempts>
+          <dead-letter-address>{DEAD_LETTERS}</dead-letter-address>
+        </address-setting>{_LAST_VALUES}
+        <address-setting match="slow.#"><redelivery-delay>{REDELIVERY_DELAY_MS}</redelivery-delay>
+        </address-setting>
+        <address-setting match="newest.#"><default-ring-size>2</default-ring-size>
+        </address-setting></address-settings>{_DIVERTS}"""
 
 
 @contextmanager
-def clients_node(directory: Path) -> Iterator[ClientsNode]:
-    """Run a node for the block; at its end it must still run, and nothing unexpected be logged."""
-    url = f"jdbc:sqlite:{directory / 'orthia.db'}"
-    node = ClientsNode(Role.LIVE, url, directory, "live")
-    try:
-        node.start().wait_serving()
-        yield node
-        assert node.is_running, node.log
-        assert "Traceback" not in node.log, node.log
-    finally:
-        node.end()
+def nodes_at(place: Place, servers: Servers | None, directory: Path) -> Iterator[FileCluster]:
+    """Give nodes on a store; at the end nothing unexpected may be in their logs."""
+    if place.store == FILES:
+        of_store = "<journal-type>NIO</journal-type>"
+    else:
+        if place.store == "sqlite":
+            settings = SqliteServer(directory).settings(SqliteServer(directory).create_database())
+        else:
+            assert servers is not None
+            server = servers(place.store)
+            settings = server.settings(server.create_database())
+        of_store = store(directory, settings, "lease")
+    with file_cluster(directory, of_store + core(is_paged=place.is_paged), security="") as nodes:
+        yield nodes
+        for node in nodes.nodes:
+            assert "Traceback" not in node.log, node.log
+
+
+@dataclass
+class Scene:
+    """The node of a scenario, and the one that takes over from it."""
+
+    place: Place
+    live: NodeProcess
+    backup: NodeProcess | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        """Where a program finds them."""
+        return [node.port for node in (self.live, self.backup) if node is not None]
+
+    def take_over(self) -> None:
+        """Kill the node; return when the other one serves."""
+        assert self.backup is not None
+        self.live.kill()
+        self.backup.wait_serving()
+
+
+class Scenes:
+    """Nodes that are kept for the next scenario, unless one is killed in it."""
+
+    def __init__(self, servers: Servers, directory: Path) -> None:
+        self._servers = servers
+        self._directory = directory
+        self._alone: dict[Place, NodeProcess] = {}
+        self._kept = ExitStack()
+        self._count = 0
+
+    @contextmanager
+    def scene(self, place: Place) -> Iterator[Scene]:
+        """Give the nodes for a scenario."""
+        if place.moves:
+            with nodes_at(place, self._servers, self._new_directory()) as nodes:
+                yield Scene(place, *nodes.pair())
+            return
+        if place not in self._alone:
+            made = nodes_at(place, self._servers, self._new_directory())
+            self._alone[place] = alone(self._kept.enter_context(made))
+        yield Scene(place, self._alone[place])
+        wait_until(lambda: self._alone[place].is_running, what="the node still runs")
+
+    def close(self) -> None:
+        """End them."""
+        self._kept.close()
+
+    def _new_directory(self) -> Path:
+        self._count += 1
+        path = self._directory / str(self._count)
+        path.mkdir()
+        return path
+
+
+def alone(nodes: FileCluster) -> NodeProcess:
+    """Return a live node without a backup that serves."""
+    return nodes.node(Role.LIVE, "live", policy="").start().wait_serving()

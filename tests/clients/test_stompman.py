@@ -1,8 +1,7 @@
-"""stompman, a client of asyncio, as its users use it."""
+"""What stompman does of itself: handlers, blocks of transactions, and the way to another node."""
 
 import asyncio
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -11,13 +10,11 @@ from typing import Any
 import pytest
 import stompman
 
-from tests.clients.node import DEAD_LETTERS, PASSCODES, SECONDS, ClientsNode
+from orthia.broker.client.connection import Login
+from tests.clients.node import DEAD_LETTERS, PASSCODES, SECONDS, Scene
 from tests.process.clients import take_all
 from tests.process.nodes import NodeProcess
 from tests.support.waiting import wait_until
-
-AWKWARD = "a:b\\c\nd ü"
-DELAY_MS = 1_500
 
 Frame = stompman.AckableMessageFrame
 
@@ -89,64 +86,8 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario())
 
 
-def test_a_wrong_passcode_is_refused(node: ClientsNode) -> None:
-    """The client is told by an ERROR, and gives up as it was told to."""
-
-    async def scenario() -> None:
-        options = {"connect_retry_attempts": 1, "connection_confirmation_timeout": 5}
-        with pytest.raises(stompman.FailedAllConnectAttemptsError):
-            async with client(node, passcode="wrong", **options):
-                pass
-
-    run(scenario)
-
-
-def test_what_is_sent_comes_as_it_was_sent(node: ClientsNode) -> None:
-    """Bytes that are no text, and headers with all that is escaped; each SEND has its receipt."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            inbox, subscription = await subscribe(to, "/queue/sent")
-            body = bytes(range(256)) * 1_000
-            await to.send(
-                body,
-                "/queue/sent",
-                content_type="a/b",
-                headers={AWKWARD: AWKWARD},
-                receipt_timeout=SECONDS,
-            )
-            await send(to, b"", "/queue/sent")
-            frame = await inbox.next()
-            assert frame.body == body
-            assert frame.headers.get("content-type") == "a/b"
-            assert dict(frame.headers)[AWKWARD] == AWKWARD
-            await frame.ack()
-            assert (await inbox.next()).body == b""
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-def test_an_ack_of_client_mode_is_of_all_before(node: ClientsNode) -> None:
-    """Whoever subscribes next gets the rest."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            for number in range(5):
-                await send(to, b"%d" % number, "/queue/cumulative")
-            inbox, subscription = await subscribe(to, "/queue/cumulative", "client")
-            frames = [await inbox.next() for _ in range(5)]
-            await frames[2].ack()
-            await subscription.unsubscribe()
-            inbox, subscription = await subscribe(to, "/queue/cumulative")
-            assert await inbox.bodies(2) == [b"3", b"4"]
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
 def test_a_handler_that_fails_gets_the_message_again_and_then_the_dead_letters_do(
-    node: ClientsNode,
+    own_node: NodeProcess,
 ) -> None:
     """An exception in a handler is a NACK; two are as many as the node was told."""
 
@@ -157,7 +98,7 @@ def test_a_handler_that_fails_gets_the_message_again_and_then_the_dead_letters_d
             seen.append(str(dict(frame.headers).get("redelivered", "false")))
             raise ValueError(frame.body)
 
-        async with client(node) as to:
+        async with client(own_node) as to:
             dead, subscription = await subscribe(to, DEAD_LETTERS, selector="kind = 'bad'")
             failing = await to.subscribe(
                 "/queue/failing",
@@ -176,11 +117,11 @@ def test_a_handler_that_fails_gets_the_message_again_and_then_the_dead_letters_d
     run(scenario)
 
 
-def test_a_transaction_is_there_as_a_whole_or_not_at_all(node: ClientsNode) -> None:
+def test_a_transaction_is_there_as_a_whole_or_not_at_all(own_node: NodeProcess) -> None:
     """One that an exception left is aborted; what was sent later comes first."""
 
     async def scenario() -> None:
-        async with client(node) as to, client(node) as other:
+        async with client(own_node) as to, client(own_node) as other:
             inbox, subscription = await subscribe(other, "/queue/transacted")
             with pytest.raises(ZeroDivisionError):
                 await send_in_vain(to)
@@ -201,179 +142,7 @@ async def send_in_vain(to: stompman.Client) -> None:
         raise ZeroDivisionError
 
 
-def test_a_durable_subscription_keeps_what_came_meanwhile(node: ClientsNode) -> None:
-    """By client-id and name, as in Artemis; without a client-id it is refused by name."""
-    durable: dict[str, Any] = {"durable-subscription-name": "report"}
-
-    async def scenario() -> None:
-        async with client(node, connect_headers={"client-id": "desk"}) as to:
-            _, subscription = await subscribe(to, "/topic/durable", **durable)
-            await subscription.unsubscribe()
-        async with client(node) as to:
-            await send(to, b"meanwhile", "/topic/durable")
-        async with client(node, connect_headers={"client-id": "desk"}) as to:
-            inbox, subscription = await subscribe(to, "/topic/durable", **durable)
-            frame = await inbox.next()
-            assert frame.body == b"meanwhile"
-            await frame.ack()
-            await subscription.unsubscribe()
-        with pytest.raises(stompman.SubscriptionError) as refused:
-            async with client(node, on_error_frame=None) as to:
-                await subscribe(to, "/topic/durable", **durable)
-        assert "client-id" in reason(refused.value)
-
-    run(scenario)
-
-
-def reason(error: stompman.SubscriptionError) -> str:
-    """Return why a subscription was refused."""
-    assert error.reason == "rejected"
-    assert error.frame is not None
-    return error.frame.headers["message"]
-
-
-def test_a_selector_chooses(node: ClientsNode) -> None:
-    """And one that cannot be read is refused with its column."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            inbox, subscription = await subscribe(
-                to, "/queue/selected", selector="area = 'Europe' AND price > 2.5"
-            )
-            for area, price in (("Asia", "9"), ("Europe", "1"), ("Europe", "3")):
-                await send(
-                    to, f"{area} {price}".encode(), "/queue/selected", area=area, price=price
-                )
-            assert await inbox.bodies(1) == [b"Europe 3"]
-            await subscription.unsubscribe()
-        with pytest.raises(stompman.SubscriptionError) as refused:
-            async with client(node, on_error_frame=None) as to:
-                await subscribe(to, "/queue/selected", selector="area = ")
-        assert "column" in reason(refused.value)
-
-    run(scenario)
-
-
-def test_a_delayed_message_comes_in_its_time(node: ClientsNode) -> None:
-    """Behind what was sent after it, and not before; heart-beats keep the idle client meanwhile."""
-
-    async def scenario() -> None:
-        beats = stompman.Heartbeat(100, 100)
-        async with client(node, heartbeat=beats, connect_retry_attempts=1) as to:
-            inbox, subscription = await subscribe(to, "/queue/delayed")
-            began = time.monotonic()
-            await send(to, b"later", "/queue/delayed", AMQ_SCHEDULED_DELAY=str(DELAY_MS))
-            await send(to, b"now", "/queue/delayed")
-            assert await inbox.bodies(2) == [b"now", b"later"]
-            assert time.monotonic() - began >= DELAY_MS / 1_000
-            assert to._connection_manager._reconnection_count == 0
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-def test_a_duplicate_id_counts_once(node: ClientsNode) -> None:
-    """Both get their receipts."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            inbox, subscription = await subscribe(to, "/queue/once")
-            for _ in range(2):
-                await send(to, b"once", "/queue/once", _AMQ_DUPL_ID="one")
-            await send(to, b"end", "/queue/once")
-            assert await inbox.bodies(2) == [b"once", b"end"]
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-def test_what_is_of_a_higher_priority_comes_first(node: ClientsNode) -> None:
-    """And in order among its like."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            for number, level in enumerate("1949"):
-                await send(to, b"%d" % number, "/queue/levels", priority=level)
-            inbox, subscription = await subscribe(to, "/queue/levels")
-            assert await inbox.bodies(4) == [b"1", b"3", b"2", b"0"]
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-def test_a_group_goes_to_one_of_two_subscriptions(node: ClientsNode) -> None:
-    """Whole, and in order."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            inbox, one = await subscribe(to, "/queue/groups", "client-individual")
-            other, two = await subscribe(to, "/queue/groups", "client-individual")
-            for number in range(6):
-                body = "ab"[number % 2] + str(number)
-                await send(to, body.encode(), "/queue/groups", JMSXGroupID=body[0])
-            got = sorted([await inbox.bodies(3), await other.bodies(3)])
-            assert got == [[b"a0", b"a2", b"a4"], [b"b1", b"b3", b"b5"]]
-            await one.unsubscribe()
-            await two.unsubscribe()
-
-    run(scenario)
-
-
-def test_a_browser_takes_nothing(node: ClientsNode) -> None:
-    """What is there, then a message that says that this was all; who consumes gets it, too."""
-
-    async def scenario() -> None:
-        async with client(node) as to:
-            for body in (b"first", b"second"):
-                await send(to, body, "/queue/browsed")
-            shown, browser = await subscribe(to, "/queue/browsed", "auto", browser="true")
-            assert await shown.bodies(2) == [b"first", b"second"]
-            assert (await shown.next()).headers["browser"] == "end"  # type: ignore[typeddict-item]
-            await browser.unsubscribe()
-            inbox, subscription = await subscribe(to, "/queue/browsed")
-            assert await inbox.bodies(2) == [b"first", b"second"]
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-def test_destinations_of_every_sort(node: ClientsNode) -> None:
-    """A last value, a wildcard with no-local, an answer at a temporary queue, a divert."""
-
-    async def scenario() -> None:
-        async with client(node) as to, client(node) as other:
-            for price in (b"1", b"2"):
-                await send(to, price, "/queue/prices.py", _AMQ_LVQ_NAME="gold")
-            prices, last_value = await subscribe(to, "/queue/prices.py", "auto")
-            assert await prices.bodies(1) == [b"2"]
-            no_local = {"no-local": "true"}
-            news, pattern = await subscribe(to, "/topic/news.py.#", "auto", **no_local)
-            await send(to, b"own", "/topic/news.py.eu")
-            await send(other, b"other", "/topic/news.py.eu")
-            heard = await news.next()
-            assert (heard.body, heard.headers["destination"]) == (b"other", "/topic/news.py.eu")
-            answers, temporary = await subscribe(to, "/temp-queue/answers", "auto")
-            requests, asking = await subscribe(other, "/queue/requests.py", "auto")
-            reply_to = {"reply-to": "/temp-queue/answers"}
-            await send(to, b"question", "/queue/requests.py", **reply_to)
-            asked = dict((await requests.next()).headers)
-            await send(other, b"answer", str(asked["reply-to"]))
-            assert await answers.bodies(1) == [b"answer"]
-            await send(to, b"order", "/queue/orders.py", kind="py")
-            audit, diverted = await subscribe(to, "/queue/audit", "auto", selector="kind = 'py'")
-            copied = await audit.next()
-            assert copied.body == b"order"
-            assert dict(copied.headers)["_AMQ_ORIG_ADDRESS"] == "orders.py"
-            orders, ordered = await subscribe(to, "/queue/orders.py", "auto")
-            assert await orders.bodies(1) == [b"order"]
-            # stompman leaves a client only once it has no subscription.
-            for ended in (last_value, pattern, temporary, asking, diverted, ordered):
-                await ended.unsubscribe()
-
-    run(scenario)
-
-
-def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: ClientsNode) -> None:
+def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: NodeProcess) -> None:
     """The client says that nobody is there, and goes on by itself when somebody is."""
 
     async def scenario() -> None:
@@ -397,9 +166,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, SECONDS, what)
 
 
-def test_it_goes_on_with_the_backup(pair: tuple[NodeProcess, NodeProcess]) -> None:
+def test_it_goes_on_with_the_backup(moving: Scene) -> None:
     """Nothing is lost or stored twice by a kill -9 amid what is sent and consumed."""
-    live, backup = pair
+    live, backup = moving.live, moving.backup
+    assert backup is not None
+    login = Login("alice", PASSCODES["alice"])
     count = 60
     seen: Counter[bytes] = Counter()
     flagged: set[bytes] = set()
@@ -436,6 +207,6 @@ def test_it_goes_on_with_the_backup(pair: tuple[NodeProcess, NodeProcess]) -> No
 
     run(scenario)
     assert {body for body, times in seen.items() if times > 1} <= flagged
-    assert [frame.body for frame in take_all(backup.port, "/queue/consumed")] == []
-    kept = [frame.body for frame in take_all(backup.port, "/queue/kept")]
+    assert [frame.body for frame in take_all(backup.port, "/queue/consumed", login)] == []
+    kept = [frame.body for frame in take_all(backup.port, "/queue/kept", login)]
     assert kept == [b"%d" % number for number in range(count)]

@@ -9,7 +9,7 @@ import stomp
 from stomp.exception import NotConnectedException, StompException
 from stomp.utils import Frame
 
-from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
+from orthia.broker.client.connection import BrokerAddress, Connection, Login, ServerFrame
 from tests.support.waiting import wait_until
 
 OUTSTANDING = 50
@@ -189,13 +189,13 @@ def receive_all(port: int, destination: str, expected: set[int]) -> Consumer:
     return consumer
 
 
-def take_all(port: int, destination: str) -> list[ServerFrame]:
+def take_all(port: int, destination: str, login: Login | None = None) -> list[ServerFrame]:
     """Take everything out of a queue, in order.
 
     The end is a message that is not stored: nothing depends on how soon messages come.
     """
     taken: list[ServerFrame] = []
-    client = Connection.open(BrokerAddress("127.0.0.1", port), timeout_seconds=60)
+    client = Connection.open(BrokerAddress("127.0.0.1", port), login, timeout_seconds=60)
     end = {"destination": destination, "persistent": "false", "end": "true", "receipt": "sent"}
     client.send("SEND", end)
     wait_until(lambda: client.exchange(0.1), what="the end is in the queue")

@@ -16,6 +16,8 @@ class FileNodeProcess(NodeProcess):
 
     core: str = ""
     """Further elements of its ``core``."""
+    security: str = "<security-enabled>false</security-enabled>"
+    """Whether it wants a login; empty where ``core`` has users."""
     policy: str = ""
     """Elements of its HA policy; an empty one for none at all."""
 
@@ -35,7 +37,7 @@ class FileNodeProcess(NodeProcess):
         self.config_path.write_text(
             f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
             <name>{self.name}</name>
-            <security-enabled>false</security-enabled>
+            {self.security}
             <journal-directory>{self.url}/journal</journal-directory>
             <bindings-directory>{self.url}/bindings</bindings-directory>
             {self.core}{ha}
@@ -59,6 +61,7 @@ class FileCluster:
 
     directory: Path
     core: str = ""
+    security: str = FileNodeProcess.security
     nodes: list[FileNodeProcess] = field(default_factory=list)
 
     @property
@@ -69,7 +72,13 @@ class FileCluster:
     def node(self, role: Role, name: str, *, policy: str, core: str = "") -> FileNodeProcess:
         """Make a node."""
         node = FileNodeProcess(
-            role, str(self.store), self.directory, name, core=self.core + core, policy=policy
+            role,
+            str(self.store),
+            self.directory,
+            name,
+            core=self.core + core,
+            security=self.security,
+            policy=policy,
         )
         self.nodes.append(node)
         return node
@@ -85,9 +94,11 @@ class FileCluster:
 
 
 @contextmanager
-def file_cluster(directory: Path, core: str = "") -> Iterator[FileCluster]:
+def file_cluster(
+    directory: Path, core: str = "", *, security: str = FileNodeProcess.security
+) -> Iterator[FileCluster]:
     """Give a cluster whose processes are ended with the block."""
-    nodes = FileCluster(directory, core)
+    nodes = FileCluster(directory, core, security)
     try:
         yield nodes
     finally:

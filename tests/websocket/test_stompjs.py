@@ -1,7 +1,5 @@
 """@stomp/stompjs in Node, with a real node of Orthia."""
 
-import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,8 @@ from typing import Any
 import pytest
 
 from orthia.config.settings import Role
-from tests.clients.node import DIVERTS, LAST_VALUES, SECONDS
 from tests.hostile.node import LimitedNode, live_node
-from tests.websocket.javascript_clients import HERE, NODE, NodeClient, needs_node
+from tests.websocket.javascript_clients import NodeClient, needs_node
 
 pytestmark = needs_node
 SIZES = [10, 20_000, 400_000]
@@ -22,9 +19,7 @@ SIZES = [10, 20_000, 400_000]
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedNode]:
     """Give a node that takes long frames."""
     directory = tmp_path_factory.mktemp("node")
-    core = f"<address-settings>{LAST_VALUES}</address-settings>{DIVERTS}"
-    parameters = ";webSocketMaxFramePayloadLength=1000000"
-    with live_node(directory, parameters=parameters, core=core) as running:
+    with live_node(directory, parameters=";webSocketMaxFramePayloadLength=1000000") as running:
         yield running
 
 
@@ -55,19 +50,6 @@ def test_it_may_split_its_frames(node: LimitedNode) -> None:
         seen = running.seen()
     assert [one[2] for one in seen.messages] == [True] * 4
     assert seen.errors == []
-
-
-def test_destinations_of_every_sort(node: LimitedNode) -> None:
-    """A last value, a wildcard with no-local, an answer at a temporary queue, a divert."""
-    program = [NODE, str(HERE / "destinations.mjs"), f"ws://127.0.0.1:{node.port}/stomp"]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=2 * SECONDS)
-    assert done.returncode == 0, done.stderr
-    price, *heard, answer, copied, origin, order = json.loads(done.stdout)
-    assert price == "2"
-    assert heard == ["other", "/topic/news.js.eu"]
-    assert answer == "answer"
-    assert (copied, origin) == ("order", "orders.js")
-    assert order == "order"
 
 
 def test_it_is_told_to_go_elsewhere_when_the_node_stops(tmp_path: Path) -> None:

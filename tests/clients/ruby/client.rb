@@ -1,5 +1,6 @@
-# What users of Ruby's stomp do, one scenario a run: ruby client.rb SCENARIO HOST:PORT... .
-# It prints a line of JSON for whatever the test is to judge.
+# What users of Ruby's stomp do, one scenario a run: ruby client.rb SCENARIO HOST:PORT [HOST:PORT].
+# It prints a line of JSON for whatever the test is to judge. With two addresses it prints "takeover"
+# amid what it does, and goes on at the second when it reads a line.
 require 'json'
 require 'stomp'
 
@@ -50,6 +51,11 @@ class Session
     await { |receipt| @connection.unsubscribe(to, { 'id' => to }.merge(headers, receipt)) }
   end
 
+  # What came while something else was waited for.
+  def waiting
+    @came.size
+  end
+
   def next_message
     @came.shift || receive
   end
@@ -68,6 +74,11 @@ class Session
 
   def disconnect
     @connection.disconnect('receipt' => 'bye')
+  end
+
+  # Without a word: the node may be gone.
+  def drop
+    @connection.instance_variable_get(:@socket).close
   end
 
   private
@@ -104,19 +115,36 @@ rescue Refused => e
   e.message
 end
 
-def login(address)
-  tell(refusal { Session.new(address, passcode: 'wrong') })
-  session = Session.new(address, headers: BEATS)
+# Waits until the test has killed the node of the first address.
+def await_takeover
+  tell('takeover')
+  $stdin.gets
+end
+
+# Returns the session, or one with the node that took over, if the test wants a takeover here.
+def successor(session, addresses, **options)
+  return session if addresses.one?
+
+  await_takeover
+  session.drop
+  Session.new(addresses.last, **options)
+end
+
+def login(*addresses)
+  successor(Session.new(addresses.first), addresses)
+  tell(refusal { Session.new(addresses.last, passcode: 'wrong') })
+  session = Session.new(addresses.last, headers: BEATS)
   tell(session.connection.protocol)
   session.disconnect
 end
 
-def sent(address)
-  session = Session.new(address)
+def sent(*addresses)
+  session = Session.new(addresses.first)
   body = (0...256_000).map { |index| index % 256 }.pack('C*')
   session.send('/queue/rb-sent', body, 'content-type' => 'a/b', AWKWARD => AWKWARD)
   session.send('/queue/rb-sent', '')
   session.send('/queue/rb-sent', 'text', 'suppress_content_length' => true)
+  session = successor(session, addresses)
   session.subscribe('/queue/rb-sent')
   message = session.next_message
   tell(message.body.b == body)
@@ -125,27 +153,35 @@ def sent(address)
   session.disconnect
 end
 
-def cumulative(address)
-  session = Session.new(address)
+def cumulative(*addresses)
+  session = Session.new(addresses.first)
   5.times { |number| session.send('/queue/rb-cumulative', number.to_s) }
   session.subscribe('/queue/rb-cumulative', 'client')
   messages = Array.new(5) { session.next_message }
   session.ack(messages[2])
   session.unsubscribe('/queue/rb-cumulative')
+  session = successor(session, addresses)
   session.subscribe('/queue/rb-cumulative', 'client-individual')
   tell(session.bodies(2))
   session.disconnect
 end
 
-def nack(address)
-  session = Session.new(address)
-  session.send('/queue/rb-failing', 'bad', 'kind' => 'rb')
-  session.subscribe('/queue/rb-failing', 'client-individual')
-  2.times do
-    message = session.next_message
-    tell(seen(message))
-    session.nack(message)
+def nack(*addresses)
+  session = Session.new(addresses.first)
+  queue = '/queue/rb-failing'
+  session.send(queue, 'bad', 'kind' => 'rb')
+  session.subscribe(queue, 'client-individual')
+  message = session.next_message
+  tell(seen(message))
+  session.nack(message)
+  session.send('/queue/rb-after', 'whose receipt comes once the attempt is counted')
+  unless addresses.one?
+    session = successor(session, addresses)
+    session.subscribe(queue, 'client-individual')
   end
+  message = session.next_message
+  tell(seen(message))
+  session.nack(message)
   session.subscribe(ENV.fetch('STOMP_DEAD_LETTERS'), 'client-individual', 'selector' => "kind = 'rb'")
   message = session.next_message
   tell([message.body, message.headers['_AMQ_ORIG_QUEUE']])
@@ -153,8 +189,8 @@ def nack(address)
   session.disconnect
 end
 
-def transaction(address)
-  session = Session.new(address)
+def transaction(*addresses)
+  session = Session.new(addresses.first)
   queue = '/queue/rb-transacted'
   session.send(queue, 'first')
   session.subscribe(queue, 'client-individual')
@@ -168,20 +204,28 @@ def transaction(address)
   session.send(queue, 'second', 'transaction' => 'committed')
   session.send(queue, 'beside')
   session.await { |receipt| session.connection.commit('committed', receipt) }
+  unless addresses.one?
+    session = successor(session, addresses)
+    session.subscribe(queue, 'client-individual')
+  end
   tell(session.bodies(2))
   session.disconnect
 end
 
-def durable(address)
+def durable(*addresses)
   desk = { headers: { 'client-id' => 'rb-desk' } }
   name = { 'durable-subscription-name' => 'rb-report' }
   topic = '/topic/rb-durable'
-  session = Session.new(address, **desk)
+  session = Session.new(addresses.first, **desk)
   session.subscribe(topic, 'client-individual', name)
   session.unsubscribe(topic)
   session.send(topic, 'meanwhile')
-  session.disconnect
-  session = Session.new(address, **desk)
+  if addresses.one?
+    session.disconnect
+    session = Session.new(addresses.last, **desk)
+  else
+    session = successor(session, addresses, **desk)
+  end
   session.subscribe(topic, 'client-individual', name)
   message = session.next_message
   tell(seen(message))
@@ -193,57 +237,70 @@ def durable(address)
   tell(session.bodies(1))
   session.unsubscribe(topic, name)
   session.disconnect
-  tell(refusal { Session.new(address).subscribe(topic, 'auto', name) })
+  tell(refusal { Session.new(addresses.last).subscribe(topic, 'auto', name) })
 end
 
-def selector(address)
-  session = Session.new(address)
+def selector(*addresses)
+  session = Session.new(addresses.first)
   queue = '/queue/rb-selected'
+  offer = proc { |area, price| session.send(queue, "#{area} #{price}", 'area' => area, 'price' => price) }
+  [%w[Asia 9], %w[Europe 1], %w[Europe 3]].each(&offer)
+  session = successor(session, addresses)
   session.subscribe(queue, 'auto', 'selector' => "area = 'Europe' AND price > 2.5")
-  [%w[Asia 9], %w[Europe 1], %w[Europe 3]].each do |area, price|
-    session.send(queue, "#{area} #{price}", 'area' => area, 'price' => price)
-  end
-  tell(session.bodies(1))
+  [%w[Asia 8], %w[Europe 4]].each(&offer)
+  tell(session.bodies(2))
   tell(refusal { session.subscribe("#{queue}2", 'auto', 'selector' => 'area = ') })
 end
 
-def delay(address)
-  session = Session.new(address, headers: BEATS)
+def delay(*addresses)
+  session = Session.new(addresses.first, headers: BEATS)
   queue = '/queue/rb-delayed'
-  session.subscribe(queue)
   began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   session.send(queue, 'later', 'AMQ_SCHEDULED_DELAY' => '1500')
   session.send(queue, 'now')
+  session = successor(session, addresses, headers: BEATS)
+  session.subscribe(queue)
   tell(session.bodies(2))
-  tell((1000 * (Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)).to_i)
+  tell(milliseconds_since(began))
   session.disconnect
 end
 
-def duplicate(address)
-  session = Session.new(address)
-  2.times { session.send('/queue/rb-once', 'once', '_AMQ_DUPL_ID' => 'rb') }
+def milliseconds_since(began)
+  (1000 * (Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)).to_i
+end
+
+def duplicate(*addresses)
+  session = Session.new(addresses.first)
+  session.send('/queue/rb-once', 'once', '_AMQ_DUPL_ID' => 'rb')
+  session = successor(session, addresses)
+  session.send('/queue/rb-once', 'once', '_AMQ_DUPL_ID' => 'rb')
   session.send('/queue/rb-once', 'end')
   session.subscribe('/queue/rb-once')
   tell(session.bodies(2))
   session.disconnect
 end
 
-def priority(address)
-  session = Session.new(address)
-  %w[1 9 4 9].each { |level| session.send('/queue/rb-levels', level, 'priority' => level) }
+def priority(*addresses)
+  session = Session.new(addresses.first)
+  ['1 a', '9 b', '4 c', '9 d'].each { |body| session.send('/queue/rb-levels', body, 'priority' => body[0]) }
+  session = successor(session, addresses)
   session.subscribe('/queue/rb-levels')
   tell(session.bodies(4))
   session.disconnect
 end
 
 # Tells which subscription got which messages of each group.
-def group(address)
-  session = Session.new(address)
+def group(*addresses)
+  session = Session.new(addresses.first)
   queue = '/queue/rb-groups'
   %w[one two].each { |id| session.subscribe(queue, 'client-individual', 'id' => id) }
   6.times do |number|
     name = %w[a b][number % 2]
     session.send(queue, "#{name}#{number}", 'JMSXGroupID' => name)
+  end
+  unless addresses.one?
+    session = successor(session, addresses)
+    %w[one two].each { |id| session.subscribe(queue, 'client-individual', 'id' => id) }
   end
   got = Hash.new { |all, place| all[place] = [] }
   6.times do
@@ -255,26 +312,32 @@ def group(address)
   session.disconnect
 end
 
-def browse(address)
-  session = Session.new(address)
+def browse(*addresses)
+  session = Session.new(addresses.first)
   queue = '/queue/rb-browsed'
-  %w[first second].each { |body| session.send(queue, body) }
+  %w[first second third].each { |body| session.send(queue, body) }
+  session = successor(session, addresses)
   session.subscribe(queue, 'auto', 'browser' => 'true')
-  tell(session.bodies(2))
+  tell(session.bodies(3))
   tell(session.next_message.headers['browser'])
   session.unsubscribe(queue)
   session.subscribe(queue)
-  tell(session.bodies(2))
+  tell(session.bodies(3))
   session.disconnect
 end
 
 # Each version has an ACK and NACK of its own: the older ones name the message, not the delivery.
-def versions(address)
-  %w[1.0 1.1 1.2].each do |version|
-    session = Session.new(address, version: version)
+def versions(*addresses)
+  all = %w[1.0 1.1 1.2]
+  all.each do |version|
+    session = Session.new(addresses.first, version: version)
+    %w[one two].each { |body| session.send("/queue/rb-version-#{version}", body) }
+    session.disconnect
+  end
+  await_takeover unless addresses.one?
+  all.each do |version|
+    session = Session.new(addresses.last, version: version)
     queue = "/queue/rb-version-#{version}"
-    session.send(queue, 'one')
-    session.send(queue, 'two')
     session.subscribe(queue, 'client-individual')
     session.ack(session.next_message)
     second = session.next_message
@@ -291,12 +354,20 @@ def versions(address)
   end
 end
 
-# Two connections share a last value, a topic by a wildcard, a question with its answer and an order
-# that is diverted.
-def destinations(address)
-  session, other = Array.new(2) { Session.new(address) }
+# Two connections share a last value, an order that is diverted, a topic by a wildcard and a question
+# with its answer.
+def destinations(*addresses)
+  session = Session.new(addresses.first)
   %w[1 2].each { |price| session.send('/queue/prices.rb', price, '_AMQ_LVQ_NAME' => 'gold') }
+  session.send('/queue/orders.rb', 'order', 'kind' => 'rb')
+  session = successor(session, addresses)
+  other = Session.new(addresses.last)
   session.subscribe('/queue/prices.rb')
+  tell(session.bodies(1))
+  session.subscribe('/queue/audit', 'auto', 'selector' => "kind = 'rb'")
+  copied = session.next_message
+  tell([copied.body, copied.headers['_AMQ_ORIG_ADDRESS']])
+  session.subscribe('/queue/orders.rb')
   tell(session.bodies(1))
   session.subscribe('/topic/news.rb.#', 'auto', 'no-local' => 'true')
   session.send('/topic/news.rb.eu', 'own')
@@ -308,13 +379,106 @@ def destinations(address)
   session.send('/queue/requests.rb', 'question', 'reply-to' => '/temp-queue/answers')
   other.send(other.next_message.headers['reply-to'], 'answer')
   tell(session.bodies(1))
-  session.send('/queue/orders.rb', 'order', 'kind' => 'rb')
-  session.subscribe('/queue/audit', 'auto', 'selector' => "kind = 'rb'")
-  copied = session.next_message
-  tell([copied.body, copied.headers['_AMQ_ORIG_ADDRESS']])
-  session.subscribe('/queue/orders.rb')
-  tell(session.bodies(1))
   [other, session].each(&:disconnect)
+end
+
+# Tells which of the headers that were sent came.
+def passing(*addresses)
+  session = Session.new(addresses.first)
+  headers = {
+    'correlation-id' => 'c-1', 'reply-to' => '/queue/answers.rb', 'type' => 'order', 'priority' => '7',
+    'expires' => in_milliseconds(3_600_000), 'persistent' => 'true',
+    'traceparent' => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+  }
+  session.send('/queue/rb-passing', 'order', headers.merge('content-type' => 'text/plain'))
+  session = successor(session, addresses)
+  session.subscribe('/queue/rb-passing')
+  message = session.next_message
+  came = headers.select { |name, value| message.headers[name] == value }
+  came.transform_values! { 'as it was sent' }
+  %w[content-type destination-type].each { |name| came[name] = message.headers[name] }
+  tell(came)
+  session.disconnect
+end
+
+def in_milliseconds(count)
+  (Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) + count).to_s
+end
+
+# Finds what nobody took in time where it was moved to.
+def expiry(*addresses)
+  session = Session.new(addresses.first)
+  session.send('/queue/rb-expiring', 'gone', 'expires' => in_milliseconds(1_000), 'kind' => 'rb')
+  session.send('/queue/rb-expiring', 'kept')
+  session = successor(session, addresses)
+  session.subscribe('/queue/ExpiryQueue', 'auto', 'selector' => "kind = 'rb'")
+  expired = session.next_message
+  tell([expired.body, expired.headers['_AMQ_ORIG_QUEUE']])
+  session.subscribe('/queue/rb-expiring')
+  tell(session.bodies(1))
+  session.disconnect
+end
+
+# One message at a time: what came before the first is acknowledged, and what after it.
+def flow(*addresses)
+  session = Session.new(addresses.first)
+  %w[first second].each { |body| session.send('/queue/rb-flow', body) }
+  session = successor(session, addresses)
+  session.subscribe('/queue/rb-flow', 'client-individual', 'prefetch-count' => '1')
+  first = session.next_message
+  session.send('/queue/rb-after', 'whose receipt comes behind all that was on its way')
+  tell([first.body, session.waiting])
+  session.ack(first)
+  second = session.next_message
+  tell(second.body)
+  session.ack(second)
+  session.disconnect
+end
+
+# Says by headers what a name is, and names one queue of an address.
+def routing(*addresses)
+  session = Session.new(addresses.first)
+  session.send('rb-typed', 'to one', 'destination-type' => 'ANYCAST')
+  session = successor(session, addresses)
+  session.subscribe('rb-typed::rb-typed')
+  tell(session.bodies(1))
+  many = { 'subscription-type' => 'MULTICAST' }
+  %w[one two].each { |id| session.subscribe('rb-many', 'auto', many.merge('id' => id)) }
+  session.send('rb-many', 'to each', 'destination-type' => 'MULTICAST')
+  tell(session.bodies(2))
+  tell(refusal { session.send('/queue/rb-typed', 'wrong', 'destination-type' => 'MULTICAST') })
+end
+
+# Tells how long a rejected message stayed away.
+def redelivery(*addresses)
+  session = Session.new(addresses.first)
+  session.send('/queue/slow.rb', 'slow')
+  session.subscribe('/queue/slow.rb', 'client-individual')
+  message = session.next_message
+  began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  session.nack(message)
+  session.send('/queue/rb-after', 'whose receipt comes once the attempt is counted')
+  unless addresses.one?
+    session = successor(session, addresses)
+    session.subscribe('/queue/slow.rb', 'client-individual')
+  end
+  message = session.next_message
+  tell(milliseconds_since(began))
+  tell(seen(message))
+  session.ack(message)
+  session.disconnect
+end
+
+# Sends one more than the ring has room for. What went for that may come once more from a successor.
+def ring(*addresses)
+  session = Session.new(addresses.first)
+  %w[1 2 3].each { |body| session.send('/queue/newest.rb', body) }
+  session = successor(session, addresses)
+  session.subscribe('/queue/newest.rb')
+  came = session.bodies(1)
+  came += session.bodies(1) until came.last['body'] == '3'
+  tell(came)
+  session.disconnect
 end
 
 # Sends numbers to whichever node serves until each has its receipt, then takes them.
@@ -323,8 +487,7 @@ def takeover(*addresses)
   session = serving(addresses)
   count.times do |number|
     if number == count / 2
-      tell('half')
-      $stdin.gets # until the node was killed
+      await_takeover
     end
     begin
       session.send('/queue/rb-kept', number.to_s, '_AMQ_DUPL_ID' => "rb #{number}")
