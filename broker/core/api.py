@@ -15,6 +15,24 @@ from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.message import LargeBody, Message
 
 Done = Callable[[], None]
+
+
+class AfterAll:
+    """Calls back when it was called so often: some of it is done at once, and some is stored."""
+
+    __slots__ = ("_left", "_then")
+
+    def __init__(self, times: int, then: Done) -> None:
+        self._left = times
+        self._then = then
+
+    def __call__(self) -> None:
+        """Note that one thing more is done."""
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
 OnRefused = Callable[[OrthiaError, Done | None], None]
 """Gets the reason why what was asked for is not done, and nothing of it; and the callback that
 would have been called if it had been, which is called no more."""
@@ -122,8 +140,8 @@ class SubscriptionHandle(Protocol):
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the commit."""
 
-    def reject(self, references: Sequence[MessageReference]) -> None:
-        """Give delivered messages back after a failed attempt."""
+    def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
         """Free the credit of delivered messages: a transaction holds them, until its end."""
@@ -158,8 +176,8 @@ class Settlement(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def committed(self) -> None:
-        """Have it stand."""
+    def committed(self, done: Done) -> None:
+        """Have it stand; ``done`` follows once all that comes of it is stored."""
 
     @abstractmethod
     def refused(self, *, in_vain: bool) -> None:

@@ -3,7 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from orthia.broker.core.api import Done, OnRefused, OutgoingMessage, Settlement, TransactionWork
+from orthia.broker.core.api import (
+    AfterAll,
+    Done,
+    OnRefused,
+    OutgoingMessage,
+    Settlement,
+    TransactionWork,
+)
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
@@ -130,9 +137,10 @@ def commit(
             if one.in_memory is not None:
                 publisher.duplicates.note(*one.in_memory)
         publisher.unpin(bodies)
+        all_done = AfterAll(len(settled) + 1, done)
         for settlement in settled:
-            settlement.committed()
-        done()
+            settlement.committed(all_done)
+        all_done()
 
     publisher.taken_over(bodies)
     with charges.unless_refused():

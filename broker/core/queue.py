@@ -19,7 +19,7 @@ from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.leveled import LeveledQueue
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
-from orthia.broker.core.redelivery import keep_attempts, redelivery_delay_ms
+from orthia.broker.core.redelivery import call_when_stored, keep_attempts, redelivery_delay_ms
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
@@ -276,18 +276,30 @@ class Queue(LeveledQueue):
 
     @override
     def give_back(
-        self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
+        self,
+        references: Sequence[MessageReference],
+        *,
+        attempted: Sequence[MessageReference] = (),
+        done: Done | None = None,
     ) -> None:
         # In their place, to be delivered again. Of many the rest comes in later turns of the loop.
         in_vain = set(attempted)
         if len(references) <= AT_ONCE:
             self._give_some_back(references, in_vain)
+            self._call_when_stored(done)
             self.dispatch()
         else:
-            self._slices.run(self._giving_back(references, in_vain))
+            self._slices.run(self._giving_back(references, in_vain, done))
+
+    def _call_when_stored(self, done: Done | None) -> None:
+        if done is not None and self._gate.is_running:
+            call_when_stored(self._journal, done)
 
     def _giving_back(
-        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
+        self,
+        references: Sequence[MessageReference],
+        in_vain: set[MessageReference],
+        done: Done | None,
     ) -> Steps:
         first = 0
         self._held += 1
@@ -299,10 +311,11 @@ class Queue(LeveledQueue):
                 yield GO_ON
         except Exception:
             # The others come back all the same.
-            self._slices.later(self._giving_back(references[first:], in_vain))
+            self._slices.later(self._giving_back(references[first:], in_vain, done))
             raise
         finally:
             self._held -= 1
+        self._call_when_stored(done)
         self.dispatch()
 
     def _give_some_back(
@@ -384,11 +397,3 @@ class Queue(LeveledQueue):
         for reference in back:
             heapq.heappush(self._returned, (reference.seq, reference))
         self.dispatch()
-
-    # --- being deleted
-
-    def leave(self, reason: str) -> None:
-        """End every consumer for a ``reason``, and deliver nothing any more."""
-        self.is_leaving = True
-        for subscription in self.subscriptions:
-            subscription.fail(reason)

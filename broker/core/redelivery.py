@@ -6,13 +6,15 @@ it, and at most ``max-redelivery-delay``, which is ten times ``redelivery-delay`
 
 The count and the delay are stored, in a unit of their own behind the attempt: what is stored of a
 message that was never delivered in vain is nothing. Should a node die before that is committed, its
-successor knows of one attempt less; should the store be full, so does everybody.
+successor knows of one attempt less; should the store be full, so does everybody. A client
+that waits to be told of it is told behind that commit.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable
 
-from orthia.broker.core.api import MessageReference
+from orthia.broker.core.api import Done, MessageReference
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -75,6 +77,12 @@ def keep_attempts(
             journal.append_unit(unit)
         except JournalClosed:
             return  # this node is ending: the next one knows of one attempt less
+
+
+def call_when_stored(journal: MessageJournal, done: Done) -> None:
+    """Have ``done`` called once all is stored that was given to the journal before."""
+    with contextlib.suppress(JournalClosed):  # this node is ending: its clients see that
+        journal.append_unit(Unit(done))
 
 
 def _not_counted(reason: OrthiaError) -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from orthia.broker.core.api import MessageReference, Settlement
+from orthia.broker.core.api import Done, MessageReference, Settlement
 
 
 class _Settling(Protocol):
@@ -17,9 +17,13 @@ class _Settling(Protocol):
         """Have messages again that were counted as acknowledged."""
 
     def give_back(
-        self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
+        self,
+        references: Sequence[MessageReference],
+        *,
+        attempted: Sequence[MessageReference] = (),
+        done: Done | None = None,
     ) -> None:
-        """Deliver messages again; the ``attempted`` were delivered in vain."""
+        """Deliver messages again; the ``attempted`` were delivered in vain, as is stored."""
 
 
 class Acknowledged(Settlement):
@@ -33,8 +37,9 @@ class Acknowledged(Settlement):
         queue.undecided += 1
 
     @override
-    def committed(self) -> None:
+    def committed(self, done: Done) -> None:
         self._queue.undecided -= 1
+        done()
 
     @override
     def refused(self, *, in_vain: bool) -> None:
@@ -53,8 +58,8 @@ class Rejected(Settlement):
         self._taken = taken
 
     @override
-    def committed(self) -> None:
-        self._queue.give_back(self._taken, attempted=self._taken)
+    def committed(self, done: Done) -> None:
+        self._queue.give_back(self._taken, attempted=self._taken, done=done)
 
     @override
     def refused(self, *, in_vain: bool) -> None:
@@ -67,8 +72,8 @@ class Gone(Settlement):
     __slots__ = ()
 
     @override
-    def committed(self) -> None:
-        pass
+    def committed(self, done: Done) -> None:
+        done()
 
     @override
     def refused(self, *, in_vain: bool) -> None:

@@ -296,8 +296,11 @@ class Showing(Source[MessageReference]):
         references: Sequence[MessageReference],
         *,
         attempted: Sequence[MessageReference] = (),
+        done: Done | None = None,
     ) -> None:
         self._answered(references)
+        if done is not None:
+            done()
         self.resume()
 
     @override

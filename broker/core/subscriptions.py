@@ -44,9 +44,16 @@ class Source(ABC, Generic[Reference]):
 
     @abstractmethod
     def give_back(
-        self, references: Sequence[Reference], *, attempted: Sequence[MessageReference] = ()
+        self,
+        references: Sequence[Reference],
+        *,
+        attempted: Sequence[MessageReference] = (),
+        done: Done | None = None,
     ) -> None:
-        """Take delivered messages back; the ``attempted`` were delivered in vain."""
+        """Take delivered messages back; the ``attempted`` were delivered in vain.
+
+        ``done`` follows once that is stored, and what becomes of a message for it.
+        """
 
     @abstractmethod
     def settle(self, taken: Sequence[Reference], *, rejected: bool) -> Settlement:
@@ -205,10 +212,10 @@ class Subscription(Generic[Reference]):
         """Delete delivered messages; ``done`` follows the commit."""
         self._queue.acknowledge(self.take(references), done)
 
-    def reject(self, references: Sequence[MessageReference]) -> None:
-        """Give delivered messages back after a failed attempt."""
+    def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
         taken = self.take(references)
-        self._queue.give_back(taken, attempted=taken)
+        self._queue.give_back(taken, attempted=taken, done=done)
 
     def resume(self) -> None:
         """Go on delivering: the connection takes more, or there is memory again."""

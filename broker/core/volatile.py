@@ -155,8 +155,11 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         references: Sequence[PublishedReference],
         *,
         attempted: Sequence[MessageReference] = (),
+        done: Done | None = None,
     ) -> None:
         self._release(references)
+        if done is not None:
+            done()
         self.dispatch()
 
     @override

@@ -370,6 +370,14 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._refill()
         self.dispatch()
 
+    # --- being deleted
+
+    def leave(self, reason: str) -> None:
+        """End every consumer for a ``reason``, and deliver nothing any more."""
+        self.is_leaving = True
+        for subscription in self.subscriptions:
+            subscription.fail(reason)
+
     # --- consumers that do not want every message: see ``orthia.broker.core.selective``
 
     @abstractmethod

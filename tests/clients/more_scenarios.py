@@ -125,7 +125,6 @@ class MoreScenarios(Scenarios):
         message = session.next()
         began = time.monotonic()
         session.nack(message)
-        session.send(self.queue("after"), "whose receipt comes once the attempt is counted")
         if self.moves:
             session = self.successor(session)
             session.subscribe(to, "client-individual")

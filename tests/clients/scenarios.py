@@ -194,7 +194,6 @@ class Scenarios:
         message = session.next()
         tell(seen(message))
         session.nack(message)
-        session.send(self.queue("after"), "whose receipt comes once the attempt is counted")
         if self.moves:
             session = self.successor(session)
             session.subscribe(to, "client-individual")

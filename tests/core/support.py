@@ -119,7 +119,7 @@ class FakeConsumer:
 
     def reject(self, *texts: str) -> None:
         """Give messages back as failed."""
-        self.end.reject(self.take(*texts))
+        self.end.reject(self.take(*texts), None)
 
     def is_flagged(self, text: str) -> bool:
         """Whether the last delivery of ``text`` was flagged redelivered."""

@@ -102,7 +102,7 @@ class EmptiedQueueMachine(RuleBasedStateMachine):
         del client.unanswered[first:]
         if rejected:
             self.waiting.update(int(one.record.body) for one in references)
-            client.end.reject(references)
+            client.end.reject(references, None)
         else:
             client.end.acknowledge(references, None)
         self.core.settle()

@@ -85,7 +85,7 @@ class Run:
         if self.random.random() < 0.5:
             watcher.end.acknowledge(some, None)
         else:
-            watcher.end.reject(some)
+            watcher.end.reject(some, None)
         watcher.is_writable = self.random.random() < 0.8
         if watcher.is_writable:
             watcher.end.resume()

@@ -513,7 +513,7 @@ def test_what_is_rejected_again_costs_no_look_at_all_that_was_given_back(
     for _ in range(20):
         rejected = red.take(*[names[number] for number in again])
         red.received.clear()
-        red.end.reject(rejected)
+        red.end.reject(rejected, None)
         core.settle()
         assert red.texts == [names[number] for number in sorted(again)]
     assert matched.count("colour = 'blue'") <= 20 * len(again)

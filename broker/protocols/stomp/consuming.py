@@ -266,13 +266,13 @@ class Receiver:
             self._transactions.answer(frame, core, references, nack=nack)
             self._receipts.now(frame)
             core.resume()
-        elif nack:
-            core.reject(references)
-            self._receipts.now(frame)
         else:
             done = self._receipts.later(frame)
             try:
-                core.acknowledge(references, done)
+                if nack:
+                    core.reject(references, done)
+                else:
+                    core.acknowledge(references, done)
             except NotLive:
                 self._receipts.take_back(done)
                 raise

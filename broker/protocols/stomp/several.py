@@ -10,7 +10,13 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Done, MessageReference, Settlement, SubscriptionHandle
+from orthia.broker.core.api import (
+    AfterAll,
+    Done,
+    MessageReference,
+    Settlement,
+    SubscriptionHandle,
+)
 from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
@@ -54,7 +60,7 @@ class SeveralDestinations(ClientSubscription):
         nobody takes anything out: the client could not say which of the two it acknowledges.
         """
         if self.owners.get(reference.seq, part.core) is not part.core:
-            part.core.reject((reference,))
+            part.core.reject((reference,), None)
             return
         self._head = HEAD + escape(part.destination.encode(), self._version) + self._after
         self._defaults = default_lines(part.core.routing_type)
@@ -117,16 +123,20 @@ class ConsumerOfSeveral:
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the last commit."""
         owners = self._by_owner(references, forget=True)
-        then = None if done is None else _After(max(1, len(owners)), done)
+        then = None if done is None else AfterAll(max(1, len(owners)), done)
         for owner, owned in owners.items():
             owner.acknowledge(owned, then)
         if not owners and then is not None:
             then()
 
-    def reject(self, references: Sequence[MessageReference]) -> None:
-        """Give delivered messages back after a failed attempt."""
-        for owner, owned in self._by_owner(references, forget=True).items():
-            owner.reject(owned)
+    def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
+        owners = self._by_owner(references, forget=True)
+        then = None if done is None else AfterAll(max(1, len(owners)), done)
+        for owner, owned in owners.items():
+            owner.reject(owned, then)
+        if not owners and then is not None:
+            then()
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
         """Free the credit of delivered messages: a transaction holds them, until its end."""
@@ -170,21 +180,6 @@ class ConsumerOfSeveral:
         self._whole.owners.clear()
 
 
-class _After:
-    """Calls back when it was called so often: some of it is done at once, and some is stored."""
-
-    __slots__ = ("_left", "_then")
-
-    def __init__(self, times: int, then: Done) -> None:
-        self._left = times
-        self._then = then
-
-    def __call__(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._then()
-
-
 class _Settled(Settlement):
     __slots__ = ("_settlements",)
 
@@ -192,9 +187,11 @@ class _Settled(Settlement):
         self._settlements = settlements
 
     @override
-    def committed(self) -> None:
+    def committed(self, done: Done) -> None:
+        all_done = AfterAll(len(self._settlements) + 1, done)
         for one in self._settlements:
-            one.committed()
+            one.committed(all_done)
+        all_done()
 
     @override
     def refused(self, *, in_vain: bool) -> None:

@@ -141,7 +141,7 @@ class ClientSubscription:
         """Give back a large message whose body cannot be read: that was an attempt."""
         self.unacknowledged.pop(reference.seq, None)
         if self.core is not None:
-            self.core.reject((reference,))
+            self.core.reject((reference,), None)
 
     def streamed(self, reference: MessageReference) -> None:
         """Take note that the body of a large MESSAGE is written."""

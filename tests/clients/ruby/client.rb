@@ -174,7 +174,6 @@ def nack(*addresses)
   message = session.next_message
   tell(seen(message))
   session.nack(message)
-  session.send('/queue/rb-after', 'whose receipt comes once the attempt is counted')
   unless addresses.one?
     session = successor(session, addresses)
     session.subscribe(queue, 'client-individual')
@@ -457,7 +456,6 @@ def redelivery(*addresses)
   message = session.next_message
   began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   session.nack(message)
-  session.send('/queue/rb-after', 'whose receipt comes once the attempt is counted')
   unless addresses.one?
     session = successor(session, addresses)
     session.subscribe('/queue/slow.rb', 'client-individual')

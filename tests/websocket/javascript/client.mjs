@@ -227,7 +227,6 @@ const scenarios = {
     let message = await failing.next();
     tell(seen(message));
     await session.nack(message);
-    await session.send("/queue/js-after", "whose receipt comes once the attempt is counted");
     if (moves) {
       session = await successor(session);
       failing = await session.subscribe("/queue/js-failing", "client-individual");
@@ -517,7 +516,6 @@ const scenarios = {
     let message = await inbox.next();
     const began = performance.now();
     await session.nack(message);
-    await session.send("/queue/js-after", "whose receipt comes once the attempt is counted");
     if (moves) {
       session = await successor(session);
       inbox = await session.subscribe("/queue/slow.js", "client-individual");
