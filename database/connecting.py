@@ -20,6 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from orthia.config.dialects import Dialect
 from orthia.config.secrets import Secret
 from orthia.database.network_timeout import TimedConnection
+from orthia.database.read_only import give_up_read_only, refuse_read_only_mysql
 from orthia.database.tls import MysqlConnection, tls_arguments
 
 SQLITE_BEGIN = "sqlite_begin"
@@ -29,7 +30,6 @@ _LOST_HOST_PROBE_SECONDS = 5
 _LOST_HOST_PROBES = 3
 _USER_TIMEOUT_SINCE = 12_00_00
 _MYSQL_UNREACHABLE = (2003, 2005)
-_MYSQL_READ_ONLY = 1290
 
 _SERVER_SHARE = 0.9
 """The part of the query time-out after which the server itself gives a statement up."""
@@ -78,6 +78,8 @@ def connect_arguments(
 
 def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) -> None:
     """Have the engine set up every connection it opens, before anything else is done with it."""
+    if limits.writes:
+        give_up_read_only(engine)
     match dialect:
         case Dialect.POSTGRESQL:
             if not limits.locks_fence:
@@ -214,19 +216,9 @@ def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:
     assignments = ", ".join(f"SESSION {name} = {value}" for name, value in settings.items())
     with connection.cursor() as cursor:
         if limits.writes:
-            _refuse_read_only_mysql(cursor)
+            refuse_read_only_mysql(cursor)
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         cursor.execute(f"SET {assignments}")
-
-
-def _refuse_read_only_mysql(cursor: Any) -> None:
-    """Raise what the server raises when it refuses a write: some users it does not refuse."""
-    cursor.execute("SELECT @@GLOBAL.read_only")
-    (read_only,) = cursor.fetchone()
-    if str(read_only).upper() not in ("0", "OFF"):
-        raise pymysql.OperationalError(
-            _MYSQL_READ_ONLY, "the server is read-only: it is a replica, or the primary of before"
-        )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, limits: SessionLimits) -> None:

@@ -1,6 +1,7 @@
 """One database and the connections Orthia keeps to it."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,10 @@ from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import Dialect as SqlalchemyDialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
@@ -25,10 +29,14 @@ from orthia.database.connecting import (
     prepare_sessions,
 )
 from orthia.database.errors import translate_errors
+from orthia.database.read_only import ask_mysql_at_checkout
 from orthia.database.sessions import mark_mysql_session, user_lock_name
 from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile
 from orthia.database.sqltime import db_now
 from orthia.database.tls import without_tls
+
+_WRITERS = "orthia-writers"
+"""What of a connection says when it was opened, by what wrote then."""
 
 _POOL_SIZE = 8
 """The size of the JDBC pool Artemis uses when its properties say nothing."""
@@ -61,6 +69,9 @@ class Database:
         self._url = url
         self._password = password
         self._dedicated: list[Engine] = []
+        self._numbers = itertools.count(1)
+        self._writers = 0
+        """The number of the newest connection of a marked engine."""
         self.turnstile = OpenTurnstile()
         if dialect is Dialect.SQLITE:
             self.turnstile = SqliteTurnstile(_checked_sqlite_file(url))
@@ -113,6 +124,8 @@ class Database:
                 writes=True,
             )
         )
+        if mark is not None:
+            event.listen(engine, "connect", self._note_new_writer)
         if mark is not None and self.dialect is Dialect.MYSQL:
             name = user_lock_name(self._url.database, mark)
 
@@ -135,7 +148,8 @@ class Database:
         A statement costs one round trip and nothing more: it is a transaction of its own, which
         sees what is committed when it begins, and the connection is not asked whether it still
         stands. The first read after it broke is StoreUnavailable; the next one connects anew, to no
-        server that is read-only.
+        server that is read-only. So does a read after a marked engine connected anew: what that
+        writes may be on another server by then, of which the server of before knows nothing.
         On SQLite, where nothing travels, what is read of one checkout is read in one transaction.
         """
         limits = SessionLimits(
@@ -148,7 +162,24 @@ class Database:
                 "skip_autocommit_rollback": True,
                 "pool_pre_ping": False,
             }
-        return self._dedicate(limits, **saving)
+        engine = self._dedicate(limits, **saving)
+        if self.dialect is not Dialect.SQLITE:
+            event.listen(engine, "checkout", self._refuse_before_writers)
+        return engine
+
+    def _note_new_writer(self, _connection: DBAPIConnection, _record: object) -> None:
+        self._writers = next(self._numbers)
+
+    def _note_writers(
+        self, _dialect: SqlalchemyDialect, record: ConnectionPoolEntry, *_arguments: object
+    ) -> None:
+        record.info[_WRITERS] = self._writers
+
+    def _refuse_before_writers(
+        self, _connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
+    ) -> None:
+        if record.info[_WRITERS] != self._writers:
+            raise DisconnectionError("what is written goes through a newer connection")
 
     def _dedicate(self, limits: SessionLimits, **arguments: Any) -> Engine:
         wait_seconds = limits.query_timeout_seconds
@@ -170,7 +201,9 @@ class Database:
         self._dedicated.clear()
 
     def _create_engine(self, limits: SessionLimits, **arguments: Any) -> Engine:
-        arguments.setdefault("pool_pre_ping", True)
+        pings = arguments.pop("pool_pre_ping", True)
+        asks = pings and limits.writes and self.dialect is Dialect.MYSQL
+        arguments["pool_pre_ping"] = pings and not asks
         if self.dialect is Dialect.POSTGRESQL:
             arguments["use_native_hstore"] = False  # saves a query on every connect
         engine = sqlalchemy.create_engine(
@@ -179,7 +212,10 @@ class Database:
             hide_parameters=True,
             **arguments,
         )
+        event.listen(engine, "do_connect", self._note_writers)  # before the one that connects
         prepare_sessions(self.dialect, engine, limits)
+        if asks:
+            ask_mysql_at_checkout(engine)
         return engine
 
 

@@ -11,7 +11,7 @@ a statement's size is known beforehand, and it costs a third of PyMySQL's ``exec
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pymysql
 from pymysql.cursors import Cursor
@@ -19,6 +19,11 @@ from sqlalchemy import Engine
 from typing_extensions import override
 
 from orthia.database import translate_errors
+from orthia.database.read_only import (
+    MYSQL_TAKES_WRITES,
+    read_only_mysql,
+    refuse_read_only_mysql,
+)
 from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
@@ -61,7 +66,7 @@ class MysqlStore(SqlStore):
         self._statement_bytes = _STATEMENT_BYTES
         self._removed_at: datetime | None = None
         """Of the latest row of the history; with one, later than those of all before."""
-        self._fence = f"{statements.fence} LOCK IN SHARE MODE"
+        self._fence = f"{statements.fence} AND {MYSQL_TAKES_WRITES} LOCK IN SHARE MODE"
         now = "1" if names.history is None else "UTC_TIMESTAMP(6)"
         self._fence_sql = f"SELECT {now} {self._fence}"
 
@@ -98,17 +103,24 @@ class MysqlStore(SqlStore):
                 f"INSERT INTO {self._names.messages} {ROW_COLUMNS}"
                 f" SELECT {values}, {queue_id:d}, {self._token:d}, x'{payload.hex()}' {self._fence}"
             )
-        if not inserted:
-            raise Fenced(self._token)
+            if not inserted:
+                self._refuse()
         return True
 
     @override
     def _begin(self) -> None:
         self._cursor.execute("START TRANSACTION")
         if not self._cursor.execute(self._fence_sql):
-            raise Fenced(self._token)
+            self._refuse()
         if self._names.history is not None:
             self._take_time()
+
+    def _refuse(self) -> NoReturn:
+        """Raise Fenced, or that the server takes no writes, or took none a moment ago."""
+        refuse_read_only_mysql(self._cursor)
+        if self._cursor.execute(f"SELECT 1 {self._sql.fence}"):
+            raise read_only_mysql()
+        raise Fenced(self._token)
 
     def _take_time(self) -> None:
         """Note when what leaves its queue in this transaction leaves it: see ``history_of``."""

@@ -56,6 +56,10 @@ class CuttingProxy:
         self._of_writer = of_writer
         self._pattern = pattern
 
+    def lead_to(self, server_port: int) -> None:
+        """Forward what connects from here on to another server; those that did stay."""
+        self._server_port = server_port
+
     @contextlib.contextmanager
     def listening(self) -> Iterator[list[tuple[socket.socket, bytes]]]:
         """Record what clients send meanwhile, and on which connection."""

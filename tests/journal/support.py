@@ -166,7 +166,7 @@ class JournalStore(ABC):
         journal.read_window(queue, after, up_to, max_messages, max_bytes, answers.append)
         self.loop.run_until(lambda: answers, "the window")
         (answer,) = answers
-        assert isinstance(answer, Window)
+        assert isinstance(answer, Window), answer
         return answer
 
     def count(

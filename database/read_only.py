@@ -1,0 +1,77 @@
+"""Servers that take no writes any more: a primary of before still answers those connected to it.
+
+After a switch-over the address of the URL leads to the new primary, and connections that were open
+still lead to the former one. What it says may be what was once true, and what it lets a user with
+many rights write is lost. So such a connection is given up as one that broke: the next attempt
+opens another, to wherever the address leads by then. There the same is asked before anything else.
+"""
+
+import contextlib
+from typing import Any
+
+import psycopg2
+import pymysql
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DisconnectionError
+
+_PG_READ_ONLY = "25006"
+_MYSQL_READ_ONLY = 1290
+_MYSQL_TAKES_NO_WRITES = {
+    *(1290, 1792, 1836, 1874, 1881),  # read_only, super_read_only, innodb_read_only
+    1047,  # Galera: this node is not part of the primary component
+    3032,  # offline_mode, which group replication sets too as it leaves
+}
+
+MYSQL_TAKES_WRITES = "CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')"
+"""Whether the server takes writes: a number or, on later servers, a word."""
+
+
+def give_up_read_only(engine: Engine) -> None:
+    """Have no connection of ``engine`` used again on which a server refused to write."""
+    event.listen(engine, "handle_error", _lost_if_read_only)
+
+
+def ask_mysql_at_checkout(engine: Engine) -> None:
+    """Have each checkout ask whether the server takes writes, in place of a ping.
+
+    MySQL and MariaDB refuse nothing to users with the right to write all the same.
+    """
+    event.listen(engine, "checkout", _refuse_read_only)
+
+
+def refuse_read_only_mysql(cursor: Any) -> None:
+    """Raise ``read_only_mysql`` if the server takes no writes, whatever the rights of the user."""
+    cursor.execute(f"SELECT {MYSQL_TAKES_WRITES}")
+    (takes_writes,) = cursor.fetchone()
+    if not takes_writes:
+        raise read_only_mysql()
+
+
+def read_only_mysql() -> pymysql.OperationalError:
+    """Return what the server says when it refuses a write."""
+    return pymysql.OperationalError(
+        _MYSQL_READ_ONLY, "the server is read-only: it is a replica, or the primary of before"
+    )
+
+
+def _lost_if_read_only(context: ExceptionContext) -> None:
+    error = context.original_exception
+    match error:
+        case psycopg2.Error():
+            refused = error.pgcode == _PG_READ_ONLY
+        case pymysql.Error():
+            refused = bool(error.args) and error.args[0] in _MYSQL_TAKES_NO_WRITES
+        case _:
+            refused = False
+    if refused:
+        context.is_disconnect = True
+
+
+def _refuse_read_only(connection: DBAPIConnection, _record: object, _proxy: object) -> None:
+    try:
+        with contextlib.closing(connection.cursor()) as cursor:
+            refuse_read_only_mysql(cursor)
+    except pymysql.Error as error:
+        raise DisconnectionError(str(error)) from error
