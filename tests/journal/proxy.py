@@ -89,7 +89,11 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._server_port))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+            except ConnectionRefusedError:  # it does not run at present
+                _hang_up(client)
+                continue
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets += [client, server]
