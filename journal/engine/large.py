@@ -136,7 +136,9 @@ class LargeMessages:
             is_pinned=self._pins.__contains__,
             sweep_period_seconds=sweep_period_seconds,
         )
-        self._reader = ReadThread("large-reader", still_valid=still_valid, post=post)
+        self._reader = ReadThread(
+            "large-reader", still_valid=still_valid, post=post, what="body of a large message"
+        )
 
     def upload(
         self,

@@ -1,10 +1,13 @@
 """A thread that reads from a store for the loop, in the order it is asked."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
+from orthia.config.reminders import Reminder
 from orthia.database import StoreUnavailable, TransientStoreError
 from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.engine.worker import Worker
@@ -13,12 +16,15 @@ from orthia.journal.errors import JournalError
 _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]
 
+LOGGER = logging.getLogger("orthia.journal")
+_STUCK_SECONDS = 2.0
+
 
 class ReadThread:
     """A thread that answers what it is asked.
 
-    A store that does not answer is asked again while ``still_valid``; then ``done`` gets the
-    error. ``post`` is called on the thread, and ``ended`` as the last.
+    A store that does not answer is asked again while ``still_valid``, which the log tells of if it
+    lasts; then ``done`` gets the error. ``post`` is called on the thread, and ``ended`` last.
     """
 
     def __init__(
@@ -28,7 +34,12 @@ class ReadThread:
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
         ended: Callable[[], None] = lambda: None,
+        what: str,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
+        """``what`` is read, as the log says it."""
+        self._what = what
+        self._clock = clock
         self._still_valid = still_valid
         self._post = post
         self._worker: Worker[_Job] = Worker(name, self._run, ended=ended)
@@ -52,12 +63,14 @@ class ReadThread:
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
         failures = 0
+        reminder = Reminder(self._clock(), first_seconds=_STUCK_SECONDS)
         while not self._closed.is_set():
             try:
                 answer: _Answer | OrthiaError = read()
             except (StoreUnavailable, TransientStoreError) as error:
                 if self._still_valid():
                     failures += 1
+                    self._say_stuck(reminder, error)
                     self._closed.wait(pause_seconds(failures))
                     continue
                 answer = error
@@ -70,3 +83,10 @@ class ReadThread:
             if not self._closed.is_set():
                 self._post(partial(done, answer))
             return
+
+    def _say_stuck(self, reminder: Reminder, error: OrthiaError) -> None:
+        seconds = reminder.due(self._clock())
+        if seconds is not None:
+            LOGGER.warning(
+                "no %s could be read for %.0f s, trying on: %s", self._what, seconds, error
+            )

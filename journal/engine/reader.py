@@ -30,7 +30,13 @@ class Reader(ReadThread):
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        super().__init__("journal-reader", still_valid=still_valid, post=post, ended=windows.close)
+        super().__init__(
+            "journal-reader",
+            still_valid=still_valid,
+            post=post,
+            ended=windows.close,
+            what="messages of queues",
+        )
         self._windows = windows
 
     def window(

@@ -1,0 +1,47 @@
+"""A thread that reads for the loop: what it does while the store does not answer."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import orthia.journal.engine.read_thread
+from orthia.config.errors import OrthiaError
+from orthia.database import StoreUnavailable
+from orthia.journal.engine.read_thread import ReadThread
+from tests.journal.support import Loop
+
+
+def test_the_log_says_that_a_store_does_not_answer_its_reads(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers wait meanwhile, and a node whose writes go well tells of nothing else."""
+    monkeypatch.setattr(orthia.journal.engine.read_thread, "pause_seconds", lambda _: 0.0)
+    loop = Loop()
+    times = iter(range(100))
+    answers: Iterator[str] = iter(["away"] * 9 + ["here"])
+    found: list[str | OrthiaError] = []
+
+    def read() -> str:
+        if (answer := next(answers)) == "away":
+            raise StoreUnavailable("the database is not reachable")
+        return answer
+
+    thread = ReadThread(
+        "reader",
+        still_valid=lambda: True,
+        post=loop.post,
+        what="messages of queues",
+        clock=lambda: float(next(times)),
+    )
+    thread.start()
+    thread.ask(read, found.append)
+    loop.run_until(lambda: found, "the answer")
+    thread.close()
+    assert thread.join(60)
+    assert found == ["here"]
+    said = [one.getMessage() for one in caplog.records if one.name == "orthia.journal"]
+    away = "trying on: the database is not reachable"
+    assert said == [
+        f"no messages of queues could be read for 2 s, {away}",
+        f"no messages of queues could be read for 6 s, {away}",
+    ]
