@@ -198,18 +198,19 @@ class LastValueQueue(OptionedQueue):
         key = self.key_of(reference.record)
         if key is not None:
             self._goes_out(key, reference)
-            handed = super().hand_out(reference)
-            if handed is None and reference in self._delayed:
-                self._comes_back(key, reference)
-            return handed
-        return super().hand_out(reference)
+        handed = super().hand_out(reference)
+        if key is not None and handed is None and reference in self._delayed:
+            self._comes_back(key, reference)
+        return handed
 
     def _goes_out(self, key: bytes, reference: MessageReference) -> None:
         value = self._latest.find(key, reference.seq)
         if value is None and reference.location is not None:
             self._count.now += key not in self._latest
             size = size_in_store(reference.record)
-            value = self._latest.again(key, Value(reference.location, size, None))
+            value, older = self._latest.again(key, Value(reference.location, size, None))
+            if older is not None and not older.is_out and not older.is_gone:
+                self._remove(older, is_deleted=False)
         if value is not None:
             value.is_out = True
         self._out.more(key)
@@ -289,8 +290,7 @@ class LastValueQueue(OptionedQueue):
         if self._is_forgotten:
             super()._give_some_back(references, in_vain)
             return
-        kept: list[MessageReference] = []
-        replaced: list[MessageReference] = []
+        kept, replaced = list[MessageReference](), list[MessageReference]()
         for reference in references:
             key = self.key_of(reference.record)
             is_kept = key is None or self._latest.find(key, reference.seq) is not None

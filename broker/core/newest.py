@@ -107,20 +107,23 @@ class Latest(dict[bytes, Value]):
         """Note that one is on its way no more."""
         self._on_their_way.pop(seq, None)
 
-    def again(self, key: bytes, value: Value) -> Value | None:
-        """Have one again that was thought to be gone; None if a newer one is stored.
+    def again(self, key: bytes, value: Value) -> tuple[Value | None, Value | None]:
+        """Have one again that was thought to be gone, and return it; None if a newer one is stored.
 
-        One that is only on its way may be refused.
+        One that is only on its way may be refused. Return, too, an older one that was stored, which
+        it replaces: several may come again, in any order.
         """
-        newer = self.setdefault(key, value)
-        while newer.before is not None:
-            newer = newer.before
-        if newer.is_stored:
-            return None
+        newer, stored = None, self.get(key)
+        while stored is not None and not stored.is_stored:
+            newer, stored = stored, stored.before
+        if stored is not None and stored.seq > value.seq:
+            return None, None
         value.is_stored = True
-        if newer is not value:
+        if newer is None:
+            self[key] = value
+        else:
             newer.before = value
-        return value
+        return value, stored
 
     def forget_all(self) -> int:
         """Forget all; return how many keys there were."""

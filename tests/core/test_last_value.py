@@ -350,6 +350,50 @@ def test_what_a_refused_commit_acknowledged_counts_if_what_came_behind_it_is_ref
     assert core.consume(QUEUE).texts == ["a1"]
 
 
+@pytest.mark.parametrize(
+    "commits", [[["a1", "a2"]], [["a2", "a1"]], [["a1"], ["a2"]], [["a2"], ["a1"]]]
+)
+@pytest.mark.parametrize("prefetch", [1, 10])
+def test_of_what_refused_commits_acknowledged_the_newest_counts(
+    commits: list[list[str]], prefetch: int
+) -> None:
+    """A consumer had both: the older one stays with whom it was delivered to when it is replaced.
+
+    Whichever comes back first, and whether anybody has it by then.
+    """
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    first = core.consume(QUEUE, prefetch=1)
+    send(core, "a2")
+    second = core.consume(QUEUE, prefetch=1)
+    consumers = {"a1": first, "a2": second}
+    other = core.consume(QUEUE, prefetch=prefetch)
+    core.journal.auto_commit = False
+    for values in commits:
+        work = TransactionWork([("/queue/other", message("other"))])
+        for value in values:
+            consumer = consumers[value]
+            references = consumer.take(value)
+            consumer.end.set_aside(references)
+            work.acknowledgements[consumer.end] = references
+        core.commit(work, lambda: None)
+    for consumer in consumers.values():
+        consumer.is_writable = False
+    while core.journal.waiting:
+        if core.journal.waiting[0].refused is not None:
+            core.journal.refuse(UnitRefused("no"))
+        else:
+            core.journal.commit(1)
+        core.settle()
+    core.journal.auto_commit = True
+    core.settle()
+    for consumer in (first, second, other):
+        consumer.end.close()
+    core.settle()
+    assert (depth(core), rows(core)) == (1, 1)
+    assert take_over(core).consume(QUEUE).texts == ["a2"]
+
+
 def test_what_was_replaced_is_forgotten_where_nothing_is_delivered_yet() -> None:
     """Until there are enough consumers there may be very many newer ones."""
     declared = AddressConfiguration(
