@@ -315,7 +315,7 @@ class BrokerCore(Protocol):
     def when_bound(self, done: Done) -> None:
         """Call ``done`` once all queues that were created are stored: a crash leaves them there.
 
-        At once if that is so already. Raises NotLive.
+        At once if that is so already.
         """
 
     def hears_many(self, destination: str) -> str | None:

@@ -36,6 +36,9 @@ from orthia.journal.unit import Unit
 from orthia.journal.windows import Reached, StoredMessage
 
 LOGGER = logging.getLogger("orthia.broker")
+LATEST_MS: Final = 10**18 - 1
+"""The latest moment at which a message expires: the greatest that a SEND may say."""
+
 _AT_ONCE: Final = 500
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 
@@ -53,12 +56,12 @@ def expires_at(settings: ResolvedAddressSettings, expires_ms: int, now_ms: int) 
     if settings.no_expiry:
         return 0
     if settings.expiry_delay >= 0:
-        return expires_ms or now_ms + settings.expiry_delay
+        return expires_ms or min(now_ms + settings.expiry_delay, LATEST_MS)
     latest, earliest = settings.max_expiry_delay, settings.min_expiry_delay
     if latest >= 0 and (not expires_ms or expires_ms > now_ms + latest):
-        return now_ms + latest
+        return min(now_ms + latest, LATEST_MS)
     if earliest >= 0 and expires_ms < now_ms + earliest:
-        return now_ms + earliest
+        return min(now_ms + earliest, LATEST_MS)
     return expires_ms
 
 

@@ -29,7 +29,6 @@ from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.errors import JournalClosed
-from orthia.journal.unit import Unit
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -71,8 +70,8 @@ class QueueFactory:
         self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
-        self._unstored = 0
-        """How many bindings are on their way to the store."""
+        self._unstored: dict[int, list[Done]] = {}
+        """The bindings on their way to the store, in order, and who waits for which of them."""
         self._journal_full: Refused[Deliverer] = Refused()
         self._withheld = _withheld_by_transactions(journal)
         journal.register_room_listener(self._room)
@@ -80,25 +79,27 @@ class QueueFactory:
     def bind(self, unnumbered: QueueBinding) -> QueueBinding:
         """Store the binding of a new queue, and return it with its id; raises NotLive."""
         binding = replace(unnumbered, queue_id=self._next_id())
+        queue_id = binding.queue_id
         try:
-            self._journal.add_binding(binding, self._stored)
+            self._journal.add_binding(binding, lambda: self._stored(queue_id))
         except JournalClosed as error:
             raise NotLive(str(error)) from None
-        self._unstored += 1
+        self._unstored[queue_id] = []
         return binding
 
-    def _stored(self) -> None:
-        self._unstored -= 1
+    def _stored(self, queue_id: int) -> None:
+        for done in self._unstored.pop(queue_id, ()):
+            done()
 
     def when_bound(self, done: Done) -> None:
-        """Call ``done`` once the bindings of all queues are stored; raises NotLive."""
+        """Call ``done`` once the bindings of all queues are stored.
+
+        Which may be later than what was given to the journal behind them: see its ``retry``.
+        """
         if not self._unstored:
             done()
-            return
-        try:
-            self._journal.append_unit(Unit(done))  # behind them
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
+        else:
+            self._unstored[next(reversed(self._unstored))].append(done)
 
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.expiry import LATEST_MS
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
@@ -340,7 +341,8 @@ def _following(
     plain = record._replace(stated=encode_fields(rest))
     if fields.recurrence is not None and record.expires_ms:
         # Each is a message of its own: how long it is good for counts from when it comes.
-        plain = plain.expiring(now_ms + record.expires_ms - record.timestamp_ms)
+        lasts_ms = record.expires_ms - record.timestamp_ms
+        plain = plain.expiring(min(now_ms + lasts_ms, LATEST_MS))
     rest = rest._replace(client_id=fields.client_id)
     later = [
         record._replace(stated=encode_fields(one))

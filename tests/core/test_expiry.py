@@ -239,6 +239,26 @@ def test_an_address_says_when_as_artemis_does(
     assert expires_at(ResolvedAddressSettings(**given), expires_ms, NOW_MS) == expected
 
 
+@pytest.mark.parametrize("setting", ["expiry_delay", "max_expiry_delay", "min_expiry_delay"])
+@pytest.mark.parametrize("delay_ms", [2**63 - 1, 2**63 - 1 - NOON_MS, 10**18])
+def test_the_longest_delay_is_as_good_as_never(setting: str, delay_ms: int) -> None:
+    """A message is stored with it, moved with it, and kept; its header says what a SEND may say."""
+    delayed: dict[str, Any] = {setting: delay_ms}
+    given = (
+        AddressSettings("#", max_delivery_attempts=1, dead_letter_address="dead"),
+        AddressSettings("orders", **delayed),
+        AddressSettings("dead", **delayed),
+    )
+    node = Node(replace(SETTINGS, address_settings=given))
+    node.send("a")
+    node.core.consume(QUEUE).reject("a")
+    node.core.settle()
+    node.scan()
+    assert node.core.broker.depths() == {"orders": 0, "dead": 1}
+    (dead,) = node.core.consume("/queue/dead").received
+    assert headers_map(dead.record.head)["expires"] == "9" * 18
+
+
 def test_an_expiry_delay_is_of_its_address_alone() -> None:
     """Messages of others do not expire; the record says when."""
     node = Node(settings("orders", expiry_delay=1_000))

@@ -43,17 +43,19 @@ class Node:
         self.is_full = False
         self.goes_on = threading.Event()
         self.refused = 0
+        self.bound = 0
         writes = journal._writer._store
         self._take = writes.store
         writes.store = self._store  # type: ignore[method-assign]
 
     def _store(self, batch: Batch) -> None:
-        if self.is_full and (batch.messages or batch.rows):
+        if self.is_full and (batch.messages or batch.rows or batch.binding_rows):
             assert self.goes_on.wait(60)
             self.is_full = False  # there is room again, as soon as one was refused
             self.refused += 1
             raise NoRoom("disk full")
         self._take(batch)
+        self.bound += len(batch.binding_rows)
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         if not seconds:
@@ -66,6 +68,8 @@ class Client:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.frames: list[Frame] = []
+        self.bound: list[int] = []
+        """How many queues the store had when each RECEIPT came."""
         self._parser = FrameParser(StompLimits())
         self.session = StompConnection(
             node.broker,
@@ -78,7 +82,9 @@ class Client:
         self._parser.version = Version.V1_2
 
     def _write(self, data: bytes) -> int:
-        self.frames += self._parser.feed(data)
+        frames = list(self._parser.feed(data))
+        self.frames += frames
+        self.bound += [self.node.bound for frame in frames if frame.command == "RECEIPT"]
         return len(data)
 
     def send(self, command: str, body: str = "", **headers: str) -> None:
@@ -158,3 +164,20 @@ def test_what_is_sent_again_after_a_refusal_is_there_once_and_in_order(node: Nod
     assert received() == ["before", *NAMES]
     wait_until(lambda: node.loop.run_posted() == 0, what="nothing is left to do")
     assert len(received()) == 7
+
+
+def test_whoever_subscribes_hears_of_it_once_there_was_room_for_the_queue(node: Node) -> None:
+    """Others are answered meanwhile; a queue that is not stored a successor would not have."""
+    client, other = Client(node), Client(node)
+    node.is_full = True
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", receipt="bound")
+    client.send("SUBSCRIBE", destination="/queue/another", id="t", receipt="bound, too")
+    other.send("SEND", "x", destination="/topic/nobody-hears", receipt="other")
+    client.wait(lambda: node.journal._intake._rows >= 2, "the queues are on their way")
+    node.goes_on.set()
+    client.wait(lambda: len(client.answers()) == 2, "both are stored")
+    assert client.answers() == ["RECEIPT bound", "RECEIPT bound, too"]
+    assert client.bound[-1] == 2
+    assert min(client.bound) >= 1
+    assert other.answers() == ["RECEIPT other"]
+    assert node.refused == 1

@@ -134,6 +134,16 @@ def test_a_series_goes_by_the_stores_clock(clock: Clock) -> None:
     assert consumer.texts == ["tick"] * 3
 
 
+def test_each_of_a_series_lasts_as_long_as_can_be_said(clock: Clock) -> None:
+    """Also where the first lasts up to the latest moment there is, and the others come later."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    series = {"AMQ_SCHEDULED_DELAY": 10, "AMQ_SCHEDULED_PERIOD": 100, "AMQ_SCHEDULED_REPEAT": 1}
+    send(clock, "tick", expires="9" * 18, **series)
+    clock.pass_ms(200)
+    assert consumer.texts == ["tick", "tick"]
+    assert [one.record.expires_ms for one in consumer.received] == [10**18 - 1] * 2
+
+
 @pytest.mark.parametrize("name", ["AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"])
 def test_a_message_comes_at_the_time_it_names(clock: Clock, name: str) -> None:
     """A time wins over a delay; one that has passed is at once."""

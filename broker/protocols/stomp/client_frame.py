@@ -63,7 +63,8 @@ class Frame:
             return default
         if not is_whole_number(text):
             raise ProtocolError(
-                f"header {name.decode()} is {quoted(text)}; expected a whole number"
+                f"header {name.decode()} is {quoted(text)}; expected a whole number of at"
+                " most 18 digits"
             )
         return int(text)
 

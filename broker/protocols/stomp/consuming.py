@@ -211,12 +211,7 @@ class Receiver:
 
         Whoever has it counts on the queue, which gets what is sent from now on.
         """
-        done = self._receipts.later(frame)
-        try:
-            self._core.when_bound(done)
-        except NotLive:
-            self._receipts.take_back(done)
-            raise
+        self._core.when_bound(self._receipts.later(frame))
 
     def unsubscribe(self, frame: Frame) -> Steps | None:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
