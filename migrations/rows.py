@@ -7,8 +7,8 @@ A row that is put back must not contradict what was true before:
   the failover log the tokens that were taken: a lock and the fence go on above all of them.
 - Whoever held the live lock when its row was removed may believe so for one more expiration. For
   as long the row that is put back is held by nobody's name, so that no node takes it.
-- A pair is live only if the live lock says so. Otherwise its state is *not started*: backups stay
-  passive until a live node is started.
+- A pair is live only if the live lock says so. Otherwise its state is *not started*: backups wait
+  one expiration for a live node.
 """
 
 from collections.abc import Iterable

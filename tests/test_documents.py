@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from orthia.broker.core.refusals import Refusal
+from orthia.broker.management import metrics
+
 _ROOT = Path(__file__).parents[1]
 _TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 _PAGES = (*(_ROOT / name for name in _TOP), *sorted((_ROOT / "docs").rglob("*.md")))
@@ -41,3 +44,13 @@ def test_each_promise_names_its_test() -> None:
     for number in range(1, 10):
         (row,) = re.findall(rf"^\| {number} \| (.*) \|$", table, re.MULTILINE)
         assert _NAMED.search(row), number
+
+
+def test_the_manual_names_every_metric_and_every_refusal() -> None:
+    """An alert on a metric that no page explains wakes somebody who cannot tell what it means."""
+    page = (_ROOT / "docs" / "cli.md").read_text()
+    told = page.partition("| Metric | |")[2].partition("\n\n")[0]
+    names = re.findall(r'"(orthia_\w+)"', Path(metrics.__file__).read_text())
+    assert len(names) > 20
+    assert [name for name in names if not re.search(rf"`{name}(_total)?\b", told)] == []
+    assert [one.value for one in Refusal if f"`{one.value}`" not in told] == []

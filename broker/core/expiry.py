@@ -37,7 +37,7 @@ from orthia.journal.windows import Reached, StoredMessage
 
 LOGGER = logging.getLogger("orthia.broker")
 LATEST_MS: Final = 10**18 - 1
-"""The latest moment at which a message expires: the greatest that a SEND may say."""
+"""The latest moment at which a message expires: the greatest that a sender may say."""
 
 _AT_ONCE: Final = 500
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024

@@ -10,6 +10,7 @@ rendered on a thread, once for all who ask within a second; see
 """
 
 import asyncio
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,14 @@ _WRITE_BYTES: Final = 65_536
 _GUARDED: Final = frozenset({b"/role", b"/metrics"})
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class HealthError(OrthiaError):
+    """The health endpoint cannot listen where it is configured to."""
+
+
+class HealthNotFree(HealthError):  # noqa: N818 - named for what is the case
+    """Another process has its port, at present."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +80,15 @@ class HealthServer:
         return port
 
     async def start(self) -> None:
-        """Listen; raises OrthiaError when the address cannot be had."""
+        """Listen; raises HealthError when the address cannot be had."""
         host, port = self._settings.host, self._settings.port
         try:
             self._server = await asyncio.start_server(
                 self._serve, host, port, limit=_MAX_HEAD_BYTES
             )
         except OSError as error:
-            raise OrthiaError(
+            kind = HealthNotFree if error.errno == errno.EADDRINUSE else HealthError
+            raise kind(
                 f"the health endpoint cannot listen on {host}:{port}: {error.strerror or error};"
                 " choose another port in <health>"
             ) from error

@@ -4,6 +4,7 @@ from enum import IntEnum
 
 from orthia.broker.client.connection import BrokerNotTrusted, BrokerRefused, BrokerUnreachable
 from orthia.broker.connections.listening import AcceptorError, AcceptorNotFree
+from orthia.broker.management.health import HealthError, HealthNotFree
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
@@ -31,8 +32,8 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; a node: stopped as asked",
-    ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be; `pipeline audit`"
-    " and `migrate`: faults were found",
+    ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be; `pipeline audit`,"
+    " `migrate` and `import`: faults were found",
     ExitCode.NOBODY_LIVE: "no node serves clients, says status",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.WRONG_DATA: "what `--from` or another input names is not what was expected there, or"
@@ -64,9 +65,10 @@ def code_of(error: OrthiaError) -> ExitCode:
 
 def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
     """Return the exit code for errors of a class."""
-    if issubclass(kind, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse | StoreInUse):
+    not_free = AcceptorNotFree | HealthNotFree | LockAcquisitionTimeout | JournalInUse | StoreInUse
+    if issubclass(kind, not_free):
         return ExitCode.LOCK_NOT_ACQUIRED
-    if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError):
+    if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError | HealthError):
         return ExitCode.CONFIGURATION
     if issubclass(kind, JournalIOError | JournalDamaged | CorruptRecord):
         return ExitCode.IO_ERROR

@@ -133,12 +133,15 @@ class ServiceClosing(Event):
 
 @dataclass(frozen=True)
 class StaleFailback(Event):
-    """A live node asked for failback and then never took the lock; the backup takes over."""
+    """No live node took the lock, though one was to start or to return; the backup takes over."""
 
     code: ClassVar[str] = "ORT100016"
     level: ClassVar[int] = WARNING
     text: ClassVar[str] = "state {state} but nobody took the live lock for {waited_ms} ms"
-    advice: ClassVar[str] = "The returning live node died on its way: find out why."
+    advice: ClassVar[str] = (
+        "State F: the returning live node died on its way, find out why. State N: the rows of the"
+        " store were put back, and only a backup was started."
+    )
     state: State
     waited_ms: float
 

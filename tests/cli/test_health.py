@@ -22,12 +22,12 @@ from typing_extensions import override
 from orthia.broker.core.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.exposition import Exposition, RenderingError
-from orthia.broker.management.health import HealthServer
+from orthia.broker.management.health import HealthError, HealthNotFree, HealthServer
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
+from orthia.broker.node.exit_codes import ExitCode, code_of_kind
 from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
-from orthia.config.errors import OrthiaError
 from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings, Settings
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -530,8 +530,12 @@ def test_a_port_in_use_is_a_clear_error() -> None:
     """An endpoint that cannot listen says where, and what to change."""
 
     async def scenario(port: int) -> bytes:
-        with pytest.raises(OrthiaError, match=f"cannot listen on 127.0.0.1:{port}.*<health>"):
+        with pytest.raises(HealthNotFree, match=f"cannot listen on 127.0.0.1:{port}.*<health>"):
             await HealthServer(HealthSettings("127.0.0.1", port), Node()).start()
+        assert code_of_kind(HealthNotFree) is ExitCode.LOCK_NOT_ACQUIRED
+        with pytest.raises(HealthError, match=r"cannot listen on 192\.0\.2\.1:1.*<health>"):
+            await HealthServer(HealthSettings("192.0.2.1", 1), Node()).start()
+        assert code_of_kind(HealthError) is ExitCode.CONFIGURATION
         return b"done"
 
     assert served(scenario) == b"done"

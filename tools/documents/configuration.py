@@ -12,7 +12,7 @@ from typing import Any, Final
 from orthia.config.acceptor_parameters import CHANGES as PARAMETERS
 from orthia.config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
 from orthia.config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
-from orthia.config.address_settings import QueueSettings
+from orthia.config.address_settings import DivertSettings, QueueSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.dialects import Dialect
 from orthia.config.ignored import CHANGES, HARMLESS
@@ -45,6 +45,7 @@ from orthia.config.store_rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings, RetentionSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.config.vocabulary import Element, find, snake_case
+from orthia.config.wildcards import WildcardAddresses
 
 _SHARED_STORE: Final = "core/ha-policy/shared-store"
 _QUEUE: Final = "core/addresses/address/anycast/queue"
@@ -55,6 +56,8 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     f"{_SHARED_STORE}/backup": (HaPolicy,),
     _QUEUE: (QueueSettings,),
     "core/address-settings/address-setting": (ResolvedAddressSettings,),
+    "core/wildcard-addresses": (WildcardAddresses,),
+    "core/diverts/divert": (DivertSettings,),
     **{f"core/store/database-store/locker/{name}": (one,) for name, one in LOCKERS.items()},
     "core/store/database-store/journal-retention": (RetentionSettings,),
     "core/login-modules/properties-login-module": (PropertiesLoginModule,),
@@ -72,6 +75,8 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/journal-directory": f"`{DEFAULT_JOURNAL_DIRECTORY}`",
     "core/bindings-directory": f"`{DEFAULT_BINDINGS_DIRECTORY}`",
     "core/large-messages-directory": f"`{LARGE_MESSAGES_DIRECTORY}` beside `journal-directory`",
+    "core/diverts/divert/address": "required",
+    "core/diverts/divert/forwarding-address": "required",
     "core/password-codec": "Artemis' default codec",
     "core/max-store-bytes": f"{SERVER_STORE_BYTES} for a database server, else -1",
     "core/store/database-store/jdbc-connection-url": "required",
@@ -85,6 +90,8 @@ _SECTIONS: Final = (
     ("Live and backup", "core/ha-policy"),
     ("Acceptors", "core/acceptors"),
     ("Addresses and queues", "core/addresses"),
+    ("Wildcards", "core/wildcard-addresses"),
+    ("Diverts", "core/diverts"),
     ("Address settings", "core/address-settings"),
     ("Security", "core/security-settings"),
     ("Users", "core/users"),
@@ -323,8 +330,7 @@ Each is told with its line at every start and by `orthia check`, unless it is em
 with which Artemis does what Orthia does.
 
 | Element or attribute | What happens instead | Nothing changes at |
-|---|---|---|
-"""
+|---|---|---|"""
     for key, instead in CHANGES.items():
         same = ", ".join(f"`{value}`" for value in instead.same_at) or "-"
         yield f"| `{key}` | {instead.happens} | {same} |"
@@ -334,8 +340,7 @@ these parameters of its URL, and names that nobody knows; a name that is nearly 
 act, and a protocol that nobody knows, are refused:
 
 | Parameter | What happens instead | Nothing changes at |
-|---|---|---|
-"""
+|---|---|---|"""
     for name, change in PARAMETERS.items():
         same = ", ".join(f"`{value}`" for value in change.same_at) or "-"
         yield f"| `{name}` | {change.happens} | {same} |"

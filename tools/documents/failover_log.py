@@ -18,6 +18,11 @@ Everything that decides who is live is an event with a code. Where Artemis logs 
 code is used, so alerts that match on codes go on working; codes that begin with `ORT` are Orthia's.
 It is not a log of clients or messages.
 
+Before a node has reached its store for the first time there are no events: what it says until then
+has `-` in place of a code, on its console only. A node that fails at that point ends with its exit
+code and a line without AMQ224097, and one that waits for a database then says so without ORT100009:
+alert on exit codes, too.
+
 ## Where to read it
 
 - **The console** (standard error, the journal under systemd): one line an event, among the node's
@@ -46,7 +51,8 @@ an entry from before a node's first answer of the database is placed by the node
 
 ## A takeover, line by line
 
-A backup waits, the live node is killed, three seconds later its lease has run out:
+A backup waits, the live node is killed, and 1.25 renew periods after the backup saw that its
+process is gone it takes over, before the lease runs out:
 
 ```
 AMQ221001 backup backup: Orthia 0.1.0 started as backup on ..., node id c04a398b-94ea-46fe-95b6-...
@@ -55,13 +61,18 @@ AMQ221033 backup backup: got backup lock under token 1
 AMQ221109 backup backup: backup server started, waiting for the live node to fail
 AMQ221031 backup backup: backup announced; live is live@db1:5483:1d6564d8-...
                          (kill -9 of the live node: it says nothing)
+ORT100019 backup backup: live@db1:5483:1d6564d8-... is gone: its presence lock was free and no
+                         renewal seen for 2512.4 ms; taking over 15487.0 ms before its lease ...
 AMQ221035 backup backup: live lock obtained under token 2
 ORT100013 backup backup: journal fenced at token 2 in 3.3 ms
 AMQ221010 backup live: backup server is now active under token 2
 ORT100012 backup live: state L written
 ORT100014 backup live: backup lock released, token 1
-ORT100008 backup live: serving under token 2; milliseconds: detection 3004.1, fence 3.3, ...
+ORT100008 backup live: serving under token 2; milliseconds: detection 4522.2, fence 3.3, ...
 ```
+
+A live node that is frozen, or whose host is lost, may still hold its presence lock: then ORT100019
+is missing, and the backup waits until the lease has run out. A file journal logs no ORT100013.
 
 After the code come the node's name and its role at that moment. Tokens only grow: of two nodes that
 both say they are live, the one with the greater token is, and nothing the other writes is accepted
