@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from orthia.broker.core.diverts import Divert
+from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.routing import Forward, Gate, Router
 from orthia.broker.core.topic import Topic
+from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
-from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.addresses import ResolvedAddressSettings, options_of
+from orthia.config.queues import QueueOptions
 from orthia.journal.message import Message
 
 BROKER: Final = Principal("", frozenset(), unrestricted=True)
@@ -61,6 +64,15 @@ class Address:
         self._look_again()
         self.schedules: set[Queue] = set()
         """Of what is sent to the address to be delivered later."""
+
+    def options_of_new(self, name: str) -> QueueOptions:
+        """Return what a new queue does of which nothing is said; raises DestinationRefused."""
+        options = options_of(self.settings, {})
+        if options.conflict is not None:
+            raise DestinationRefused(
+                f"queue {quoted(name)}, by the settings of its address, {options.conflict}"
+            )
+        return options
 
     @property
     def is_used(self) -> bool:

@@ -38,7 +38,7 @@ from orthia.broker.core.routing import Routed, gate_of
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import AddressResolver, ResolvedAddressSettings, options_of
-from orthia.config.queues import PLAIN, QueueOptions
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
 from orthia.journal.message import Message
@@ -175,7 +175,8 @@ class AddressBook:
     def has_schedules(self, name: str) -> bool:
         """Return whether messages are to come to an address, or to a queue of it, later."""
         address = self.known.get(name)
-        return address is not None and any(one.depth for one in address.schedules)
+        waiting = () if address is None else address.schedules
+        return any(one.depth or not one.is_counted for one in waiting)
 
     # --- its queues
 
@@ -241,13 +242,19 @@ class AddressBook:
         routing_type: RoutingType,
         *,
         auto_created: bool,
-        max_consumers: int = -1,
+        max_consumers: int | None = None,
         user: str | None = None,
         subscription: DurableSubscription | None = None,
-        options: QueueOptions = PLAIN,
+        options: QueueOptions | None = None,
         durable: bool = True,
     ) -> Queue:
-        """Create a queue, whoever it is for; raises NotLive."""
+        """Create a queue, whoever it is for; raises DestinationRefused, NotLive.
+
+        What is not said of it is as the settings of its address have it.
+        """
+        known = self.address(address)
+        if max_consumers is None:
+            max_consumers = known.settings.default_max_consumers
         binding = QueueBinding(
             0,
             name,
@@ -257,7 +264,7 @@ class AddressBook:
             max_consumers=max_consumers,
             user=user,
             subscription=subscription,
-            options=options,
+            options=known.options_of_new(name) if options is None else options,
             durable=durable,
         )
         return self.open_queue(self._bind(binding), unread_up_to=0)

@@ -159,8 +159,7 @@ class AutoCreation:
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
         self._security.check_new_queue(principal, address_name, name)
-        options = options_of(address.settings, {})
-        _refuse_conflict(name, options)
+        options = address.options_of_new(name)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
@@ -169,13 +168,11 @@ class AutoCreation:
         else:
             address.use.refuse_if_full(0)
         user = self._creations.user_of(principal)
-        most = address.settings.default_max_consumers
         queue = self._book.create_queue(
             name,
             address_name,
             routing_type,
             auto_created=True,
-            max_consumers=most,
             user=user,
             options=options,
         )
@@ -207,20 +204,12 @@ class AutoCreation:
             address_name,
             RoutingType.MULTICAST,
             auto_created=True,
-            max_consumers=address.settings.default_max_consumers,
             user=self._creations.user_of(principal),
             subscription=subscription,
             options=options,
         )
         self._creations.created(principal)
         return queue
-
-
-def _refuse_conflict(name: str, options: QueueOptions) -> None:
-    if options.conflict is not None:
-        raise DestinationRefused(
-            f"queue {quoted(name)}, by the settings of its address, {options.conflict}"
-        )
 
 
 def _brokers_targets(settings: Settings) -> set[str]:

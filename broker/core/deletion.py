@@ -344,10 +344,13 @@ class _Deletion:
 
 
 def _unbind(unit: Unit, queue: Queue, addresses: AddressBook, duplicates: DuplicateIds) -> None:
-    """Delete a queue that is withdrawn, and with the last one of an address the ids of it."""
+    """Delete a queue that is withdrawn, and with the last one of an address the ids of it.
+
+    Unless messages are to come there later, which may have some of the ids.
+    """
     for queue_id in queue.ids:
         unit.delete_binding(queue_id)
-    if not addresses.has_queues(queue.address):
+    if not (addresses.has_queues(queue.address) or addresses.has_schedules(queue.address)):
         _end_ids(unit, queue.address, duplicates)
 
 

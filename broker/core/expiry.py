@@ -25,6 +25,7 @@ from typing import Final
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
+from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
@@ -157,7 +158,7 @@ class ExpiryScan:
             for queue in self._queues():
                 for queue_id in queue.ids:
                     if queue_id in by_queue:
-                        queue.expire(by_queue.pop(queue_id), queue_id)
+                        _expire(queue, by_queue.pop(queue_id), queue_id)
         self._under_way.end()
         next_after = reached.next_after
 
@@ -173,3 +174,13 @@ class ExpiryScan:
             self._journal.append_unit(unit)
         except JournalClosed:
             return  # this node is ending
+
+
+def _expire(queue: Queue, messages: list[StoredMessage], queue_id: int) -> None:
+    try:
+        queue.expire(messages, queue_id)
+    except MemoryError:
+        raise
+    except Exception:
+        # One queue is not to keep the expiry of all others back.
+        LOGGER.exception("queue %s: what has expired cannot be taken out", quoted(queue.name))

@@ -21,7 +21,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
-from orthia.broker.core.newest import Held, Latest, Value, ValueCount, digest_of
+from orthia.broker.core.newest import Held, Latest, Value, ValueCount, deletion_of, digest_of
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.removal import RemovingMatching
 from orthia.broker.core.selectors import Said
@@ -32,8 +32,6 @@ from orthia.config.queues import QueueOptions
 from orthia.journal.changes import MessageLocation
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import RECORD_OVERHEAD, Message
-from orthia.journal.records import RemovalReason
-from orthia.journal.unit import Unit
 from orthia.journal.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -160,6 +158,8 @@ class LastValueQueue(OptionedQueue):
         """Have a message no more that nobody has; its row may be deleted already."""
         value.is_gone = True
         if not is_deleted:
+            if self.is_leaving:
+                return  # its row goes with the others
             self._delete_rows([value.location])
         matching = self._removing()
         matching.take_in()
@@ -186,10 +186,7 @@ class LastValueQueue(OptionedQueue):
         return matching
 
     def _delete_rows(self, locations: Sequence[MessageLocation]) -> None:
-        unit = Unit()
-        for location in locations:
-            unit.delete(location, RemovalReason.DELETED)
-        self._append(unit)
+        self._append(deletion_of(locations))
 
     # --- what consumers have
 
@@ -287,7 +284,7 @@ class LastValueQueue(OptionedQueue):
     def _give_some_back(
         self, references: Sequence[MessageReference], in_vain: set[MessageReference]
     ) -> None:
-        if self._is_forgotten:
+        if self.is_leaving or self._is_forgotten:
             super()._give_some_back(references, in_vain)
             return
         kept, replaced = list[MessageReference](), list[MessageReference]()
@@ -299,7 +296,9 @@ class LastValueQueue(OptionedQueue):
             self._acknowledged(replaced)
             self.counters.acknowledged -= len(replaced)
             self._delete_rows([one.location for one in replaced if one.location is not None])
-        super()._give_some_back(kept, in_vain)
+        super()._give_some_back(
+            kept, {one for one in in_vain if one.seq not in self._latest.being_replaced}
+        )
         for reference in kept:
             key = self.key_of(reference.record)
             value = None if key is None else self._latest.find(key, reference.seq)

@@ -1,9 +1,12 @@
 """Which message of a last value queue is the newest of its value, for each value."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
 from orthia.journal.changes import MessageLocation
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import Unit
 
 MOST_VALUES: Final = 1_000_000
 """Values of all last value queues together: about 300 MB. One more is refused."""
@@ -17,6 +20,14 @@ def digest_of(value: object) -> bytes | None:
     if value is None:
         return None
     return blake2b(str(value).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def deletion_of(locations: Iterable[MessageLocation]) -> Unit:
+    """Return the unit that deletes messages that were replaced."""
+    unit = Unit()
+    for location in locations:
+        unit.delete(location, RemovalReason.DELETED)
+    return unit
 
 
 class ValueCount:
@@ -77,10 +88,13 @@ class Held(dict[bytes, int]):
 class Latest(dict[bytes, Value]):
     """The newest of each key, and what is before those that are on their way to the store."""
 
-    __slots__ = ("_on_their_way",)
+    __slots__ = ("_on_their_way", "being_replaced")
 
     def __init__(self) -> None:
         super().__init__()
+        self.being_replaced: set[int] = set()
+        """The seqs of those that go in a unit that is on its way: no attempt is stored of them
+        behind it, which nothing would delete again."""
         self._on_their_way: dict[int, Value] = {}
 
     def find(self, key: bytes, seq: int) -> Value | None:
@@ -102,10 +116,14 @@ class Latest(dict[bytes, Value]):
     def sent(self, key: bytes, value: Value) -> None:
         """Note one that is on its way to the store."""
         self[key] = self._on_their_way[value.seq] = value
+        if value.replaces is not None:
+            self.being_replaced.add(value.replaces.seq)
 
     def answered(self, seq: int) -> None:
         """Note that one is on its way no more."""
-        self._on_their_way.pop(seq, None)
+        value = self._on_their_way.pop(seq, None)
+        if value is not None and value.replaces is not None:
+            self.being_replaced.discard(value.replaces.seq)
 
     def again(self, key: bytes, value: Value) -> tuple[Value | None, Value | None]:
         """Have one again that was thought to be gone, and return it; None if a newer one is stored.
@@ -130,4 +148,5 @@ class Latest(dict[bytes, Value]):
         keys = len(self)
         self.clear()
         self._on_their_way.clear()
+        self.being_replaced.clear()
         return keys

@@ -14,6 +14,7 @@ import heapq
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from typing_extensions import override
@@ -169,14 +170,15 @@ class OptionedQueue(ShownQueue):
             return
         if self.is_leaving or self._held or self._dispatching:
             return
-        # Nothing is taken out of the middle of a table that is trimmed from the front: what is
-        # not in memory is found to have expired when it comes there.
+        # Nothing is taken out of the middle of a table that is trimmed from the front, nor of the
+        # middle of memory, of which the newest may be left to the table: a window would show it
+        # again. It is found to have expired when it is the oldest, or in turn.
         now_ms = self._timers.time_ms()
         seqs = {one.seq for one in messages if one.record.expires_ms <= now_ms}
-        ready = [one for one in self._ready if one.seq in seqs]
+        ready = list(takewhile(lambda one: one.seq in seqs, self._ready))
         returned = [one for _, one in self._returned if one.seq in seqs]
-        for reference in ready:
-            self._ready.remove(reference)
+        for _ in ready:
+            self._ready.popleft()
         for reference in returned:
             self._returned.remove((reference.seq, reference))
             self._budget.unclaim(reference.size)

@@ -9,6 +9,7 @@ there.
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from orthia.broker.core.address import BROKER
@@ -21,7 +22,6 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressSettings, RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
@@ -89,13 +89,14 @@ class UndeliverableQueues:
         queue, text = book.queues.get(name), filter_of(of.address)
         if queue is None:
             self._creations.refuse_for_broker(of.user, name, len(book.queues))
+            options = replace(book.address(target).options_of_new(name), filter=text)
             return book.create_queue(
                 name,
                 target,
                 RoutingType.MULTICAST,
                 auto_created=True,
                 user=of.user,
-                options=QueueOptions(filter=text),
+                options=options,
             )
         binding = book.bindings[name]
         is_ours = not binding.auto_created or binding.options.filter == text

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.expiry import LATEST_MS
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
@@ -24,7 +23,7 @@ from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
-from orthia.broker.core.recurrence import ONCE, Recurrence, RecurrenceRefused, decode
+from orthia.broker.core.recurrence import ONCE, Recurrence, decode
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
 from orthia.broker.core.timers import Timers
@@ -239,7 +238,9 @@ class Schedule:
                             [queue.use for queue in queues], size_in_store(one)
                         )  # it was taken long ago
                 self._append(unit, placed, schedule, seq, size, heard, charges)
-        except (BrokerError, RecurrenceRefused, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one message is not to keep all others back
             self._not_moved(seq, schedule, error)
 
     def _append(

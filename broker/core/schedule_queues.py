@@ -18,6 +18,7 @@ from orthia.broker.core.topic import Topic
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
+from orthia.config.queues import PLAIN
 from orthia.journal.fields import Fields, decode_fields, encode_fields
 from orthia.journal.message import Message
 
@@ -125,7 +126,9 @@ class ScheduleQueues:
             where.address,
             routing_type,
             auto_created=False,
+            max_consumers=-1,
             user=user,
+            options=PLAIN,
             durable=where.address not in self._book.temporary,
         )
         self._creations.created(principal)

@@ -20,6 +20,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
+from orthia.config.queues import PLAIN
 
 NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-topic"}
 """What the names of their addresses begin with: what settings and permissions can match."""
@@ -59,7 +60,16 @@ class TemporaryDestinations:
         book.address(address).configure(frozenset({kind}))
         if kind is RoutingType.ANYCAST:
             user = creations.user_of(principal)
-            book.create_queue(address, address, kind, auto_created=True, user=user, durable=False)
+            book.create_queue(
+                address,
+                address,
+                kind,
+                auto_created=True,
+                max_consumers=-1,
+                user=user,
+                options=PLAIN,
+                durable=False,
+            )
         creations.created(principal)
         self._owned.setdefault(principal, []).append(address)
         return REMOTE_PREFIXES[kind] + address

@@ -7,6 +7,8 @@ import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.config.address_settings import AddressSettings
+from orthia.journal.fields import Fields
+from orthia.journal.memory import MemoryStore
 from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
@@ -128,6 +130,22 @@ def test_the_ids_of_an_address_go_with_its_last_queue() -> None:
     ] == []
     send(core, QUEUE, known_as("one", "a"))
     assert core.consume(QUEUE).texts == ["one"]
+
+
+def test_the_ids_stay_while_messages_with_them_are_to_come_to_the_address() -> None:
+    """Its queue is gone, and what is delivered later makes another: a resend would double it."""
+    now_ms = 1_000_000
+    core = CoreUnderTest(store=MemoryStore(clock_ms=lambda: now_ms), time_ms=lambda: now_ms)
+    core.broker.start_schedule()
+    core.send(QUEUE, "at once")
+    later = known_as("later", "a", stated=Fields(delivery_ms=now_ms + 60_000))
+    send(core, QUEUE, later)
+    core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+    core.settle()
+    assert send(core, QUEUE, later, known_as("later", "a")) == 2
+    now_ms += 61_000
+    core.pass_time(61)
+    assert core.consume(QUEUE).texts == ["later"]
 
 
 def test_in_memory_the_newest_ids_are_kept() -> None:

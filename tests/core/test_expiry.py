@@ -8,11 +8,13 @@ import pytest
 
 from orthia.broker.core import taken
 from orthia.broker.core.expiry import expires_at
+from orthia.broker.core.queue import Queue
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
 from orthia.journal.memory import MemoryStore
+from orthia.journal.windows import StoredMessage
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 
 NOON_MS = 1_700_049_600_000
@@ -358,3 +360,25 @@ def test_what_was_acknowledged_meanwhile_is_not_moved(monkeypatch: pytest.Monkey
     # What was acknowledged is remembered no longer than that: the plain machine goes on.
     red.end.close()
     assert core.consume(QUEUE).texts == ["blue1", "blue2", "blue3", "blue5"]
+
+
+def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The look goes on, now and in its next period."""
+    expire = Queue.expire
+
+    def broken(queue: Queue, messages: list[StoredMessage], queue_id: int) -> None:
+        if queue.name == "orders":
+            raise RuntimeError("broken")
+        expire(queue, messages, queue_id)
+
+    monkeypatch.setattr(Queue, "expire", broken)
+    node.send("a", after_ms=1_000)
+    node.core.send("/queue/others", "b", expires_ms=node.ms() + 1_000)
+    node.scan()
+    assert node.core.consume("/queue/ExpiryQueue").texts == ["b"]
+    assert "queue 'orders': what has expired cannot be taken out" in caplog.text
+    monkeypatch.setattr(Queue, "expire", expire)
+    node.scan()
+    assert node.core.consume("/queue/orders").texts == []

@@ -440,3 +440,51 @@ def test_what_it_had_of_other_priorities_is_delivered_when_its_kind_is_changed()
     send(successor, "a2", priority=9)
     assert successor.consume(QUEUE).texts == ["a2"]
     assert (depth(successor), rows(successor)) == (1, 1)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_queue_that_goes_while_values_are_on_their_way_counts_each_once(
+    *, together: bool
+) -> None:
+    """What is counted of an address, and of the store, is what there is."""
+    core = CoreUnderTest(LAST)
+    send(core, "a0")
+    core.journal.auto_commit = False
+    texts = [(QUEUE, message(text, headers=b"_AMQ_LVQ_NAME:a\n")) for text in ("a1", "a2", "a3")]
+    if together:
+        core.commit(TransactionWork(texts), lambda: None)
+    else:
+        for _, one in texts:
+            core.broker.send(ANYONE, QUEUE, one, None)
+    use = core.broker.queues()["prices"].use
+    gone: list[int] = []
+    core.broker.delete_queue(ANYONE, "prices", gone.append, force=True)
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert gone
+    assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
+    assert rows(core) == 0
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_nothing_is_kept_of_attempts_behind_what_replaces_the_message(before: int) -> None:
+    """It is delivered and rejected while the newer one is on its way: its row is gone by then."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    for _ in range(before):
+        failing = core.consume(QUEUE, prefetch=1)
+        failing.reject("a1")
+        failing.end.close()
+        core.settle()
+    core.journal.auto_commit = False
+    core.broker.send(ANYONE, QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
+    consumer = core.consume(QUEUE, prefetch=1)
+    consumer.reject("a1")
+    consumer.end.close()
+    core.journal.commit()
+    core.settle()
+    core.journal.commit()
+    core.settle()
+    assert core.consume(QUEUE).texts == ["a2"]
+    assert not core.journal.store.times

@@ -15,6 +15,7 @@ from orthia.config.address_settings import (
 )
 from orthia.config.settings import Settings
 from orthia.journal import Unit
+from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryStore
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
@@ -560,3 +561,69 @@ def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory
     assert received[-5:] == [text for text in "3456789" if text != expired][-5:]
     assert expired not in received
     assert core.broker.depths()["q"] == 0
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_table(
+    *, is_moved: bool
+) -> None:
+    """Another queue needed the memory, before the store had taken it out, or had refused to."""
+    clock = _Clock()
+    core = CoreUnderTest(
+        with_queue(ring_size=10),
+        store=MemoryStore(clock_ms=lambda: clock.now_ms),
+        time_ms=lambda: clock.now_ms,
+    )
+    core.broker.start_schedule()
+    core.send(QUEUE, "a")
+    core.send(QUEUE, "x", expires_ms=clock.now_ms + 500)
+    core.send(QUEUE, "b")
+    core.journal.auto_commit = False
+    clock.now_ms += 31_000
+    core.pass_time(31)
+    core.broker._budget.make_room(1 << 50)
+    consumer = core.consume(QUEUE, auto=True)
+    core.journal.auto_commit = True
+    while core.journal.waiting:
+        if core.journal.waiting[0].refused is not None and not is_moved:
+            core.journal.refuse(StoreFull("no room"))
+            is_moved = True
+        else:
+            core.journal.commit(1)
+        core.settle()
+    for _ in range(40):
+        clock.now_ms += 1_000
+        core.pass_time(1)
+    assert consumer.texts == ["a", "b"]
+    assert core.consume("/queue/ExpiryQueue").texts == ["x"]
+    assert core.broker.depths()["q"] == 0
+    use = core.broker.queues()["q"].use
+    assert (use.used, use.messages) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"default_ring_size": 2}, ["d", "e"]),
+        ({"default_last_value_queue": True}, ["e"]),
+        ({}, ["a", "b", "c", "d", "e"]),
+    ],
+)
+def test_a_queue_that_the_broker_makes_does_what_its_address_says(
+    settings: dict[str, Any], left: list[str]
+) -> None:
+    """For dead letters: whether they or a client came first makes no difference."""
+    given = (
+        AddressSettings("DLQ", **settings),
+        AddressSettings("#", max_delivery_attempts=1, dead_letter_address="DLQ"),
+    )
+    core = CoreUnderTest(replace(SETTINGS, address_settings=given))
+    for text in "abcde":
+        core.send(QUEUE, text, headers=b"_AMQ_LVQ_NAME:one\n")
+    core.consume(QUEUE).reject(*"abcde")
+    core.settle()
+    assert core.consume("/queue/DLQ").texts == left
+    successor = core.takeover(replace(SETTINGS, address_settings=given))
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert successor.consume("/queue/DLQ").texts == left
