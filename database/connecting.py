@@ -68,7 +68,7 @@ def connect_arguments(
     """Return the driver's keyword arguments that go before those of the URL."""
     match dialect:
         case Dialect.POSTGRESQL:
-            return _postgresql_arguments(url, password, limits)
+            return _postgresql_arguments(password, limits)
         case Dialect.MYSQL:
             return _mysql_arguments(url, password, limits)
         case Dialect.SQLITE:
@@ -82,8 +82,6 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
         give_up_read_only(engine)
     match dialect:
         case Dialect.POSTGRESQL:
-            if not limits.locks_fence:
-                return  # all of it is in the connection's start-up message
             prepare: Callable[[Any, SessionLimits], None] = _prepare_postgresql
         case Dialect.MYSQL:
             prepare = _prepare_mysql
@@ -98,23 +96,7 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
     event.listen(engine, "connect", on_connect, insert=True)
 
 
-def _postgresql_arguments(
-    url: URL, password: Secret | None, limits: SessionLimits
-) -> dict[str, Any]:
-    settings = {
-        "TimeZone": "UTC",
-        "DateStyle": "ISO",
-        "default_transaction_isolation": r"read\ committed",
-        "statement_timeout": limits.server_timeout_ms,
-        **limits.postgresql_settings,
-    }
-    if limits.idle_in_transaction_ms is not None:
-        settings["idle_in_transaction_session_timeout"] = limits.idle_in_transaction_ms
-    options = [f"-c {name}={value}" for name, value in settings.items()]
-    given = url.query.get("options")
-    if isinstance(given, str):
-        options.insert(0, given)
-
+def _postgresql_arguments(password: Secret | None, limits: SessionLimits) -> dict[str, Any]:
     def factory(dsn: str, **_: object) -> TimedConnection:
         return TimedConnection(dsn, limits.query_timeout_seconds)
 
@@ -129,7 +111,6 @@ def _postgresql_arguments(
         "keepalives_count": 3,
         "client_encoding": "utf8",
         "application_name": f"orthia {limits.purpose}",
-        "options": " ".join(options),
     }
     if limits.writes:
         arguments["target_session_attrs"] = "read-write"
@@ -138,10 +119,26 @@ def _postgresql_arguments(
     return arguments
 
 
-def _prepare_postgresql(
-    connection: Any,
-    limits: SessionLimits,  # noqa: ARG001 - its kind of session is all that matters
-) -> None:
+def _prepare_postgresql(connection: Any, limits: SessionLimits) -> None:
+    """Tell PostgreSQL of the session: not as it starts, which PgBouncer takes no settings for."""
+    settings: dict[str, object] = {
+        "TimeZone": "UTC",
+        "DateStyle": "ISO",
+        "default_transaction_isolation": "read committed",
+        "statement_timeout": limits.server_timeout_ms,
+        **limits.postgresql_settings,
+    }
+    if limits.idle_in_transaction_ms is not None:
+        settings["idle_in_transaction_session_timeout"] = limits.idle_in_transaction_ms
+    if limits.locks_fence:
+        settings |= _notices_of_a_lost_host(connection)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+    connection.autocommit = False
+
+
+def _notices_of_a_lost_host(connection: Any) -> dict[str, int]:
     """Have PostgreSQL notice that the session's host is gone; its own default is two hours.
 
     Its successor does not wait for that, so it is patient enough for a machine that stood still.
@@ -155,10 +152,7 @@ def _prepare_postgresql(
     if connection.server_version >= _USER_TIMEOUT_SINCE:
         # While an answer is on its way there are no probes, and many repeats of it.
         settings["tcp_user_timeout"] = 1000 * probe * (probes + 1)
-    connection.autocommit = True
-    with connection.cursor() as cursor:
-        cursor.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
-    connection.autocommit = False
+    return settings
 
 
 def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -> dict[str, Any]:

@@ -69,14 +69,18 @@ def fenced_mark(table: str, purpose: str, token: int) -> str:
 
 
 def session_id(connection: Connection) -> int | None:
-    """Return the server's number of the session behind ``connection``; None where there is none."""
-    driver: Any = connection.connection.driver_connection
+    """Return the server's number of the session behind ``connection``; None where there is none.
+
+    The server is asked: behind a pooler the driver knows the pooler's.
+    """
     match connection.dialect.name:
         case "postgresql":
-            return int(driver.info.backend_pid)
+            ask = "SELECT pg_backend_pid()"
         case "mysql" | "mariadb":
-            return int(driver.thread_id())
-    return None
+            ask = "SELECT CONNECTION_ID()"
+        case _:
+            return None
+    return int(connection.execute(text(ask)).scalar_one())
 
 
 # --- PostgreSQL

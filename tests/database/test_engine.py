@@ -2,13 +2,17 @@
 
 import os
 import pwd
+import socket
+import struct
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from orthia.config.errors import ConfigurationError
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -277,3 +281,40 @@ def test_a_database_in_memory_is_refused() -> None:
     url = DatabaseUrl(Dialect.SQLITE, sqlalchemy.make_url("sqlite://"))
     with pytest.raises(ConfigurationError, match="in memory"):
         Database.from_settings(DatabaseStoreSettings(url))
+
+
+def start_up_of(client: socket.socket) -> set[str]:
+    """Return what a client of PostgreSQL says of its session as it begins, by name."""
+    with client, client.makefile("rb") as read:
+        while True:
+            (length,) = struct.unpack("!i", read.read(4))
+            message = read.read(length - 4)
+            if len(message) > 4:  # else it asks for TLS or GSSAPI
+                break
+            client.sendall(b"N")
+    names = message[4:].split(b"\0")[:-2:2]
+    return {name.decode() for name in names}
+
+
+def test_a_pooler_is_told_nothing_that_it_refuses() -> None:
+    """PgBouncer takes the settings of a session from nobody before the session is there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"postgresql://u@127.0.0.1:{server.getsockname()[1]}/d"
+        settings = DatabaseStoreSettings(
+            jdbc_connection_url=DatabaseUrl.parse(url), jdbc_network_timeout=20_000
+        )
+        database = Database.from_settings(settings)
+        engines = [
+            database.engine,
+            dedicated(database),
+            database.reading_engine(
+                "test", query_timeout_ms=20_000, postgresql_settings={"jit": "off"}
+            ),
+        ]
+        for engine in engines:
+            with ThreadPoolExecutor(1) as pool:
+                said = pool.submit(lambda: start_up_of(server.accept()[0]))
+                with pytest.raises(OperationalError):
+                    engine.connect()
+                assert said.result() == {"user", "database", "client_encoding", "application_name"}
+        database.dispose()
