@@ -300,7 +300,9 @@ def _mysql(error: pymysql.Error) -> _Verdict:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else None
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code is None:
-        return PermanentStoreError, text
+        # PyMySQL's own, which closes the connection: it lost its place in what the server says.
+        lost = text.startswith("Packet sequence number wrong")
+        return (_Lost if lost else PermanentStoreError), text
     if code == 0 and not text:
         return _Lost, "the connection is closed"
     reason = f"{text} (error {code})"

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg2
 import pymysql
 import pytest
-from pymysql.err import OperationalError
+from pymysql.constants import COMMAND
+from pymysql.err import InternalError, OperationalError
 from sqlalchemy import Connection, text
 
 from orthia.config.dialects import Dialect
@@ -26,7 +28,14 @@ from orthia.database import (
     translate_errors,
     write_transaction,
 )
-from tests.support.servers import PASSWORD, SERVER_NAMES, ServerProcess, StoreServer, free_port
+from tests.support.servers import (
+    MYSQL_FAMILY,
+    PASSWORD,
+    SERVER_NAMES,
+    ServerProcess,
+    StoreServer,
+    free_port,
+)
 
 SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 
@@ -250,6 +259,20 @@ def test_a_missing_certificate_is_permanent() -> None:
     error = classify(psycopg2.OperationalError(f"connection failed: {said}\n"))
     assert isinstance(error, PermanentStoreError)
     assert "/nowhere.pem" in str(error)
+
+
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_a_driver_that_lost_its_place_has_lost_its_connection(database: Database) -> None:
+    """What broke is the conversation, and not what was asked: another one is to be tried."""
+    with database.engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        driver._execute_command(COMMAND.COM_QUERY, "SELECT 1")
+        driver._next_seq_id = 77
+        with pytest.raises(InternalError) as caught:
+            driver._read_packet()
+    assert type(classify(caught.value)) is StoreUnavailable
+    assert type(classify(caught.value, during_commit=True)) is UnknownOutcome
+    database.server_now()
 
 
 @pytest.mark.parametrize(
