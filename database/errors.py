@@ -171,6 +171,9 @@ _SQLITE_REFUSED_FOR_NOW = {
 }
 _SQLITE_LOST = {sqlite3.SQLITE_IOERR}
 
+_GIVEN_UP = "This connection is closed"
+"""What SQLAlchemy's pool says that lost two connections in one checkout."""
+
 _FROM_DATABASE = (
     sqlalchemy.exc.SQLAlchemyError,
     psycopg2.Error,
@@ -246,6 +249,8 @@ _Verdict = tuple[type[StoreError], str]
 def _kind_and_reason(error: BaseException) -> _Verdict:
     if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
         return _kind_and_reason(error.orig)
+    if isinstance(error, sqlalchemy.exc.InvalidRequestError) and str(error) == _GIVEN_UP:
+        return _Lost, "the connection broke twice as it was to be used"
     if isinstance(error, sqlalchemy.exc.TimeoutError):
         return StoreUnavailable, "every connection of the pool stayed busy; raise its maxTotal"
     if isinstance(error, psycopg2.Error):

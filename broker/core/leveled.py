@@ -8,7 +8,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.levels import Level, Levels, bind
-from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
 from orthia.broker.core.selective import SelectiveQueue
 from orthia.config.address_settings import RoutingType
 from orthia.journal.codec import QueueBinding
@@ -159,6 +159,21 @@ class LeveledQueue(SelectiveQueue):
         """
         if any(one.is_counted(seq) for found, one in self.cursors() if found == queue_id):
             self.use.release(size)
+
+    def restore(self, references: Sequence[MessageReference]) -> None:
+        """Count as delivered again what was acknowledged: the rows stay."""
+        if self._levels is not None:
+            self.match()
+        if self._matching is not None:
+            self._matching.restored(references)
+        self._delivered += len(references)
+        self.counters.acknowledged -= len(references)
+        size = sum([reference.size for reference in references])
+        self.bytes_in_memory += size
+        self._budget.used += size
+        self._budget.claim(size)
+        stored = sum([size_in_store(reference.record) for reference in references])
+        self.use.add(stored, len(references))
 
     @override
     def _forget_unread(self) -> None:

@@ -53,6 +53,7 @@ class Queue(LeveledQueue):
     """One stored queue; all calls on the loop's thread."""
 
     __slots__ = (
+        "_behind",
         "_disposal",
         "_gate",
         "in_flight",
@@ -111,6 +112,8 @@ class Queue(LeveledQueue):
         """Units on their way that take messages out, and may be refused yet."""
         self._disposal = disposal
         self._gate = gate
+        self._behind: Done | None = None
+        """What follows the attempts that are stored next."""
 
     @override
     def type_of_queue(self) -> RoutingType:
@@ -257,21 +260,6 @@ class Queue(LeveledQueue):
         if references:
             self.use.release(size + large, len(references))
 
-    def restore(self, references: Sequence[MessageReference]) -> None:
-        """Count as delivered again what was acknowledged: the rows stay."""
-        if self._levels is not None:
-            self.match()
-        if self._matching is not None:
-            self._matching.restored(references)
-        self._delivered += len(references)
-        self.counters.acknowledged -= len(references)
-        size = sum([reference.size for reference in references])
-        self.bytes_in_memory += size
-        self._budget.used += size
-        self._budget.claim(size)
-        stored = sum([size_in_store(reference.record) for reference in references])
-        self.use.add(stored, len(references))
-
     # --- coming back
 
     @override
@@ -285,13 +273,23 @@ class Queue(LeveledQueue):
         # In their place, to be delivered again. Of many the rest comes in later turns of the loop.
         in_vain = set(attempted)
         if len(references) <= AT_ONCE:
-            self._give_some_back(references, in_vain)
-            self._call_when_stored(done)
+            self._give_last_back(references, in_vain, done)
             self.dispatch()
         else:
             self._slices.run(self._giving_back(references, in_vain, done))
 
-    def _call_when_stored(self, done: Done | None) -> None:
+    def _give_last_back(
+        self,
+        references: Sequence[MessageReference],
+        in_vain: set[MessageReference],
+        done: Done | None,
+    ) -> None:
+        """Give back the last of what comes back together, and have ``done`` called behind it."""
+        self._behind = done
+        try:
+            self._give_some_back(references, in_vain)
+        finally:
+            done, self._behind = self._behind, None
         if done is not None and self._gate.is_running:
             call_when_stored(self._journal, done)
 
@@ -304,18 +302,19 @@ class Queue(LeveledQueue):
         first = 0
         self._held += 1
         try:
-            while first < len(references):
+            while first < len(references) - AT_ONCE:
                 some = references[first : first + AT_ONCE]
                 first += AT_ONCE
                 self._give_some_back(some, in_vain)
                 yield GO_ON
+            some, first = references[first:], len(references)
+            self._give_last_back(some, in_vain, done)
         except Exception:
             # The others come back all the same.
             self._slices.later(self._giving_back(references[first:], in_vain, done))
             raise
         finally:
             self._held -= 1
-        self._call_when_stored(done)
         self.dispatch()
 
     def _give_some_back(
@@ -356,7 +355,8 @@ class Queue(LeveledQueue):
         finally:
             if counted and self._gate.is_running:
                 now_ms = self._timers.time_ms()
-                keep_attempts(self._journal, self.known_id_for, counted, now_ms)
+                behind, self._behind = self._behind, None
+                keep_attempts(self._journal, self.known_id_for, counted, now_ms, behind)
             for delay_ms, delayed in later.items():
                 self._delayed.update(delayed)
                 self._timers.call_later(delay_ms, partial(self._after_delay, delayed))

@@ -13,6 +13,7 @@ that waits to be told of it is told behind that commit.
 import contextlib
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from orthia.broker.core.api import Done, MessageReference
 from orthia.config.addresses import ResolvedAddressSettings
@@ -54,13 +55,15 @@ def keep_attempts(
     queue_id_for: Callable[[int], int],
     references: Iterable[tuple[MessageReference, int]],
     now_ms: int,
+    done: Done | None,
 ) -> None:
     """Store how often messages of a queue were delivered in vain, and after how long they come.
 
-    ``queue_id_for`` returns what those of a priority are stored under.
+    ``queue_id_for`` returns what those of a priority are stored under. ``done`` follows once that
+    is stored, and all that was given to the journal before it.
     """
-    unit = Unit()
-    unit.refused = _not_counted
+    unit = Unit(done)
+    unit.refused = partial(_not_counted, done)
     for reference, delay_ms in references:
         if reference.location is None:
             continue  # it is in memory only, as is its count
@@ -72,7 +75,7 @@ def keep_attempts(
             MessageTime(*(reference.seq, queue_id, kind, expires_ms, reference.attempts, retry_ms))
         )
         reference.location = reference.location._replace(is_timed=True)
-    if unit.attempted:
+    if unit.attempted or done is not None:
         try:
             journal.append_unit(unit)
         except JournalClosed:
@@ -85,6 +88,8 @@ def call_when_stored(journal: MessageJournal, done: Done) -> None:
         journal.append_unit(Unit(done))
 
 
-def _not_counted(reason: OrthiaError) -> None:
+def _not_counted(done: Done | None, reason: OrthiaError) -> None:
     """Go on without: the journal has told of its reason."""
     del reason
+    if done is not None:
+        done()

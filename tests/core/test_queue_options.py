@@ -606,7 +606,7 @@ def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_tabl
     [
         ({"default_ring_size": 2}, ["d", "e"]),
         ({"default_last_value_queue": True}, ["e"]),
-        ({}, ["a", "b", "c", "d", "e"]),
+        ({"default_max_consumers": 1}, ["a", "b", "c", "d", "e"]),
     ],
 )
 def test_a_queue_that_the_broker_makes_does_what_its_address_says(
@@ -623,6 +623,8 @@ def test_a_queue_that_the_broker_makes_does_what_its_address_says(
     core.consume(QUEUE).reject(*"abcde")
     core.settle()
     assert core.consume("/queue/DLQ").texts == left
+    most = settings.get("default_max_consumers")
+    assert core.broker.queues()["DLQ"].max_consumers == most
     successor = core.takeover(replace(SETTINGS, address_settings=given))
     successor.broker.count_backlogs()
     successor.settle()

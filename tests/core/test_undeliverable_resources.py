@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import (
@@ -47,6 +47,17 @@ def test_dead_letters_of_each_address_have_a_queue_of_their_own() -> None:
     assert {queues[name].address for name in ("DLQ.a", "DLQ.b")} == {"DLQ"}
     assert core.consume("DLQ.a").texts == ["1", "3"]
     assert core.consume("DLQ::DLQ.b").texts == ["2"]
+
+
+def test_it_does_what_its_address_says() -> None:
+    """Whatever the broker makes is as what clients make there."""
+    defaults: dict[str, Any] = {"default_ring_size": 2, "default_max_consumers": 1}
+    core = CoreUnderTest(_with(AddressSettings("DLQ", **defaults)))
+    for text in "abc":
+        _reject(core, "/queue/a", text)
+    assert core.consume("DLQ.a").texts == ["b", "c"]
+    with pytest.raises(LimitExceeded, match="max-consumers 1"):
+        core.consume("DLQ.a")
 
 
 def test_what_expires_has_one_too() -> None:

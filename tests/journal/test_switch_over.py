@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, event, select, text
 
 from orthia.config.secrets import Secret
-from orthia.database import Database, RefusedForNow, StoreError, write_transaction
+from orthia.database import (
+    Database,
+    RefusedForNow,
+    StoreError,
+    StoreUnavailable,
+    translate_errors,
+    write_transaction,
+)
+from orthia.database.sessions import FENCED_PURPOSES
 from orthia.journal.engine.journal import Journal
 from orthia.journal.unit import Unit
 from orthia.nodemanager import Lock
@@ -19,7 +27,7 @@ from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.journal.support import QUEUE, payload
 from tests.journal.test_lost_connections import ProxiedStore
-from tests.support.servers import MYSQL_FAMILY, PostgresqlServer, ServerProcess
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 PLAIN, PASSWORD = "plain", "plainly"
@@ -207,3 +215,25 @@ def test_a_server_that_was_read_only_for_a_while_fences_nobody(switch_over: Swit
     assert switch_over.seqs_on(switch_over.former) == {before, after}
     assert session_of(engine) != session
     assert store.failures == []
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_reader_that_connects_while_writers_do_is_asked_again(database: Database) -> None:
+    """Its new connection is older than the writer's by then, and so may the next one be."""
+    writers = [
+        database.dedicated_engine(purpose, query_timeout_ms=20_000, mark=purpose)
+        for purpose in FENCED_PURPOSES
+    ]
+    reader = database.reading_engine("reader", query_timeout_ms=20_000)
+    session_of(reader)
+    left = list(writers)
+
+    def meanwhile(_connection: object, _record: object) -> None:
+        if left:
+            session_of(left.pop())
+
+    event.listen(reader, "connect", meanwhile)
+    session_of(left.pop())
+    with pytest.raises(StoreUnavailable), translate_errors("read"):
+        session_of(reader)
+    assert session_of(reader) is not None

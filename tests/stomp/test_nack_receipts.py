@@ -106,7 +106,7 @@ def test_a_successor_knows_of_it_once_its_receipt_is_sent(
         ]
 
 
-@pytest.mark.parametrize("says", [nack, disconnect])
+@pytest.mark.parametrize("says", [nack, disconnect, commit])
 def test_several_destinations_wait_for_all(says: Says) -> None:
     """A subscription to two queues is one of each."""
     core = CoreUnderTest(OPTIONS)
@@ -119,13 +119,14 @@ def test_several_destinations_wait_for_all(says: Says) -> None:
     says(client, frames[1:] if says is nack else frames)
     commit_until_answered(core, client)
     known = [attempts_known(core, f"/queue/{name}") for name in ("first", "second")]
-    assert known == ([[1], [1]] if says is nack else [[1], [0]])
+    assert known == ([[1], [0]] if says is disconnect else [[1], [1]])
 
 
-@pytest.mark.parametrize("destination", ["/topic/news", "/queue/gone"])
-def test_what_no_queue_has_any_more_is_answered(destination: str) -> None:
-    """A topic's messages are nobody's; a queue may be deleted under the client."""
-    core = CoreUnderTest(OPTIONS)
+@pytest.mark.parametrize("destination", ["/topic/news", "/queue/shown"])
+def test_what_is_no_attempt_is_answered(destination: str) -> None:
+    """A topic's messages are nobody's, and those that everybody is shown stay where they are."""
+    shown = settings("shown", default_non_destructive=True)
+    core = CoreUnderTest(shown)
     client = Client(core)
     client.send("SUBSCRIBE", destination=destination, id="s", ack="client-individual")
     core.send(destination, "a")
@@ -144,7 +145,19 @@ def test_a_full_store_keeps_no_receipt_back() -> None:
     nack(client, frames)
     core.journal.refuse(StoreFull("no room"))
     core.settle()
-    assert client.commands() == ["MESSAGE"]
+    assert client.commands() == ["MESSAGE", "RECEIPT"]
+
+
+@pytest.mark.parametrize("receipt", [{}, {"receipt": "mine"}])
+def test_an_attempt_and_its_receipt_are_one_unit(receipt: dict[str, str]) -> None:
+    """The store is asked once for it."""
+    core = CoreUnderTest(OPTIONS)
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    core.journal.auto_commit = False
+    acknowledge(client, frame, "NACK", **receipt)
+    assert len(core.journal.waiting) == 1
     core.journal.commit()
     core.settle()
-    assert client.commands() == ["RECEIPT"]
+    assert client.commands().count("RECEIPT") == len(receipt)
