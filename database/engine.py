@@ -29,7 +29,7 @@ from orthia.database.connecting import (
     prepare_sessions,
 )
 from orthia.database.errors import translate_errors
-from orthia.database.read_only import ask_mysql_at_checkout
+from orthia.database.read_only import ask_at_checkout
 from orthia.database.sessions import mark_mysql_session, user_lock_name
 from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile
 from orthia.database.sqltime import db_now
@@ -71,7 +71,7 @@ class Database:
         self._dedicated: list[Engine] = []
         self._numbers = itertools.count(1)
         self._writers = 0
-        """The number of the newest connection of a marked engine."""
+        """The number of the newest connection of an engine that leads."""
         self.turnstile = OpenTurnstile()
         if dialect is Dialect.SQLITE:
             self.turnstile = SqliteTurnstile(_checked_sqlite_file(url))
@@ -104,6 +104,7 @@ class Database:
         query_timeout_ms: int,
         idle_in_transaction_ms: int | None = None,
         mark: str | None = None,
+        leads: bool = False,
     ) -> Engine:
         """Return an engine with exactly one connection, which nobody else can take away.
 
@@ -113,7 +114,8 @@ class Database:
         ends a transaction that stands still for longer, so that a frozen process cannot hold
         its locks (PostgreSQL, MariaDB; MySQL ends every session idle for so long; SQLite cannot).
         One that is not idle others can end, by its ``mark``: see ``orthia.database.sessions``. A
-        new connection under the same mark ends an earlier one that is still there.
+        new connection under the same mark ends an earlier one that is still there. Where it
+        ``leads``, no ``reading_engine`` uses a connection that is older than its own.
         """
         engine = self._dedicate(
             SessionLimits(
@@ -124,7 +126,7 @@ class Database:
                 writes=True,
             )
         )
-        if mark is not None:
+        if leads:
             event.listen(engine, "connect", self._note_new_writer)
         if mark is not None and self.dialect is Dialect.MYSQL:
             name = user_lock_name(self._url.database, mark)
@@ -148,8 +150,8 @@ class Database:
         A statement costs one round trip and nothing more: it is a transaction of its own, which
         sees what is committed when it begins, and the connection is not asked whether it still
         stands. The first read after it broke is StoreUnavailable; the next one connects anew, to no
-        server that is read-only. So does a read after a marked engine connected anew: what that
-        writes may be on another server by then, of which the server of before knows nothing.
+        server that is read-only. So does a read after an engine that ``leads`` connected anew: what
+        that writes may be on another server by then, of which the one of before knows nothing.
         On SQLite, where nothing travels, what is read of one checkout is read in one transaction.
         """
         limits = SessionLimits(
@@ -202,7 +204,7 @@ class Database:
 
     def _create_engine(self, limits: SessionLimits, **arguments: Any) -> Engine:
         pings = arguments.pop("pool_pre_ping", True)
-        asks = pings and limits.writes and self.dialect is Dialect.MYSQL
+        asks = pings and limits.writes and self.dialect is not Dialect.SQLITE
         arguments["pool_pre_ping"] = pings and not asks
         if self.dialect is Dialect.POSTGRESQL:
             arguments["use_native_hstore"] = False  # saves a query on every connect
@@ -215,7 +217,7 @@ class Database:
         event.listen(engine, "do_connect", self._note_writers)  # before the one that connects
         prepare_sessions(self.dialect, engine, limits)
         if asks:
-            ask_mysql_at_checkout(engine)
+            ask_at_checkout(self.dialect, engine)
         return engine
 
 

@@ -16,6 +16,8 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError
 
+from orthia.config.dialects import Dialect
+
 _PG_READ_ONLY = "25006"
 _MYSQL_READ_ONLY = 1290
 _MYSQL_TAKES_NO_WRITES = {
@@ -33,12 +35,22 @@ def give_up_read_only(engine: Engine) -> None:
     event.listen(engine, "handle_error", _lost_if_read_only)
 
 
-def ask_mysql_at_checkout(engine: Engine) -> None:
+def ask_at_checkout(dialect: Dialect, engine: Engine) -> None:
     """Have each checkout ask whether the server takes writes, in place of a ping.
 
-    MySQL and MariaDB refuse nothing to users with the right to write all the same.
+    Who only reads is refused nothing, and on MySQL and MariaDB users with the right to write all
+    the same are not either.
     """
-    event.listen(engine, "checkout", _refuse_read_only)
+    refuse = _refuse_postgresql if dialect is Dialect.POSTGRESQL else refuse_read_only_mysql
+
+    def on_checkout(connection: DBAPIConnection, _record: object, _proxy: object) -> None:
+        try:
+            with contextlib.closing(connection.cursor()) as cursor:
+                refuse(cursor)
+        except (psycopg2.Error, pymysql.Error) as error:
+            raise DisconnectionError(str(error)) from error
+
+    event.listen(engine, "checkout", on_checkout)
 
 
 def refuse_read_only_mysql(cursor: Any) -> None:
@@ -69,9 +81,13 @@ def _lost_if_read_only(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _refuse_read_only(connection: DBAPIConnection, _record: object, _proxy: object) -> None:
-    try:
-        with contextlib.closing(connection.cursor()) as cursor:
-            refuse_read_only_mysql(cursor)
-    except pymysql.Error as error:
-        raise DisconnectionError(str(error)) from error
+def _refuse_postgresql(cursor: Any) -> None:
+    # As a ping: outside of a transaction, which whoever has the connection begins.
+    connection = cursor.connection
+    before = connection.autocommit
+    connection.autocommit = True
+    cursor.execute("SHOW transaction_read_only")
+    (read_only,) = cursor.fetchone()
+    connection.autocommit = before
+    if read_only == "on":
+        raise psycopg2.OperationalError("session is read-only")

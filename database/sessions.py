@@ -28,7 +28,8 @@ from sqlalchemy.exc import DBAPIError
 
 from orthia.database.errors import StoreUnavailable
 
-FENCED_PURPOSES: Final = ("journal", "large messages", "history")
+JOURNAL_PURPOSE: Final = "journal"
+FENCED_PURPOSES: Final = (JOURNAL_PURPOSE, "large messages", "history")
 """What the sessions are for whose transactions lock the fence with a share lock."""
 
 _END_SECONDS: Final = 10.0

@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, insert
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
+from orthia.database.sessions import JOURNAL_PURPOSE
 from orthia.journal.changes import LargeReference, Row, extended
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.engine.abc import Piece
@@ -60,7 +61,7 @@ def reserve_ids(database: Database, s: DatabaseStoreSettings, token: int, up_to:
 
     Raises StoreError, Fenced if ``token`` is not the newest.
     """
-    engine = fenced_engine(database, s, "journal", token)
+    engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
     try:
         recover(engine, s, database.dialect, token=token, id_block=up_to)
     finally:
@@ -78,7 +79,7 @@ class BulkLoad:
         self._database = database
         self._settings = s
         self._token = token
-        self._engine = fenced_engine(database, s, "journal", token)
+        self._engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
         self._store = batch_store(database, s, self._engine, token)
         self._bodies = SqlBodies(database, s, token)
         self._last_body: tuple[int, Moment | None] = (0, None)

@@ -7,7 +7,7 @@ from sqlalchemy import table as sql_table
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, fold_table_name, for_share
-from orthia.database.sessions import fenced_mark
+from orthia.database.sessions import JOURNAL_PURPOSE, fenced_mark
 from orthia.journal.errors import Fenced
 from orthia.journal.records import FENCE_ROW_ID
 
@@ -21,11 +21,14 @@ def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, to
     ``orthia.database.sessions.FENCED_PURPOSES``, by which it is found.
     """
     table = fold_table_name(database.dialect, s.node_manager_store_table_name)
+    # A body that another connection stored is read for a message that the journal's did.
+    leads = purpose == JOURNAL_PURPOSE
     return database.dedicated_engine(
         purpose,
         query_timeout_ms=s.jdbc_network_timeout,
         idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
         mark=fenced_mark(table, purpose, token),
+        leads=leads,
     )
 
 

@@ -10,6 +10,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable, TransientStoreError
+from orthia.database.sessions import JOURNAL_PURPOSE
 from orthia.journal.engine.abc import BatchStore, Recovered
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.retention import Pruner
@@ -46,7 +47,7 @@ def open_journal(
     Raises Fenced, CorruptRecord, StoreError.
     """
     limits = limits or JournalLimits()
-    engine = fenced_engine(database, s, "journal", token)
+    engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
     store = batch_store(database, s, engine, token)
 
     def begin() -> Recovered:
