@@ -146,7 +146,7 @@ class StompPySession(Session):
         wanted = f"r{self._count}"
         try:
             act({"receipt": wanted})
-        except NotConnectedException as error:
+        except (NotConnectedException, OSError) as error:  # its reader closed the socket meanwhile
             raise RefusedError("the connection is gone") from error
         while True:
             frame = self._receive()
