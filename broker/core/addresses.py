@@ -81,7 +81,7 @@ class AddressBook:
         self.left_over: list[Queue] = []
         """Queues of earlier nodes whose messages nobody is to get any more."""
         self.wildcards = settings.wildcard_addresses
-        self.patterns = Patterns(self.wildcards, self.known)
+        self.patterns = Patterns(self.wildcards, self.known, self.temporary)
         self.configured_queues = {
             queue.name: queue for configured in settings.addresses for queue in configured.queues
         }

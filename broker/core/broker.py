@@ -272,7 +272,7 @@ class Broker:
         """
         self.store_use.refuse_if_full(missing)
         use = self._addresses.use_of(destination)
-        if not use.drops(size):
+        if not use.drops(missing):
             use.refuse_if_over(size, missing)
 
     def upload(

@@ -115,7 +115,10 @@ def commit(
     _refuse_if_gone(stored)
     _refuse_if_ended(caches, publisher.duplicates)
     charges = Charges()
-    published = [(one, publisher.next_id()) for one in _without_known(publisher.duplicates, heard)]
+    published: list[tuple[_Heard, int]] = []
+    for known in _without_known(publisher.duplicates, heard):
+        known.topic.sent_seq = seq = publisher.next_id()
+        published.append((known, seq))
     settled: list[Settlement] = []
 
     def refused(error: OrthiaError) -> None:
@@ -130,6 +133,7 @@ def commit(
 
     def committed() -> None:
         for one, seq in published:
+            one.topic.published_seq = seq
             if one.stored_as in unit.dropped:
                 continue
             size = size_in_memory(one.record)

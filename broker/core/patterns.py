@@ -5,7 +5,7 @@ stands for knows it: those that are there, and those that come later. So no mess
 matched.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from orthia.broker.core.address import Address
 from orthia.config.wildcards import WildcardAddresses
@@ -14,10 +14,16 @@ from orthia.config.wildcards import WildcardAddresses
 class Patterns:
     """The names with wildcards that are heard; on the loop's thread."""
 
-    def __init__(self, wildcards: WildcardAddresses, addresses: Mapping[str, Address]) -> None:
-        """``addresses`` are all there are, by name."""
+    def __init__(
+        self,
+        wildcards: WildcardAddresses,
+        addresses: Mapping[str, Address],
+        temporary: Container[str],
+    ) -> None:
+        """``addresses`` are all there are, by name; the ``temporary`` ones nobody else hears."""
         self._wildcards = wildcards
         self._addresses = addresses
+        self._temporary = temporary
         self._heard: dict[str, tuple[Address, Callable[[str], bool]]] = {}
 
     def listen(self, name: str, address: Address) -> None:
@@ -28,7 +34,8 @@ class Patterns:
         matches = wildcards.matcher(name)
         self._heard[name] = (address, matches)
         for other_name, other in self._addresses.items():
-            if other is not address and matches(other_name):
+            is_other = other is not address and other_name not in self._temporary
+            if is_other and matches(other_name):
                 other.route_by(patterns=(*other.patterns, address))
 
     def join(self, name: str, address: Address) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, OutgoingMessage
 from orthia.broker.core.duplicates import DuplicateIds
-from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
+from orthia.broker.core.errors import LimitExceeded, NotLive
 from orthia.broker.core.expiry import AddressExpiry
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
-from orthia.broker.core.publication import Publication
+from orthia.broker.core.publication import Publication, naming, refusal_of_journal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.replacing import is_plain, replaced_values
@@ -75,14 +75,14 @@ class Publisher:
         if record.large is not None:
             self.taken_over([record.large])
             done = self._unpinning(record.large, done)
+        is_first = topic is None or topic.has_published_all
         if topic is not None:
             done = self._publishing(topic, record, done, sender)
         if not queues:
-            if done is not None:
-                done()
+            self._done_in_turn(done, is_first=is_first)
         elif len(queues) == 1 and record.large is None and not record.stated:
             if topic is not None:
-                on_refused = _naming(on_stored, on_refused)
+                on_refused = naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused, sender)
         else:
             self._send_to_all([(queues, record)], record.large, done, on_stored, on_refused, sender)
@@ -106,6 +106,7 @@ class Publisher:
             self.taken_over([message.large])
             done = self._unpinning(message.large, done)
         topics = [(topic, one.record) for one in routed for topic in one.topics]
+        is_first = all(topic.has_published_all for topic, _ in topics)
         for topic, record in topics:
             done = self._publishing(topic, record, done, sender)
         placed = [(one.queues, one.record) for one in routed if one.queues]
@@ -113,11 +114,10 @@ class Publisher:
             for queues, record in placed:
                 self.refuse_if_full(queues, record)
         if not placed:
-            if done is not None:
-                done()
+            self._done_in_turn(done, is_first=is_first)
         elif known_as is None and is_plain(placed):
             ((queue,), record) = placed[0]
-            refused = _naming(on_stored, on_refused) if topics else on_refused
+            refused = naming(on_stored, on_refused) if topics else on_refused
             self._send_to_one(queue, record, message, done, refused, sender)
         else:
             self._send_to_all(placed, message.large, done, on_stored, on_refused, sender, known_as)
@@ -245,7 +245,7 @@ class Publisher:
         except (RecordTooLarge, JournalClosed) as error:
             queue.in_flight -= 1
             queue.use.release(size)
-            raise _refusal(error) from None
+            raise refusal_of_journal(error) from None
 
     def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
         """Return what lets go of a body, once its message is stored and published."""
@@ -259,14 +259,27 @@ class Publisher:
 
     def _publishing(self, topic: Topic, record: Message, done: Done | None, sender: Sender) -> Done:
         """Return what publishes to a topic, once its queues have the message, and is ``done``."""
-        seq = self.next_id()
+        topic.sent_seq = seq = self.next_id()
 
         def publish() -> None:
+            topic.published_seq = seq
             topic.publish(Publication(seq, record, size_in_memory(record), sender))
             if done is not None:
                 done()
 
         return publish
+
+    def _done_in_turn(self, done: Done | None, *, is_first: bool) -> None:
+        """Call what is done of a message that is not stored, behind those that are on their way."""
+        if done is None:
+            return
+        if is_first:
+            done()
+            return
+        try:
+            self._journal.append_unit(Unit(done))
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
 
     # --- of a transaction, too
 
@@ -355,7 +368,7 @@ class Publisher:
         try:
             locations = iter(self._journal.append_unit(unit))
         except (RecordTooLarge, JournalClosed) as error:
-            raise _refusal(error) from None
+            raise refusal_of_journal(error) from None
         for number, (queues, record) in enumerate(messages):
             for queue in queues:
                 queue.in_flight += 1
@@ -381,12 +394,3 @@ class Publisher:
         if self._large is not None:
             for body in bodies:
                 self._large.unpin(body.id)
-
-
-def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
-    """Return what refuses with the callback that was given, whatever was made of it."""
-    return lambda error, _: on_refused(error, on_stored)
-
-
-def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:
-    return NotLive(str(error)) if isinstance(error, JournalClosed) else LimitExceeded(str(error))

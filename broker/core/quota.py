@@ -204,7 +204,10 @@ class AddressUse:
 
 
 class DroppingUse(AddressUse):
-    """Of an address that drops what it has no room for: DROP of one of its two policies."""
+    """Of an address that drops what it has no room for: DROP of one of its two policies.
+
+    A message that finds room is taken whole, by each of its queues.
+    """
 
     __slots__ = ("_has_dropped",)
 
@@ -230,6 +233,11 @@ class DroppingUse(AddressUse):
             )
         return is_full
 
+    @override
+    def charge(self, size: int) -> None:
+        self.total.refuse_if_full(size)
+        self.add(size)
+
 
 class BlockingUse(AddressUse):
     """Of an address whose senders are read on from when there is room: BLOCK.
@@ -244,7 +252,7 @@ class BlockingUse(AddressUse):
         super().__init__(name, settings, total)
         self._most_bytes = _unless_negative(settings.max_size_bytes)
         self._most_messages = _unless_negative(settings.max_size_messages)
-        self._waiting: list[Wait] = []
+        self._waiting: dict[Wait, None] = {}
 
     @property
     @override
@@ -263,15 +271,18 @@ class BlockingUse(AddressUse):
     @property
     def rest(self) -> bool | Wait:
         """What steps yield that wait for room."""
-        wait = Wait()
-        self._waiting.append(wait)
+        wait = Wait(self._leave)
+        self._waiting[wait] = None
         return wait
+
+    def _leave(self, wait: Wait) -> None:
+        self._waiting.pop(wait, None)
 
     @override
     def release(self, size: int, messages: int = 1) -> None:
         super().release(size, messages)
         if self._waiting and not self.is_behind:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, {}
             for wait in waiting:
                 wait()
 

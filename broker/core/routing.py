@@ -131,11 +131,13 @@ class Router:
 def _taking(
     queues: Iterable[Queue], gates: dict[Queue, Gate], record: Message, principal: Principal
 ) -> list[Queue]:
-    size = size_in_store(record)
+    size, large = size_in_store(record), record.large
+    uploaded = 0 if large is None else large.size  # counted as an upload where it was sent to
     return [
         one
         for one in queues
-        if (one not in gates or gates[one](record, principal)) and not one.use.drops(size)
+        if (one not in gates or gates[one](record, principal))
+        and not one.use.drops(size - (uploaded if one.use.name == record.address else 0))
     ]
 
 

@@ -23,9 +23,11 @@ REST: Final = True
 class Wait:
     """Yielded where the work waits for what may take long: it goes on once this was called."""
 
-    __slots__ = ("_is_over", "_then")
+    __slots__ = ("_dropped", "_is_over", "_then")
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: "Callable[[Wait], None]") -> None:
+        """``dropped`` is called if whoever waits is gone before."""
+        self._dropped = dropped
         self._is_over = False
         self._then: Callable[[], None] | None = None
 
@@ -35,6 +37,11 @@ class Wait:
         then, self._then = self._then, None
         if then is not None:
             then()
+
+    def drop(self) -> None:
+        """Take note that nobody waits any more."""
+        self._then = None
+        self._dropped(self)
 
     def then(self, go_on: Callable[[], None]) -> None:
         """Have ``go_on`` called when it is over, if need be at once."""

@@ -16,8 +16,8 @@ from orthia.config.address_settings import RoutingType
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every message: an enumeration looks its members up each time."""
 _BY_UNIT: Final = Router({}, (), (), lambda *_: [])
-"""For a queue that is named itself and takes all: what is routed is stored by a unit, which can
-delete, too."""
+"""For a queue that is named itself: what is routed is stored by a unit, which can delete, too, and
+an address that is full is asked what it does."""
 Route = tuple[str, list[Queue], Topic | None, Router | None]
 """An address, the queues and the topic that a message for it goes to, and what says which of them
 take it, where not all do. Of ANYCAST queues one gets it."""
@@ -45,7 +45,8 @@ class Targets:
             return name, [], None, None
         if only is not None:
             named = self._creation.qualified(principal, where, only)
-            return name, [named], None, _BY_UNIT if isinstance(named, LastValueQueue) else None
+            asks = isinstance(named, LastValueQueue) or named.use.asks_first
+            return name, [named], None, _BY_UNIT if asks else None
         if (kind or self._book.routing_type(where)) is _MULTICAST:
             address = self._book.address(name)
             if RoutingType.MULTICAST not in address.types:

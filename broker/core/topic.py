@@ -40,6 +40,8 @@ class Topic:
         "_slices",
         "_underway",
         "given",
+        "published_seq",
+        "sent_seq",
         "subscribers",
     )
 
@@ -64,6 +66,16 @@ class Topic:
         self._published = 0
         self.given = 0
         """How many messages are with all of their subscribers."""
+        self.sent_seq = self.published_seq = 0
+        """The seq of what was sent to it last, and of what was published last of that."""
+
+    @property
+    def has_published_all(self) -> bool:
+        """Whether nothing is on its way to the store that is published once it is there.
+
+        False, too, after something was refused, until the next message.
+        """
+        return self.sent_seq == self.published_seq
 
     @property
     def is_used(self) -> bool:

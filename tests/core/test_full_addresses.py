@@ -1,9 +1,12 @@
 """What becomes of senders and messages when an address is full: BLOCK and DROP."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
+from orthia.broker.core.quota import BlockingUse
 from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
 from orthia.config.settings import Settings
 from tests.core.support import CoreUnderTest, settings
@@ -122,3 +125,56 @@ def test_what_has_no_room_is_dropped(full: Settings, caplog: pytest.LogCaptureFi
     core.send(QUEUE, "6")
     assert consumer.texts == ["1", "2", "6"]
     assert caplog.text.count("is dropped, as its policy DROP says") == 1
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_message_for_several_queues_is_dropped_whole_or_taken_whole(most: int) -> None:
+    """Each of them counts; nobody is refused."""
+    core = CoreUnderTest(settings(address_full_policy=DROP, max_size_messages=most))
+    taken = [core.consume(f"/topic/news::{name}", prefetch=10) for name in "ab"]
+    client = Client(core)
+    for text in "1234":
+        client.send("SEND", text, destination="/topic/news", receipt=text)
+    assert receipts(client) == list("1234")
+    held = list("1234")[: (most + 1) // 2]
+    assert [one.texts for one in taken] == [held, held]
+
+
+@pytest.mark.parametrize("policy", [DROP, BLOCK])
+def test_a_queue_that_is_named_itself_is_of_its_address(policy: AddressFullPolicy) -> None:
+    """What its address does when it is full, it does."""
+    core = CoreUnderTest(settings(address_full_policy=policy, max_size_messages=2))
+    client = Client(core)
+    for text in "1234":
+        client.send("SEND", text, destination="/queue/orders::orders", receipt=text)
+    assert receipts(client) == (list("1234") if policy is DROP else ["1", "2"])
+    assert waits(client) is (policy is BLOCK)
+    consumer = core.consume(QUEUE, auto=True)
+    core.pass_time(1)
+    assert consumer.texts == (["1", "2"] if policy is DROP else list("1234"))
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_nothing_is_kept_of_clients_that_left_while_they_waited(*, in_transaction: bool) -> None:
+    """An address may be full for long, and any number may come and go meanwhile."""
+    core = CoreUnderTest(settings(address_full_policy=BLOCK, max_size_messages=1))
+    core.send(QUEUE, "0")
+    left: list[weakref.ref[Client]] = []
+    for _ in range(5):
+        client = Client(core)
+        if in_transaction:
+            client.send("BEGIN", transaction="t")
+            client.send("SEND", "1", destination=QUEUE, transaction="t")
+            client.send("COMMIT", transaction="t")
+        else:
+            sends(client, "1", "2")
+        assert waits(client)
+        client.session.connection_lost()
+        core.settle()
+        left.append(weakref.ref(client))
+        del client
+    gc.collect()
+    assert [one() for one in left] == [None] * 5
+    use = core.broker.queues()["orders"].use
+    assert isinstance(use, BlockingUse)
+    assert not use._waiting

@@ -1,8 +1,15 @@
 """What subscribers of a topic see."""
 
 from dataclasses import replace
+from functools import partial
 
+import pytest
+
+from orthia.broker.core.api import TransactionWork
+from orthia.config.address_settings import RoutingType
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import StompLimits
+from orthia.journal.errors import StoreFull
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 
 TOPIC = "/topic/news"
@@ -96,3 +103,60 @@ def test_what_a_transaction_puts_back_takes_credit_again() -> None:
     assert subscriber.texts == ["a", "b"]
     subscriber.acknowledge("a")
     assert subscriber.texts == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("how", ["selector", "transaction", "deleted"])
+def test_a_topic_is_heard_in_the_order_it_was_sent(how: str) -> None:
+    """What is stored is published behind its commit; what is not stored does not overtake it."""
+    core = CoreUnderTest(auto_commit=False)
+    named = "/topic/news::kept"
+    if how == "selector":
+        core.broker._addresses.create_queue(
+            "kept",
+            "news",
+            RoutingType.MULTICAST,
+            auto_created=False,
+            options=QueueOptions(filter="AMQPriority > 4"),
+        )
+    else:
+        core.consume(named).end.close()
+    subscriber = core.consume(TOPIC, auto=True)
+    core.journal.commit()
+    core.settle()
+    stored: list[str] = []
+    if how == "transaction":
+        work = TransactionWork([(TOPIC, message("1", priority=9))])
+        core.commit(work, lambda: stored.append("1"))
+    else:
+        core.broker.send(ANYONE, TOPIC, message("1", priority=9), lambda: stored.append("1"))
+    if how != "selector":
+        core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)
+    for text in "23":
+        core.broker.send(ANYONE, TOPIC, message(text, priority=1), partial(stored.append, text))
+    core.settle()
+    assert (subscriber.texts, stored) == ([], [])
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert subscriber.texts == stored == ["1", "2", "3"]
+    core.broker.send(ANYONE, TOPIC, message("4", priority=1), partial(stored.append, "4"))
+    assert subscriber.texts[-1] == stored[-1] == "4", "with nothing on its way it is at once"
+
+
+def test_a_message_that_is_refused_holds_nobody_back_for_good() -> None:
+    """The next one goes through the journal, and those behind it are as before."""
+    core = CoreUnderTest(auto_commit=False)
+    core.consume("/topic/news::kept").end.close()
+    subscriber = core.consume(TOPIC, auto=True)
+    core.journal.commit()
+    core.settle()
+    core.broker.send(ANYONE, TOPIC, message("1"), None)
+    core.journal.refuse(StoreFull("no room"))
+    core.settle()
+    core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)
+    core.broker.send(ANYONE, TOPIC, message("2"), None)
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    core.broker.send(ANYONE, TOPIC, message("3"), None)
+    assert subscriber.texts == ["2", "3"]

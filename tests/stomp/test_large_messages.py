@@ -13,6 +13,7 @@ from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
+from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
@@ -406,3 +407,39 @@ def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
     directory.mkdir()
     witness.send_stored(LONG)
     assert node.store.failures == []
+
+
+@pytest.mark.parametrize("policy", [AddressFullPolicy.DROP, AddressFullPolicy.FAIL])
+def test_an_address_has_room_for_a_body_of_more_than_half_of_it(
+    tmp_path: Path, policy: AddressFullPolicy
+) -> None:
+    """What came of the body counts once, and not again as the message."""
+    most = len(LONG) * 3 // 2
+    node = Node(tmp_path, settings(address_full_policy=policy, max_size_bytes=most))
+    Client(node).send_stored(LONG)
+    assert node.broker.depths() == {"orders": 1}
+    node.store.close()
+
+
+def test_who_sends_large_messages_waits_for_room(tmp_path: Path) -> None:
+    """BLOCK holds each after what it sent last, as it does with others."""
+    node = Node(
+        tmp_path, settings(address_full_policy=AddressFullPolicy.BLOCK, max_size_messages=1)
+    )
+    client = Client(node)
+    for number in range(3):
+        client.send("SEND", LONG, destination=QUEUE, receipt=f"r{number}")
+    client.next("RECEIPT")
+    Client(node).send_stored(LONG, "/queue/other")
+    Client(node).send_stored(LONG, "/queue/another")
+    assert client.session.is_waiting
+    assert node.broker.depths()["orders"] == 1
+    consumer = Client(node)
+    consumer.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client-individual")
+    for number in range(3):
+        message = consumer.next("MESSAGE")
+        consumer.send("ACK", id=message.get(b"ack") or "")
+        if number < 2:
+            client.next("RECEIPT")
+    node.wait(lambda: node.broker.depths()["orders"] == 0, "all is consumed")
+    node.store.close()

@@ -164,3 +164,19 @@ def test_two_subscriptions_to_one_topic_have_ids_of_their_own() -> None:
     for frame in frames:
         acknowledge(client, frame, receipt="r")
     assert client.commands() == ["RECEIPT", "RECEIPT"]
+
+
+@pytest.mark.parametrize("destination", ["/queue/a", "/queue/a,/queue/b"])
+def test_what_went_back_with_its_subscription_is_not_acknowledged(destination: str) -> None:
+    """The COMMIT is refused by name, for several destinations as for one; it is delivered again."""
+    core = CoreUnderTest()
+    core.send("/queue/a", "1")
+    client = Client(core)
+    client.send("SUBSCRIBE", destination=destination, id="s", ack="client-individual")
+    (message,) = client.frames()
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, message, transaction="t")
+    client.send("UNSUBSCRIBE", id="s")
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert "acknowledges messages of a subscription that was closed" in client.error()
+    assert core.consume("/queue/a").texts == ["1"]

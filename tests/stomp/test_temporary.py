@@ -156,13 +156,17 @@ def test_what_memory_has_no_room_for_is_there_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_wildcards_and_diverts_do_not_hear_it(kind: str) -> None:
-    """What is answered is between two."""
+@pytest.mark.parametrize("is_first", [True, False])
+def test_wildcards_and_diverts_do_not_hear_it(kind: str, *, is_first: bool) -> None:
+    """What is answered is between two, whoever came first."""
     divert = DivertSettings("all", "#", "copies")
     core = CoreUnderTest(replace(SETTINGS, diverts=(divert,)))
     every = Client(core)
-    every.send("SUBSCRIBE", destination="/topic/#", id="s")
+    if is_first:
+        every.send("SUBSCRIBE", destination="/topic/#", id="s")
     client = subscribed(core, kind)
+    if not is_first:
+        every.send("SUBSCRIBE", destination="/topic/#", id="s")
     client.send("SEND", "own", destination=f"/temp-{kind}/answers")
     assert bodies(client.frames()) == ["own"]
     assert every.frames() == []

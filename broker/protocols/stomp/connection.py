@@ -10,14 +10,14 @@ wrong, and some end on it.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final
 
 from orthia.broker.core.api import BrokerCore, Done
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.refusals import Refusal, refusal_of
-from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
 from orthia.broker.protocols.stomp.login import Authenticate, asking
@@ -51,9 +51,9 @@ class StompConnection:
 
     __slots__ = (
         "_clock", "_close", "_committer", "_core", "_handlers", "_inbox", "_is_late", "_left",
-        "_outbox", "_receipts", "_receiver", "_refused", "_row", "_sender", "_state", "_timeouts",
-        "_transactions", "_uploads", "_waited", "client", "holdings", "options", "subscriptions",
-        "was_disconnected",
+        "_outbox", "_receipts", "_receiver", "_refused", "_resting", "_row", "_sender", "_state",
+        "_timeouts", "_transactions", "_uploads", "_waited", "client", "holdings", "options",
+        "subscriptions", "was_disconnected",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,8 @@ class StompConnection:
         self._waited = waited
         self._refused = refused
         self._is_late = False
+        self._resting: tuple[Steps, bool | Wait] | None = None
+        """What is done of a frame in steps, and what that rests for at present."""
         """Whether frames are left for a later turn of the loop."""
         self.was_disconnected = False
         """Whether it has ended, in good order, because the client asked for it."""
@@ -218,23 +220,35 @@ class StompConnection:
     def _move(self, event: Event) -> None:
         self._enter(EVENTS[self._state][event])
 
-    def _go_on(self) -> None:
-        """Handle the frames that came, as far as a slice goes; the others in later turns."""
-        if not self._core.slices.run(self._handling()):
+    def _go_on(self, first: Steps | None = None) -> None:
+        """Handle the frames that came, as far as a slice goes; the others in later turns.
+
+        Behind steps that are to be done ``first``.
+        """
+        if not self._core.slices.run(self._handling(first)):
             self._is_late = True
 
-    def _handling(self) -> Steps:
+    def _waiting_for(self, steps: Steps) -> Steps:
+        """Do steps that may wait for others; the end of the connection ends the wait."""
+        for rest in steps:
+            self._resting = (steps, rest)
+            yield rest
+            self._resting = None
+
+    def _handling(self, first: Steps | None) -> Steps:
         inbox = self._inbox
         frame: Frame | None = None
         left = _FRAMES
         try:
+            if first is not None:
+                yield from self._waiting_for(first)
             while self._row and (frames := inbox.take()) is not None:
                 for event in frames:
                     if event.__class__ is Frame:
                         frame = event
                         steps = self._handle(frame)
                         if steps is not None:
-                            yield from steps
+                            yield from self._waiting_for(steps)
                     else:
                         frame = event if isinstance(event, Frame) else self._uploads.frame
                         self._stream_in(event)
@@ -290,11 +304,11 @@ class StompConnection:
             return
         self._move(Event.BODY_STORED)
         try:
-            self._sender.send_large(sent, outcome)
+            steps = self._sender.send_large(sent, outcome)
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, sent.frame)
             return
-        self._go_on()
+        self._go_on(steps)
         self._waited()
 
     # --- the end
@@ -361,10 +375,20 @@ class StompConnection:
             return
         self._move(Event.ENDED)
         self._outbox.end()
+        self._end_wait()
         works = self._transactions.unfinished()
         self._clear()
         self._receipts.begin()
         self._core.slices.run(self._receiver.close(works, self._left() if failed else None))
+
+    def _end_wait(self) -> None:
+        """Go on no more with what waits for others, and be kept by them no longer."""
+        steps, rest = self._resting or (None, GO_ON)
+        if isinstance(rest, Wait):
+            self._resting = None
+            rest.drop()
+            if isinstance(steps, Generator):
+                steps.close()
 
     def _clear(self) -> None:
         self._inbox.clear()

@@ -166,25 +166,29 @@ class Sender:
         self._uploads.begin(self._client.principal, event, destination, message, now)
         return False
 
-    def send_large(self, sent: LargeSend, body: LargeBody) -> None:
-        """Send a large message whose body is durable; it is unpinned if that is refused."""
+    def send_large(self, sent: LargeSend, body: LargeBody) -> Steps | None:
+        """Send a large message whose body is durable; it is unpinned if that is refused.
+
+        Returns steps to be done before the next frame, if there are any.
+        """
         frame, message = sent.frame, sent.message._replace(large=body)
         try:
             if b"transaction" in frame.raw:
                 self._transactions.named(frame).sends.append((sent.destination, message))
                 self._receipts.now(frame)
-            else:
-                receipt = self._receipts.later(frame)
-                try:
-                    self._core.send(
-                        self._client.principal, sent.destination, message, receipt, self._refused
-                    )
-                except NotLive:
-                    self._receipts.take_back(receipt)
-                    raise
+                return None
+            receipt = self._receipts.later(frame)
+            try:
+                behind = self._core.send(
+                    self._client.principal, sent.destination, message, receipt, self._refused
+                )
+            except NotLive:
+                self._receipts.take_back(receipt)
+                raise
         except (ProtocolError, BrokerError):
             unpin(self._core, (message,))
             raise
+        return None if behind is None else _awaiting(behind)
 
     def _manage(self, frame: Frame) -> Steps | None:
         request = read_request(frame)

@@ -177,7 +177,6 @@ class ConsumerOfSeveral:
         """End all of them."""
         for part in self._parts:
             part.core.close(attempted=attempted)
-        self._whole.owners.clear()
 
 
 class _Settled(Settlement):
