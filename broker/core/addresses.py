@@ -161,9 +161,9 @@ class AddressBook:
         return known is not None and bool(known.anycast_queues or known.multicast_queues)
 
     def is_needed(self, address: str) -> bool:
-        """Return whether an address has a queue, or is configured."""
-        known = self.known.get(address)
-        return self.has_queues(address) or (known is not None and bool(known.configured))
+        """Return whether an address has a queue or is to have messages later, or is configured."""
+        is_used = self.has_queues(address) or self.has_schedules(address)
+        return is_used or (address in self.known and bool(self.known[address].configured))
 
     def is_last(self, queue: Queue) -> bool:
         """Return whether an address has no queue beside this one."""

@@ -51,6 +51,7 @@ class LastValueQueue(OptionedQueue):
         super().begin(options)
         self._key = options.last_value_key or ""
         self._latest = Latest()
+        self.being_replaced = self._latest.being_replaced
         self._out = Held()
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
@@ -296,9 +297,7 @@ class LastValueQueue(OptionedQueue):
             self._acknowledged(replaced)
             self.counters.acknowledged -= len(replaced)
             self._delete_rows([one.location for one in replaced if one.location is not None])
-        super()._give_some_back(
-            kept, {one for one in in_vain if one.seq not in self._latest.being_replaced}
-        )
+        super()._give_some_back(kept, in_vain)
         for reference in kept:
             key = self.key_of(reference.record)
             value = None if key is None else self._latest.find(key, reference.seq)

@@ -5,10 +5,11 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from orthia.broker.core.api import MessageReference
+from orthia.broker.core.api import Done, MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.levels import Level, Levels, bind
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
+from orthia.broker.core.redelivery import keep_attempts
 from orthia.broker.core.selective import SelectiveQueue
 from orthia.config.address_settings import RoutingType
 from orthia.journal.codec import QueueBinding
@@ -159,6 +160,16 @@ class LeveledQueue(SelectiveQueue):
         """
         if any(one.is_counted(seq) for found, one in self.cursors() if found == queue_id):
             self.use.release(size)
+
+    def _keep_attempts(
+        self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
+    ) -> None:
+        """Store attempts, and after how long messages come again; ``done`` follows.
+
+        Not of those that go in a unit that is on its way: nothing would delete it again.
+        """
+        stored = [one for one in counted if one[0].seq not in self.being_replaced]
+        keep_attempts(self._journal, self.known_id_for, stored, self._timers.time_ms(), done)
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Count as delivered again what was acknowledged: the rows stay."""

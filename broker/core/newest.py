@@ -93,8 +93,7 @@ class Latest(dict[bytes, Value]):
     def __init__(self) -> None:
         super().__init__()
         self.being_replaced: set[int] = set()
-        """The seqs of those that go in a unit that is on its way: no attempt is stored of them
-        behind it, which nothing would delete again."""
+        """See ``WindowedQueue.being_replaced``."""
         self._on_their_way: dict[int, Value] = {}
 
     def find(self, key: bytes, seq: int) -> Value | None:

@@ -19,7 +19,7 @@ from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.leveled import LeveledQueue
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
-from orthia.broker.core.redelivery import call_when_stored, keep_attempts, redelivery_delay_ms
+from orthia.broker.core.redelivery import call_when_stored, redelivery_delay_ms
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
@@ -354,9 +354,8 @@ class Queue(LeveledQueue):
             raise
         finally:
             if counted and self._gate.is_running:
-                now_ms = self._timers.time_ms()
                 behind, self._behind = self._behind, None
-                keep_attempts(self._journal, self.known_id_for, counted, now_ms, behind)
+                self._keep_attempts(counted, behind)
             for delay_ms, delayed in later.items():
                 self._delayed.update(delayed)
                 self._timers.call_later(delay_ms, partial(self._after_delay, delayed))

@@ -10,7 +10,7 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from typing_extensions import override
 
@@ -63,8 +63,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         "_budget", "_cursor", "_delayed", "_delivered", "_is_forgotten", "_is_holder", "_is_stale",
         "_journal", "_journal_full", "_levels", "_matching", "_max_bytes", "_max_messages",
         "_may_group", "_options", "_reading", "_retries", "_subscriptions", "_timers",
-        "_window_bytes", "_withheld", "address", "bytes_in_memory", "counters", "id", "is_leaving",
-        "name", "settings", "use",
+        "_window_bytes", "_withheld", "address", "being_replaced", "bytes_in_memory", "counters",
+        "id", "is_leaving", "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +109,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._timers = timers
         self._delivered = 0
         self._delayed = Delayed()
+        self.being_replaced: Set[int] = frozenset()
+        """The seqs of messages that a unit deletes which is on its way, with what replaces them."""
         self._retries: dict[int, int] = {}
         """Before when messages are not delivered that an earlier node delivered in vain, by seq."""
         self._subscriptions: dict[QueueSubscription, None] = {}

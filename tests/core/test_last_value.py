@@ -488,3 +488,37 @@ def test_nothing_is_kept_of_attempts_behind_what_replaces_the_message(before: in
     core.settle()
     assert core.consume(QUEUE).texts == ["a2"]
     assert not core.journal.store.times
+
+
+def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> None:
+    """The store may be slow: its attempts count, and its delay, and only the store has none."""
+    options = replace(
+        SETTINGS,
+        address_settings=(
+            AddressSettings(
+                "prices",
+                default_last_value_queue=True,
+                max_delivery_attempts=3,
+                redelivery_delay=1_000,
+            ),
+        ),
+    )
+    core = CoreUnderTest(options)
+    send(core, "a1")
+    core.journal.auto_commit = False
+    core.broker.send(anyone(), QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
+    consumer = core.consume(QUEUE, prefetch=1)
+    for attempt in (1, 2):
+        assert len(consumer.received) == attempt
+        consumer.reject("a1")
+        core.settle()
+        assert len(consumer.received) == attempt, "not before its delay"
+        assert consumer.received[-1].attempts == attempt
+        core.pass_time(1)
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    core.journal.auto_commit = True
+    core.journal.commit()
+    consumer.reject("a1")
+    core.settle()
+    assert core.consume("/queue/DLQ").texts == ["a1"]

@@ -10,7 +10,7 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import StompLimits
 from orthia.journal.errors import StoreFull
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message
 
 TOPIC = "/topic/news"
 
@@ -150,7 +150,7 @@ def test_a_message_that_is_refused_holds_nobody_back_for_good() -> None:
     subscriber = core.consume(TOPIC, auto=True)
     core.journal.commit()
     core.settle()
-    core.broker.send(ANYONE, TOPIC, message("1"), None)
+    core.broker.send(anyone(), TOPIC, message("1"), None)
     core.journal.refuse(StoreFull("no room"))
     core.settle()
     core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)

@@ -161,3 +161,17 @@ def test_an_attempt_and_its_receipt_are_one_unit(receipt: dict[str, str]) -> Non
     core.journal.commit()
     core.settle()
     assert client.commands().count("RECEIPT") == len(receipt)
+
+
+def test_a_subscriber_waits_for_its_own_queue_and_those_before() -> None:
+    """And for no other that is bound behind it."""
+    core = CoreUnderTest(OPTIONS, auto_commit=False)
+    client = Client(core)
+    for name in ("first", "second"):
+        client.send("SUBSCRIBE", destination=f"/queue/{name}", id=name, receipt=name)
+    told: list[list[str | None]] = []
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+        told.append([frame.get(b"receipt-id") for frame in client.frames()])
+    assert [one for one in told if one] == [["first"], ["second"]]
