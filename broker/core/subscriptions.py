@@ -264,6 +264,7 @@ class Subscription(Generic[Reference]):
         """Have messages set aside leave with their transaction; those that are still here."""
         aside = self._aside
         taken = [aside.pop(one.seq) for one in references if one.seq in aside]
+        self.taken += len(taken)
         return self._queue.settle(taken, rejected=rejected)
 
 

@@ -156,7 +156,7 @@ class Topic:
             self._underway.popleft()
             self.given += 1
             publication.shared = None
-            self._memory.release(publication)
+            self._memory.given(publication)
         if self._memory.is_exceeded:
             self._memory.end_the_worst()
 

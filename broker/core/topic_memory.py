@@ -50,6 +50,8 @@ class TopicMemory:
         """``max_unacknowledged_bytes`` is of one connection, ``limit`` of all together."""
         self.limit = limit
         self.used = 0
+        self._on_its_way = 0
+        """How much of that the topics' own turn holds, of what not all subscribers have yet."""
         self._max_unacknowledged_bytes = max_unacknowledged_bytes
         self._large = large
         self._accounts: dict[object, TopicAccount] = {}
@@ -57,15 +59,21 @@ class TopicMemory:
     @property
     def is_exceeded(self) -> bool:
         """Whether subscribers hold more than they may."""
-        return 0 <= self.limit < self.used
+        return 0 <= self.limit < self.used - self._on_its_way
 
     def hold(self, publication: Publication) -> None:
         """Count the topic as a holder of a message, until its subscribers have it."""
         publication.holders = 1
         self.used += publication.size
+        self._on_its_way += publication.size
         body = publication.record.large
         if body is not None and self._large is not None:
             self._large.pin(body.id)
+
+    def given(self, publication: Publication) -> None:
+        """Take note that a topic's subscribers have a message: from here on it is theirs."""
+        self._on_its_way -= publication.size
+        self.release(publication)
 
     def release(self, publication: Publication) -> None:
         """Count somebody who holds a message no more."""
@@ -97,6 +105,8 @@ class TopicMemory:
             if any(account.is_ended for account in self._accounts.values()):
                 return  # what it held is not free yet
             worst = max(self._accounts.values(), key=lambda account: account.held)
+            if not worst.held:
+                return
             worst.end(
                 f"topics' subscribers hold more than global-max-size {self.limit} together, and"
                 " those of this connection most: acknowledge or read faster, or use a queue"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.api import TransactionWork
 from orthia.config.address_settings import SlowConsumerPolicy, SlowConsumerUnit
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
@@ -109,4 +110,22 @@ def test_nothing_is_looked_for_unless_it_is_wanted() -> None:
     core.send(QUEUE, "1")
     consumer = core.consume(QUEUE)
     core.pass_time(3_600)
+    assert consumer.failures == []
+
+
+@pytest.mark.parametrize("rejected", [True, False])
+def test_who_answers_in_transactions_is_as_quick_as_it_is(*, rejected: bool) -> None:
+    """What leaves a consumer by a COMMIT counts as what leaves it by an ACK."""
+    core = node(watched())
+    core.send(QUEUE, *map(str, range(100)))
+    consumer = core.consume(QUEUE, prefetch=10)
+    for _ in range(5):
+        references = consumer.received[:PERIOD]
+        del consumer.received[:PERIOD]
+        consumer.end.set_aside(references)
+        consumer.end.resume()
+        work = TransactionWork()
+        (work.rejections if rejected else work.acknowledgements)[consumer.end] = references
+        core.commit(work, lambda: None)
+        core.pass_time(PERIOD)
     assert consumer.failures == []

@@ -1,5 +1,6 @@
 """What subscribers of a topic see."""
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -160,3 +161,19 @@ def test_a_message_that_is_refused_holds_nobody_back_for_good() -> None:
         core.settle()
     core.broker.send(ANYONE, TOPIC, message("3"), None)
     assert subscriber.texts == ["2", "3"]
+
+
+def test_a_transaction_of_more_than_subscribers_may_hold_ends_nobody_that_keeps_up() -> None:
+    """What is on its way to all of them is not yet held by any."""
+    steps = itertools.count()
+    core = CoreUnderTest(
+        replace(SETTINGS, global_max_size=20_000), clock=lambda: next(steps) / 1_000
+    )
+    quick = [core.consume(TOPIC, auto=True) for _ in range(200)]
+    slow = core.consume(TOPIC)
+    work = TransactionWork([(TOPIC, message("m" * 400)) for _ in range(40)])
+    core.commit(work, lambda: None)
+    core.settle()
+    assert {len(one.received) for one in quick} == {40}
+    assert [one.failures for one in quick] == [[]] * 200
+    assert "acknowledge or read faster" in slow.failures[0]

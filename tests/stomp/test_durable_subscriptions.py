@@ -396,3 +396,28 @@ def test_a_durable_subscription_keeps_what_its_selector_matches() -> None:
     changing = client(node)
     changing.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
     assert "with the selector 'colour = 'red'', and 'none' is asked for" in changing.error()
+
+
+def test_the_loop_rests_while_the_store_ends_a_subscription() -> None:
+    """However long that takes; what its client sends next waits for it."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core, client_id="x")
+    client.send(
+        "SUBSCRIBE", destination="/topic/t", id="s", durable_subscription_name="paper", receipt="1"
+    )
+    core.journal.commit()
+    core.settle()
+    client.session.receive(
+        b"UNSUBSCRIBE\nid:s\ndurable-subscription-name:paper\nreceipt:2\n\n\0"
+        b"SEND\ndestination:/queue/q\nreceipt:3\n\n\0"
+    )
+    turns = len(core._timers)
+    for _ in range(100):
+        if core._timers and core._timers[0][0] <= core.now:
+            core.turn()
+            turns += 1
+    assert turns < 10
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert [frame.get(b"receipt-id") for frame in client.frames()] == ["1", "2", "3"]

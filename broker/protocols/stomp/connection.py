@@ -345,6 +345,7 @@ class StompConnection:
             self.go_away()
             return
         self._move(Event.NODE_STOPPED)
+        self._end_wait()
         self._inbox.clear()
         self._uploads.abort()
         self._receipts.end_with(None, self._answered)

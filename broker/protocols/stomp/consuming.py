@@ -8,7 +8,7 @@ from typing import TypeVar
 from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.slices import GO_ON, REST, Steps
+from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.stomp.attempts import attempted
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
@@ -232,7 +232,7 @@ class Receiver:
         except NotLive:
             self._receipts.take_back(ended)
             raise
-        return ending.awaited(self._outbox)
+        return ending.awaited()
 
     @staticmethod
     def _detach(subscription: ClientSubscription) -> None:
@@ -330,13 +330,12 @@ class _Ending:
 
     def __init__(self, then: Done) -> None:
         self._then = then
-        self._is_over = False
+        self._wait = Wait(lambda _: None)
 
     def __call__(self) -> None:
-        self._is_over = True
         self._then()
+        self._wait()
 
-    def awaited(self, outbox: Outbox) -> Steps:
-        """Wait until it is over, or its client gets nothing more."""
-        while not self._is_over and outbox.is_serving:
-            yield REST
+    def awaited(self) -> Steps:
+        """Wait until it is over."""
+        yield self._wait
