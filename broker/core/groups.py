@@ -6,6 +6,7 @@ on what it has: so the next one gets nothing of the group until all that is ackn
 back. A group that nobody has messages of may be forgotten when there are very many.
 """
 
+import logging
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from orthia.broker.core.subscriptions import Subscription
 from orthia.config.queues import QueueOptions
 from orthia.journal.message import Message
 
+LOGGER = logging.getLogger("orthia.broker")
 MOST_GROUPS: Final = 65_536
 """How many groups are known of one queue; beyond it the one that was quiet for longest goes."""
 _CLOSES: Final = "-1"
@@ -34,6 +36,15 @@ def may_be_grouped(record: Message) -> bool:
     They are ``JMSXGroupID`` and ``_AMQ_GROUP_ID``; other protocols state it.
     """
     return record.head.find(b"ID:") >= 0 or bool(record.stated)
+
+
+def say_that_a_ring_keeps_none(queue: str) -> None:
+    """Tell the operator of a queue that the messages of its groups go to any of its consumers."""
+    LOGGER.warning(
+        "queue %s has ring-size, so that the messages of a group go to whichever consumer is next:"
+        " make it exclusive, or do without groups (said once for each queue)",
+        queue,
+    )
 
 
 def _name(said: Said) -> str | None:

@@ -23,6 +23,7 @@ from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.groups import say_that_a_ring_keeps_none
 from orthia.broker.core.left_over import pass_one_over
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.non_destructive import ShownQueue
@@ -190,10 +191,12 @@ class OptionedQueue(ShownQueue):
     def has_groups(self) -> None:
         # With one consumer all groups are together; a ring is taken from the front alone.
         # And where each gets all, there is nothing to be kept together.
-        if not self.options.has_groups:
-            self._may_group = False
-        else:
+        if self.options.has_groups:
             super().has_groups()
+        elif self._may_group:
+            self._may_group = False
+            if not self.options.exclusive:
+                say_that_a_ring_keeps_none(self.name)
 
     # --- what is too many
 

@@ -217,7 +217,7 @@ class SelectiveQueue(WindowedQueue):
     def group_as(self, options: QueueOptions) -> None:
         """Have groups given out as ``options`` say; before there is any message."""
         self._options = options
-        self._may_group = options.has_groups
+        self._may_group = options.has_groups or options.ring_size >= 0  # where that is told, once
 
     @property
     def is_matching(self) -> bool:

@@ -629,3 +629,19 @@ def test_a_queue_that_the_broker_makes_does_what_its_address_says(
     successor.broker.count_backlogs()
     successor.settle()
     assert successor.consume("/queue/DLQ").texts == left
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [({"ring_size": 5}, True), ({"ring_size": 5, "exclusive": True}, False), ({}, False)],
+)
+def test_the_log_says_that_a_ring_keeps_no_groups_together(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture, *, is_told: bool
+) -> None:
+    """Once for a queue, with the first message that says a group."""
+    core = CoreUnderTest(with_queue(**options))
+    core.send(QUEUE, "plain")
+    assert caplog.records == []
+    core.send(QUEUE, "1", "2", headers=b"JMSXGroupID:g\n")
+    told = [one.getMessage() for one in caplog.records]
+    assert [one.startswith("queue q has ring-size, so that") for one in told] == [True] * is_told
