@@ -16,7 +16,7 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
 from orthia.journal.engine.abc import BodyStore, Piece
-from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.engine.retry import Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced, LargeBodyError, StoreFull
 from orthia.journal.message import LargeBody
@@ -194,14 +194,14 @@ class BodyKeeper(Generic[_Body]):
 
     def _persist(self, step: Callable[[], None]) -> None:
         """Do a step again and again while the store is away and the lease lasts."""
-        failures = 0
+        failures, lapses = 0, Lapses(self._still_valid)
         while True:
             try:
                 step()
             except NoRoom as error:
                 raise StoreFull(str(error)) from error
             except (StoreUnavailable, TransientStoreError) as error:
-                if self._closed.is_set() or not self._still_valid():
+                if self._closed.is_set() or lapses.is_lost():
                     raise LargeBodyError(f"a large message was not stored: {error}") from error
                 failures += 1
                 self._closed.wait(pause_seconds(failures))

@@ -9,7 +9,7 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import StoreUnavailable, TransientStoreError
-from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.engine.retry import Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import JournalError
 
@@ -24,7 +24,8 @@ class ReadThread:
     """A thread that answers what it is asked.
 
     A store that does not answer is asked again while ``still_valid``, which the log tells of if it
-    lasts; then ``done`` gets the error. ``post`` is called on the thread, and ``ended`` last.
+    lasts, and once more; then ``done`` gets the error. ``post`` is called on the thread, and
+    ``ended`` last.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class ReadThread:
     def _answer(
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
-        failures = 0
+        failures, lapses = 0, Lapses(self._still_valid)
         reminder = Reminder(self._clock(), first_seconds=_STUCK_SECONDS)
         while not self._closed.is_set():
             try:
                 answer: _Answer | OrthiaError = read()
             except (StoreUnavailable, TransientStoreError) as error:
-                if self._still_valid():
+                if not lapses.is_lost():
                     failures += 1
                     self._say_stuck(reminder, error)
                     self._closed.wait(pause_seconds(failures))

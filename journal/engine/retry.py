@@ -47,7 +47,7 @@ between. What the database itself refuses it would refuse to every node: if that
 one client that sends its message again and again would end the nodes one after the other.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 
 from orthia.config.errors import OrthiaError
@@ -146,6 +146,22 @@ def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
 
 def _binds(item: Appended, ids: Collection[int]) -> bool:
     return isinstance(item, Unit) and any(row.seq in ids for row in item.binding_rows)
+
+
+class Lapses:
+    """Whether a lease is lost: it is, once it was found invalid twice in a row.
+
+    A renewal that is answered late may make it valid again a moment later.
+    """
+
+    def __init__(self, still_valid: Callable[[], bool]) -> None:
+        self._still_valid = still_valid
+        self._has_lapsed = False
+
+    def is_lost(self) -> bool:
+        """Look again."""
+        has_lapsed, self._has_lapsed = self._has_lapsed, not self._still_valid()
+        return has_lapsed and self._has_lapsed
 
 
 def pause_seconds(failures: int) -> float:

@@ -45,3 +45,37 @@ def test_the_log_says_that_a_store_does_not_answer_its_reads(
         f"no messages of queues could be read for 2 s, {away}",
         f"no messages of queues could be read for 6 s, {away}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("valid", "reads"),
+    [
+        ([True, False, True, False, False], 5),  # it came back, and was lost for good later
+        ([False, True, False, False], 4),
+        ([False, False], 2),
+    ],
+)
+def test_a_lease_that_lapses_for_a_moment_gives_no_read_up(
+    valid: list[bool], reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal may be answered late; a client would be cut off by a node that is live."""
+    monkeypatch.setattr(orthia.journal.engine.read_thread, "pause_seconds", lambda _: 0.0)
+    loop = Loop()
+    states = iter(valid)
+    asked: list[int] = []
+    found: list[str | OrthiaError] = []
+
+    def read() -> str:
+        asked.append(1)
+        raise StoreUnavailable("the database is not reachable")
+
+    thread = ReadThread(
+        "reader", still_valid=lambda: next(states), post=loop.post, what="messages of queues"
+    )
+    thread.start()
+    thread.ask(read, found.append)
+    loop.run_until(lambda: found, "the answer")
+    thread.close()
+    assert thread.join(60)
+    assert isinstance(found[0], StoreUnavailable)
+    assert len(asked) == reads
