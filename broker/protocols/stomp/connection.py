@@ -87,9 +87,9 @@ class StompConnection:
         self._waited = waited
         self._refused = refused
         self._is_late = False
+        """Whether frames are left for a later turn of the loop."""
         self._resting: tuple[Steps, bool | Wait] | None = None
         """What is done of a frame in steps, and what that rests for at present."""
-        """Whether frames are left for a later turn of the loop."""
         self.was_disconnected = False
         """Whether it has ended, in good order, because the client asked for it."""
         parts = Parts(

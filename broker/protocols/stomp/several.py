@@ -122,21 +122,25 @@ class ConsumerOfSeveral:
 
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the last commit."""
-        owners = self._by_owner(references, forget=True)
-        then = None if done is None else AfterAll(max(1, len(owners)), done)
+        owners, then = self._answered(references, done)
         for owner, owned in owners.items():
             owner.acknowledge(owned, then)
-        if not owners and then is not None:
-            then()
 
     def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
-        owners = self._by_owner(references, forget=True)
-        then = None if done is None else AfterAll(max(1, len(owners)), done)
+        owners, then = self._answered(references, done)
         for owner, owned in owners.items():
             owner.reject(owned, then)
-        if not owners and then is not None:
-            then()
+
+    def _answered(
+        self, references: Sequence[MessageReference], done: Done | None
+    ) -> tuple[dict[SubscriptionHandle, list[MessageReference]], Done | None]:
+        """Forget who has messages; return that, and what each calls so that ``done`` follows."""
+        owners = self._by_owner(references, forget=True)
+        if done is None or owners:
+            return owners, None if done is None else AfterAll(len(owners), done)
+        done()
+        return owners, None
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
         """Free the credit of delivered messages: a transaction holds them, until its end."""
