@@ -225,6 +225,19 @@ class MemoryJournalStore(JournalStore):
         del self.store.messages[seq]
 
 
+def count_connects(journal: Journal) -> list[int]:
+    """Return what grows with each attempt of a journal's writer to connect anew."""
+    attempts: list[int] = []
+    connect = journal._writer._store.connect
+
+    def count() -> None:
+        attempts.append(1)
+        connect()
+
+    journal._writer._store.connect = count  # type: ignore[method-assign]
+    return attempts
+
+
 class SqlJournalStore(JournalStore):
     """A migrated database."""
 

@@ -15,7 +15,14 @@ from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.windows import Window
 from tests.conftest import Servers
-from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import (
+    ALWAYS,
+    OTHER_QUEUE,
+    QUEUE,
+    SqlJournalStore,
+    count_connects,
+    payload,
+)
 from tests.support.servers import MariadbServer, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
@@ -215,14 +222,7 @@ def test_a_server_that_takes_no_writes_confirms_nothing(
         assert isinstance(journal, Journal)
         (consumed,) = store.append(journal, "consumed")
         before = store.rows()
-        attempts: list[int] = []
-        connect = journal._writer._store.connect
-
-        def count() -> None:
-            attempts.append(1)
-            connect()
-
-        journal._writer._store.connect = count  # type: ignore[method-assign]
+        attempts = count_connects(journal)
         read_only(private_server, name, switch=True)
         done: list[int] = []
         work(journal, consumed, lambda: done.append(1))

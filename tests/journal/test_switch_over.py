@@ -24,7 +24,7 @@ from orthia.journal.unit import Unit
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
-from tests.journal.support import QUEUE, payload
+from tests.journal.support import QUEUE, count_connects, payload
 from tests.journal.test_lost_connections import ProxiedStore
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
@@ -194,14 +194,7 @@ def test_a_server_that_was_read_only_for_a_while_fences_nobody(switch_over: Swit
     (before,) = store.append(journal, "before")
     engine = store.proxied.dedicated_engine("test", query_timeout_ms=20_000)
     session = session_of(engine)
-    attempts: list[int] = []
-    connect = journal._writer._store.connect
-
-    def count() -> None:
-        attempts.append(1)
-        connect()
-
-    journal._writer._store.connect = count  # type: ignore[method-assign]
+    attempts = count_connects(journal)
     switch_over.demote()
     done: list[int] = []
     after = journal.append_message(QUEUE, payload("after"), lambda: done.append(1))
