@@ -19,7 +19,7 @@ from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.leveled import LeveledQueue
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
-from orthia.broker.core.redelivery import call_when_stored, redelivery_delay_ms
+from orthia.broker.core.redelivery import redelivery_delay_ms
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
@@ -291,7 +291,7 @@ class Queue(LeveledQueue):
         finally:
             done, self._behind = self._behind, None
         if done is not None and self._gate.is_running:
-            call_when_stored(self._journal, done)
+            self._keep_attempts((), done)
 
     def _giving_back(
         self,

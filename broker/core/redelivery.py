@@ -10,7 +10,6 @@ successor knows of one attempt less; should the store be full, so does everybody
 that waits to be told of it is told behind that commit.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -80,12 +79,6 @@ def keep_attempts(
             journal.append_unit(unit)
         except JournalClosed:
             return  # this node is ending: the next one knows of one attempt less
-
-
-def call_when_stored(journal: MessageJournal, done: Done) -> None:
-    """Have ``done`` called once all is stored that was given to the journal before."""
-    with contextlib.suppress(JournalClosed):  # this node is ending: its clients see that
-        journal.append_unit(Unit(done))
 
 
 def _not_counted(done: Done | None, reason: OrthiaError) -> None:

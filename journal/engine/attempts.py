@@ -13,11 +13,16 @@ from orthia.config.reminders import Reminder
 from orthia.database import NoRoom, StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, probe
-from orthia.journal.engine.retry import NextStep, after_failure, is_suspect, pause_seconds
+from orthia.journal.engine.retry import (
+    STUCK_SECONDS,
+    NextStep,
+    after_failure,
+    is_suspect,
+    pause_seconds,
+)
 from orthia.journal.errors import JournalError, LeaseExpired
 
 LOGGER = logging.getLogger("orthia.journal")
-_STUCK_SECONDS = 2.0
 
 
 class AtFault(Exception):  # noqa: N818 - of a batch
@@ -124,7 +129,7 @@ class Attempts:
         """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
         now = self._clock()
         if reminder is None:
-            return Reminder(now, first_seconds=_STUCK_SECONDS)
+            return Reminder(now, first_seconds=STUCK_SECONDS)
         seconds = reminder.due(now)
         if seconds is not None:
             LOGGER.warning(

@@ -9,7 +9,7 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import StoreUnavailable, TransientStoreError
-from orthia.journal.engine.retry import Lapses, pause_seconds
+from orthia.journal.engine.retry import STUCK_SECONDS, Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import JournalError
 
@@ -17,7 +17,6 @@ _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]
 
 LOGGER = logging.getLogger("orthia.journal")
-_STUCK_SECONDS = 2.0
 
 
 class ReadThread:
@@ -64,14 +63,14 @@ class ReadThread:
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
         failures, lapses = 0, Lapses(self._still_valid)
-        reminder = Reminder(self._clock(), first_seconds=_STUCK_SECONDS)
+        reminder: Reminder | None = None
         while not self._closed.is_set():
             try:
                 answer: _Answer | OrthiaError = read()
             except (StoreUnavailable, TransientStoreError) as error:
                 if not lapses.is_lost():
                     failures += 1
-                    self._say_stuck(reminder, error)
+                    reminder = self._say_stuck(reminder, error)
                     self._closed.wait(pause_seconds(failures))
                     continue
                 answer = error
@@ -85,9 +84,13 @@ class ReadThread:
                 self._post(partial(done, answer))
             return
 
-    def _say_stuck(self, reminder: Reminder, error: OrthiaError) -> None:
-        seconds = reminder.due(self._clock())
+    def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
+        now = self._clock()
+        if reminder is None:
+            return Reminder(now, first_seconds=STUCK_SECONDS)
+        seconds = reminder.due(now)
         if seconds is not None:
             LOGGER.warning(
                 "no %s could be read for %.0f s, trying on: %s", self._what, seconds, error
             )
+        return reminder

@@ -62,6 +62,8 @@ from orthia.database import (
 )
 from orthia.journal.unit import Appended, Unit
 
+STUCK_SECONDS = 2.0
+"""How long something is tried in vain before the log says so."""
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 ATTEMPTS = 3
