@@ -197,6 +197,8 @@ class Showing(Source[MessageReference]):
     def _read(self) -> bool:
         if self._subscription is None:
             return False
+        if self._large is not None:
+            self._large.withhold()  # others take messages while they are read, and bodies go
         with suppress(JournalClosed):  # this node is ending, and its clients with it
             self._journal.read_window(
                 self._queue_id,
@@ -215,6 +217,7 @@ class Showing(Source[MessageReference]):
                 "queue %s cannot be shown on: %s; it is tried again", self._queue.name, window
             )
             self._timers.call_later(_RETRY_MS, self._read_again)
+            self._let_go()
             return
         self._slices.run(self._take(window))
 
@@ -226,16 +229,23 @@ class Showing(Source[MessageReference]):
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
         last = self._up_to if window.exhausted else window.next_after_seq
-        for index, message in enumerate(window.messages, 1):
-            self._come_to(message.seq)
-            self._add(message.seq, message.record)
-            if not index % self._at_once:
-                yield GO_ON
+        try:
+            for index, message in enumerate(window.messages, 1):
+                self._come_to(message.seq)
+                self._add(message.seq, message.record)
+                if not index % self._at_once:
+                    yield GO_ON
+        finally:
+            self._let_go()
         self._come_to(None if window.exhausted else last)
         self._read_to = last
         self._has_read()
         self._is_reading = False
         self.resume()
+
+    def _let_go(self) -> None:
+        if self._large is not None:
+            self._large.let_go()
 
     def _has_read(self) -> None:
         """Note that all of a window was taken."""

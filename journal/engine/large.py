@@ -7,10 +7,11 @@ The life of a body:
 2. The message's unit *links* the body in the journal's own transaction. Each queue that has the
    message, and each transaction in doubt, is one reference; deleting the message unlinks it.
 3. While anything in memory needs a body (an upload, a client's transaction, a delivery under way)
-   it is *pinned*. Whatever is neither pinned nor referred to is removed, in bounded steps: after
-   the commit that unlinked it, when the last pin goes, and, if a node died in between, by the
-   sweep that begins when the journal is opened. So nothing that is needed is ever removed, and
-   what is not removed at once is found later.
+   it is *pinned*. What is unlinked while a browser's window is read is *withheld* from removal
+   until the messages in that window are pinned. Whatever is neither pinned nor referred to is
+   removed, in bounded steps: after the commit that unlinked it, when the last pin goes, and, if a
+   node died in between, by the sweep that begins when the journal is opened. So nothing that is
+   needed is ever removed, and what is not removed at once is found later.
 
 ``LargeMessages`` is the loop's side, a ``BodyKeeper`` the thread's; a ``BodyStore`` is where the
 bodies are, and blocks.
@@ -123,6 +124,8 @@ class LargeMessages:
         self._store = store
         self._next_id = next_id
         self._pins: dict[int, int] = {}
+        self._withholding = 0
+        self._withheld: set[int] = set()
         self._uploaded: dict[int, _Count] = {}
         self._stalled: set[Upload] = set()
         self._waiting_bytes = 0
@@ -133,7 +136,7 @@ class LargeMessages:
             failed=failed,
             landed=self._landed,
             done=self._done,
-            is_pinned=self._pins.__contains__,
+            is_pinned=self._is_pinned,
             sweep_period_seconds=sweep_period_seconds,
         )
         self._reader = ReadThread(
@@ -168,7 +171,7 @@ class LargeMessages:
         else:
             del self._pins[body_id]
             self.taken_over(body_id)
-            self._keeper.check(body_id)
+            self._check(body_id)
 
     def came(self, body_id: int, size: int) -> None:
         """Count bytes of a body that is on its way."""
@@ -186,7 +189,27 @@ class LargeMessages:
         """Take note that references are gone from the store."""
         for body_id in body_ids:
             if body_id not in self._pins:
-                self._keeper.check(body_id)
+                self._check(body_id)
+
+    def withhold(self) -> None:
+        """Remove no body that is needed at this moment, until as many calls of ``let_go``.
+
+        For who reads messages that somebody else may take before the answer is there.
+        """
+        self._withholding += 1
+
+    def let_go(self) -> None:
+        """Undo one ``withhold``; what was read is pinned."""
+        self._withholding -= 1
+        if not self._withholding:
+            withheld, self._withheld = self._withheld, set()
+            self.unlinked(withheld)
+
+    def _check(self, body_id: int) -> None:
+        if self._withholding:
+            self._withheld.add(body_id)
+        else:
+            self._keeper.check(body_id)
 
     def read(self, body_id: int, position: int, checksum: int, done: Read) -> None:
         """Read a piece of a pinned body; ``checksum`` is that of all before it."""
@@ -227,6 +250,10 @@ class LargeMessages:
         """Wait for the threads' end."""
         self._keeper.join(timeout_seconds)
         self._reader.join(timeout_seconds)
+
+    def _is_pinned(self, body_id: int) -> bool:
+        """On the thread."""
+        return body_id in self._pins or body_id in self._withheld
 
     def _landed(self, upload: Upload, size: int) -> None:
         upload.in_flight -= size

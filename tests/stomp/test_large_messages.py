@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +174,36 @@ def test_a_large_message_arrives_whole_and_its_body_goes_with_the_ack(node: Node
     assert len(node.bodies) == 1
     consumer.send("ACK", id=message.get(b"ack") or "", receipt="done")
     consumer.next("RECEIPT")
+    node.wait_no_bodies()
+
+
+def test_what_a_browser_has_read_is_shown_though_it_is_taken_meanwhile(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body stays until the browser has it, and then goes."""
+    others = Client(node)
+    others.send_stored(LONG)
+    consumer, browser = Client(node), Client(node)
+    consumer.subscribe()
+    message = consumer.next("MESSAGE")
+    read_window: Callable[..., None] = node.journal.read_window
+    late: list[Callable[[], None]] = []
+
+    def read_and_answer_later(*asked: Any) -> None:
+        *place, done = asked
+        read_window(*place, lambda window: late.append(lambda: done(window)))
+
+    monkeypatch.setattr(node.journal, "read_window", read_and_answer_later)
+    browser.send("SUBSCRIBE", destination=QUEUE, id="s", browser="true")
+    node.wait(lambda: late, "the browser's window")
+    consumer.send("ACK", id=message.get(b"ack") or "", receipt="done")
+    consumer.next("RECEIPT")
+    for _ in range(2):  # after which the thread has done what it was asked before
+        others.send_stored(LONG, destination="/queue/others")
+    late.pop()()
+    node.wait(lambda: browser.closed or b"browser:end" in browser.written, "all is shown")
+    assert [frame.body.decode() for frame in browser.frames()] == [LONG, ""]
+    others.subscribe("/queue/others", ack="auto")
     node.wait_no_bodies()
 
 
