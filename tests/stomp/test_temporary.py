@@ -7,7 +7,7 @@ import pytest
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import Client, acknowledge, bodies
 
 KINDS = ["queue", "topic"]
@@ -242,3 +242,19 @@ def send_later(client: Client, destination: str, text: str) -> None:
     client.session.receive(f"{head}\n{text}\0".encode())
     client.core.settle()
     assert client.commands() == ["RECEIPT"]
+
+
+def test_a_temporary_queue_is_as_no_address_setting_says() -> None:
+    """It keeps every answer, and its connection may subscribe to it as often as it likes."""
+    core = CoreUnderTest(settings("#", default_max_consumers=1, default_ring_size=1))
+    client = subscribed(core, "queue")
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="t")
+    assert client.frames() == []
+    for id_ in ("s", "t"):
+        client.send("UNSUBSCRIBE", id=id_)
+    ask(client, "queue")
+    server, where = answer_to(core)
+    for text in ("a", "b"):
+        server.send("SEND", text, destination=where)
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="u")
+    assert bodies(client.frames()) == ["a", "b"]
