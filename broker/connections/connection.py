@@ -7,7 +7,6 @@ closed and does not read its last frame is cut off.
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from typing import cast
@@ -16,6 +15,7 @@ from orthia.broker.connections.authentication import Authentication
 from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.clients import Clients
 from orthia.broker.connections.opened import OpenAcceptor
+from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
@@ -31,8 +31,6 @@ WRITE_HIGH_BYTES = 262_144
 _FLUSH_BYTES = 65_536
 _LINGER_SECONDS = 5.0
 """How long a client may take to read its last frame and close."""
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""Finds clients that are gone and agreed on no heart-beats in two minutes, not in two hours."""
 
 
 class Connection(asyncio.Protocol):
@@ -106,11 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         raw = transport.get_extra_info("socket")
         if raw is not None:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEP_ALIVE:
-                if hasattr(socket, name):  # not every system has them
-                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            set_options(raw)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self.source = source_of(self.address)
@@ -131,6 +125,7 @@ class Connection(asyncio.Protocol):
             last = frame if self._stream is None else self._stream.farewell(frame, reason)
             self._transport.write(last)
             self._transport.close()
+            self._loop.call_soon(self._transport.abort)  # who does not read is not waited for
         elif self._transport is not None:
             self._transport.abort()  # it has read why, or will not
         self._closing = True
@@ -211,10 +206,15 @@ class Connection(asyncio.Protocol):
             self._clients.eviction.has_sent_when_full(self, self.protocol.holdings.sent)
         self.update_reading()
 
+    def eof_received(self) -> None:
+        """End what the client began: it sends nothing more, and nothing is delivered to it."""
+        self._count()
+        self._hang_up()
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End what the client began."""
         self._closing = True
-        self._out.clear()
+        self._drop_unsent()
         if self._lingering is not None:
             self._lingering.cancel()
         if self._stream is not None:
@@ -306,16 +306,21 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection off: nothing more leaves."""
         self._closing = True
-        self._out.clear()
+        self._drop_unsent()
         if self._transport is not None:
             self._transport.abort()
+
+    def _drop_unsent(self) -> None:
+        self._out.clear()
+        self._out_bytes = 0
 
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
         transport, unsent = self._transport, 0
-        if transport is not None and not transport.is_closing():
+        if transport is not None:
             unsent = self._out_bytes + transport.get_write_buffer_size()
-            self._left = self._written - unsent
+            if not transport.is_closing():
+                self._left = self._written - unsent
         held = unsent + self.protocol.holdings.held
         if self._stream is not None:
             held += self._stream.held
@@ -387,11 +392,10 @@ class Connection(asyncio.Protocol):
             self._write(self._stream.last_words())
         self._flush()
         self._closing = True
-        if transport.is_closing():
-            return
-        transport.write_eof()
-        if not self._reading:
-            self._reading = True
-            transport.resume_reading()
+        if not transport.is_closing():
+            transport.write_eof()
+            if not self._reading:
+                self._reading = True
+                transport.resume_reading()
         self._clients.is_leaving(self)
         self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)

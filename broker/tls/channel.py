@@ -47,6 +47,9 @@ class _Inner(Protocol):
     def data_received(self, data: bytes) -> None:
         """Take plain bytes."""
 
+    def eof_received(self) -> None:
+        """Note that no more come; the connection is closed when what was written is sent."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """End what the client began."""
 
@@ -138,8 +141,9 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
 
     @override
     def eof_received(self) -> None:
-        # The socket is closed when this returns, and connection_lost follows.
+        # The socket is closed when this returns and all is sent, and connection_lost follows.
         self._is_over = True
+        self._inner.eof_received()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -228,7 +232,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         if error is not None:
             self._failed(error)
         elif has_ended:
-            self.close()
+            self._ends()
         else:
             self._flush()
             if self._empty > _MOST_EMPTY + self._full // _ONE_OF and not self._is_over:
@@ -243,11 +247,16 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._is_over = True
         self._flush()
         if self._is_secure:
-            self.close()
+            self._ends()
         else:
             name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
             asked = f"it asks for {name!r}, which sniHost does not match"
             self._inner.handshake_failed(in_words(error) if name is None else asked)
+
+    def _ends(self) -> None:
+        """Close once all is sent: nothing more can be read."""
+        self._inner.eof_received()
+        self.close()
 
     def _encrypt(self, data: "memoryview[Any]") -> None:
         parts: list[bytes] = []

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -26,6 +27,8 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from tests.core.support import SETTINGS
 from tests.support.waiting import wait_until
+from tests.websocket.test_upgrade import head
+from tests.websocket.test_websocket import frame
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 LOOPBACK = (AcceptorSettings("stomp", "127.0.0.1", 0),)
@@ -394,6 +397,84 @@ def test_a_client_that_does_not_read_holds_a_bounded_part_of_a_queue() -> None:
         data = read_until(client, b"\n\nend\0")
         assert data.count(body) == 600
         wait_until(lambda: server.depth("a") == 0, what="everything is delivered")
+
+
+@contextmanager
+def _ended_half(server: ServerUnderTest, ack: bytes) -> Iterator[None]:
+    """Subscribe, read nothing of what comes, and say that no more is sent."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.settimeout(30)
+        client.connect(("127.0.0.1", server.port))
+        subscribe = b"SUBSCRIBE\ndestination:/queue/a\nid:s\nack:%b\nprefetch-count:10000\n\n\0"
+        client.sendall(CONNECT + subscribe % ack)
+        with connected(server) as sender:
+
+            def is_behind() -> bool:
+                sender.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\n\n%b\0" % (b"x" * 20_000))
+                read_until(sender, b"receipt-id:r\n")
+                return server.call(lambda: _unsent(server) > 0)
+
+            wait_until(is_behind, what="the socket is full")
+        client.shutdown(socket.SHUT_WR)
+        yield
+
+
+def _unsent(server: ServerUnderTest) -> int:
+    """Return how many bytes wait in this process for any client."""
+    transports = [one._transport for one in server.server.clients.all()]
+    return sum(one.get_write_buffer_size() for one in transports if one is not None)
+
+
+def _descriptors() -> int:
+    """Return how many files and sockets this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("ack", [b"auto", b"client"])
+def test_who_ends_its_half_and_does_not_read_is_given_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, ack: bytes
+) -> None:
+    """Its messages are another's, while it may read what was written to it."""
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
+    with serving() as server, _ended_half(server, ack), connected(server) as other:
+        other.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\n\nlater\0")
+        read_until(other, b"receipt-id:r\n")
+        other.sendall(b"SUBSCRIBE\ndestination:/queue/a\nid:s\n\n\0")
+        data = read_until(other, b"\n\nlater\0")
+        assert ack == b"auto" or b"redelivered:true" in data
+        assert server.connections == 2
+
+
+def test_who_ends_its_half_and_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds is free again."""
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 0.2)
+    with serving() as server, _ended_half(server, b"auto"):
+        wait_until(lambda: server.connections == 0, what="the connection is cut off")
+        assert server.call(lambda: server.server.clients.memory.used) == 0
+
+
+def test_who_does_not_read_and_makes_room_holds_no_descriptor() -> None:
+    """It is counted no more, so nothing else would end it."""
+    ping = frame(0x89, b"x" * 125) * 100
+    with serving(max_connections=2, max_unauthenticated_per_address=1) as server:
+        before = _descriptors()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.settimeout(30)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(head())
+
+            def is_behind() -> bool:
+                client.sendall(ping)
+                return server.call(lambda: _unsent(server) > 0)
+
+            wait_until(is_behind, what="the socket is full")
+            with connected(server):
+                wait_until(
+                    lambda: _descriptors() == before + 3,
+                    what="the node has one socket, of the two clients that are here",
+                )
 
 
 def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:

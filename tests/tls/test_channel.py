@@ -61,6 +61,11 @@ class Protocol(asyncio.Protocol):
     def __init__(self) -> None:
         self.came: list[bytes] = []
         self.failures: list[str] = []
+        self.ends = 0
+
+    @override
+    def eof_received(self) -> None:
+        self.ends += 1
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -166,6 +171,25 @@ def test_a_hello_that_was_asked_for_may_be_no_longer_than_the_first(end: End) ->
     end.channel.data_received(b"\x16\x03\x03\x00\x04\x01\x02\x00\x00")
     end.have_turns()
     assert end.protocol.failures == [f"its hello has more than {MOST_HELLO_BYTES} bytes"]
+
+
+@pytest.mark.parametrize("how", ["of the socket", "of tls", "no tls any more"])
+def test_the_protocol_learns_that_nothing_more_comes(
+    end: End, authority: Authority, how: str
+) -> None:
+    """However it ends; and the socket is closed."""
+    client = end.secured(trusting(authority))
+    if how == "of the socket":
+        end.channel.eof_received()  # whoever has the socket closes it
+    elif how == "of tls":
+        with pytest.raises(ssl.SSLWantReadError):
+            client.unwrap()
+        end.give()
+        assert end.socket.is_over
+    else:
+        end.channel.data_received(b"nonsense" * 10)
+        assert end.socket.is_over
+    assert end.protocol.ends == 1
 
 
 def hello_without_keys() -> bytes:
