@@ -36,24 +36,48 @@ class WildcardAddresses:
             beginning = match.removesuffix(self.any_words)
             stem = beginning.removesuffix(self.delimiter)
             return lambda address: address == stem or address.startswith(beginning)
-        return lambda address: self.matches(match, address)
+        return self._matcher_of_words(words)
+
+    def _matcher_of_words(self, words: list[str]) -> Callable[[str], bool]:
+        """Return what goes through an address once, however many wildcards there are.
+
+        How many words of the match the words of the address so far can stand for is a set of
+        numbers, and that one number whose bits they are.
+        """
+        # One of several next to each other says the same.
+        any_words, single = self.any_words, self.single_word
+        wanted = [
+            word
+            for word, before in zip(words, ("", *words), strict=False)
+            if word != any_words or before != any_words
+        ]
+        repeats, takes_any = 0, 0
+        takes: dict[str, int] = {}
+        for at, word in enumerate(wanted):
+            if word == any_words:
+                repeats |= 1 << at
+            elif word == single:
+                takes_any |= 1 << at
+            else:
+                takes[word] = takes.get(word, 0) | 1 << at
+        takes = {word: places | takes_any for word, places in takes.items()}
+        first = 1 | (repeats & 1) << 1
+        whole = 1 << len(wanted)
+
+        def matches(address: str) -> bool:
+            reached = first
+            for word in address.split(self.delimiter):
+                reached = reached & repeats | (reached & takes.get(word, takes_any)) << 1
+                reached |= (reached & repeats) << 1
+                if not reached:
+                    return False
+            return bool(reached & whole)
+
+        return matches
 
     def matches(self, match: str, address: str) -> bool:
         """Tell whether ``match`` matches ``address``."""
-        words = address.split(self.delimiter)
-        # How many words of the address the part of the match read so far can stand for.
-        lengths = {0}
-        for wanted in match.split(self.delimiter):
-            if wanted == self.any_words:
-                shortest = min(lengths, default=len(words) + 1)
-                lengths = set(range(shortest, len(words) + 1))
-            else:
-                lengths = {
-                    length + 1
-                    for length in lengths
-                    if length < len(words) and wanted in {self.single_word, words[length]}
-                }
-        return len(words) in lengths
+        return self._matcher_of_words(match.split(self.delimiter))(address)
 
     def covers(self, match: str, pattern: str) -> bool:
         """Tell whether ``match`` matches every address that ``pattern`` matches."""

@@ -55,8 +55,9 @@ class Address:
         self.multicast_queues: list[Queue] = []
         self.gates: dict[Queue, Gate] = {}
         """What those of its queues that do not take every message ask of it."""
-        self.patterns: tuple[Address, ...] = ()
-        """The addresses with wildcards that stand for this one and have a queue or a subscriber."""
+        self.patterns: dict[Address, str] = {}
+        """The addresses with wildcards that stand for this one and have a queue or a subscriber, or
+        had one until lately; and their names."""
         self.diverts: tuple[Divert, ...] = ()
         self.forward = forward
         self.router: Router | None = None
@@ -121,12 +122,12 @@ class Address:
     def route_by(
         self,
         *,
-        patterns: Sequence["Address"] | None = None,
+        patterns: dict["Address", str] | None = None,
         diverts: Sequence[Divert] | None = None,
     ) -> None:
         """Have those who hear it by wildcards, or its diverts, be others."""
         if patterns is not None:
-            self.patterns = tuple(patterns)
+            self.patterns = patterns
         if diverts is not None:
             self.diverts = tuple(diverts)
         self._look_again()

@@ -49,8 +49,7 @@ MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
 
 BindQueue = Callable[[QueueBinding], QueueBinding]
-"""Stores the binding of a new queue, before any message for it can be stored; returns it with its
-id."""
+"""Stores a new queue's binding before any message for it can be; returns it with its id."""
 
 
 class AddressBook:
@@ -118,9 +117,10 @@ class AddressBook:
         """Forget addresses that clients made and nobody uses: clients can make any number."""
         if len(self.known) < self._sweep_at:
             return
-        for name in [name for name, address in self.known.items() if not address.is_used]:
+        unused = {name: one for name, one in self.known.items() if not one.is_used}
+        for name in unused:
             del self.known[name]
-            self.patterns.left(name)
+        self.patterns.left(unused)
         self._sweep_at = max(MIN_SWEEP, 2 * len(self.known))
 
     def types_of(self, name: str) -> frozenset[RoutingType]:

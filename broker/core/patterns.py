@@ -5,7 +5,7 @@ stands for knows it: those that are there, and those that come later. So no mess
 matched.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 
 from orthia.broker.core.address import Address
 from orthia.config.wildcards import WildcardAddresses
@@ -34,30 +34,41 @@ class Patterns:
         matches = wildcards.matcher(name)
         self._heard[name] = (address, matches)
         for other_name, other in self._addresses.items():
-            is_other = other is not address and other_name not in self._temporary
-            if is_other and matches(other_name):
-                other.route_by(patterns=(*other.patterns, address))
+            if other is address or address in other.patterns or other_name in self._temporary:
+                continue
+            if matches(other_name):
+                other.route_by(patterns={**other.patterns, address: name})
 
     def join(self, name: str, address: Address) -> None:
         """Have an address that is new be heard by all that stand for it."""
         if self._heard:
-            found = [one for one, matches in self._heard.values() if matches(name)]
+            heard = self._heard.items()
+            found = {one: pattern for pattern, (one, matches) in heard if matches(name)}
             if found:
                 address.route_by(patterns=found)
 
-    def forget_unused(self, patterns: Iterable[Address]) -> None:
-        """Have those that nobody hears any more be looked at no more."""
-        for pattern in patterns:
-            if not pattern.is_used:
-                for name in [name for name, (one, _) in self._heard.items() if one is pattern]:
-                    self.left(name)
+    def forget_unused(self, address: Address) -> None:
+        """Have an address be heard by nobody who stands for it and is used no more.
 
-    def left(self, name: str) -> None:
-        """Take note that an address is used no more."""
-        pattern, matches = self._heard.pop(name, (None, None))
-        if pattern is None or matches is None:
-            return
-        for other_name, other in self._addresses.items():
-            if matches(other_name):
-                left = [one for one in other.patterns if one is not pattern]
-                other.route_by(patterns=left)
+        Others that they stand for find it out when they are sent to: to look through all of them
+        would hold everybody up.
+        """
+        unused = [pattern for pattern in address.patterns if not pattern.is_used]
+        if unused:
+            for pattern in unused:
+                self._heard.pop(address.patterns[pattern], None)
+            _leave(address, set(unused))
+
+    def left(self, gone: Mapping[str, Address]) -> None:
+        """Take note that addresses are forgotten."""
+        for name in gone:
+            self._heard.pop(name, None)
+        patterns = set(gone.values())
+        for other in self._addresses.values():
+            if not patterns.isdisjoint(other.patterns):
+                _leave(other, patterns)
+
+
+def _leave(address: Address, patterns: Collection[Address]) -> None:
+    kept = {one: name for one, name in address.patterns.items() if one not in patterns}
+    address.route_by(patterns=kept)

@@ -77,7 +77,7 @@ class Publisher:
             done = self._unpinning(record.large, done)
         is_first = topic is None or topic.has_published_all
         if topic is not None:
-            done = self._publishing(topic, record, done, sender)
+            done = self._publishing([(topic, record)], done, sender)
         if not queues:
             self._done_in_turn(done, is_first=is_first)
         elif len(queues) == 1 and record.large is None and not record.stated:
@@ -107,8 +107,8 @@ class Publisher:
             done = self._unpinning(message.large, done)
         topics = [(topic, one.record) for one in routed for topic in one.topics]
         is_first = all(topic.has_published_all for topic, _ in topics)
-        for topic, record in topics:
-            done = self._publishing(topic, record, done, sender)
+        if topics:
+            done = self._publishing(topics, done, sender)
         placed = [(one.queues, one.record) for one in routed if one.queues]
         if not self._persistent:
             for queues, record in placed:
@@ -257,13 +257,19 @@ class Publisher:
 
         return unpin
 
-    def _publishing(self, topic: Topic, record: Message, done: Done | None, sender: Sender) -> Done:
-        """Return what publishes to a topic, once its queues have the message, and is ``done``."""
-        topic.sent_seq = seq = self.next_id()
+    def _publishing(
+        self, topics: Sequence[tuple[Topic, Message]], done: Done | None, sender: Sender
+    ) -> Done:
+        """Return what publishes to topics, once queues have the message, and is ``done``."""
+        numbered = [(topic, record, self.next_id()) for topic, record in topics]
+        for topic, _, seq in numbered:
+            topic.sent_seq = seq
 
         def publish() -> None:
-            topic.published_seq = seq
-            topic.publish(Publication(seq, record, size_in_memory(record), sender))
+            # In a loop: each pattern that hears an address is a topic, and there may be thousands.
+            for topic, record, seq in numbered:
+                topic.published_seq = seq
+                topic.publish(Publication(seq, record, size_in_memory(record), sender))
             if done is not None:
                 done()
 
@@ -271,15 +277,13 @@ class Publisher:
 
     def _done_in_turn(self, done: Done | None, *, is_first: bool) -> None:
         """Call what is done of a message that is not stored, behind those that are on their way."""
-        if done is None:
-            return
-        if is_first:
+        if done is not None and is_first:
             done()
-            return
-        try:
-            self._journal.append_unit(Unit(done))
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
+        elif done is not None:
+            try:
+                self._journal.append_unit(Unit(done))
+            except JournalClosed as error:
+                raise NotLive(str(error)) from None
 
     # --- of a transaction, too
 

@@ -73,7 +73,7 @@ class Router:
     def __init__(
         self,
         gates: dict[Queue, Gate],
-        patterns: Sequence[_Listeners],
+        patterns: Collection[_Listeners],
         diverts: Sequence[Divert],
         forward: Forward,
     ) -> None:

@@ -163,7 +163,7 @@ class ScheduleQueues:
             return [Routed(record, [self._still_there(only)], ())]
         address = self._book.address(name)
         if address.patterns:
-            self._book.patterns.forget_unused(address.patterns)
+            self._book.patterns.forget_unused(address)
         queues: Sequence[Queue] = list(address.multicast_queues)
         topics: tuple[Topic, ...] = ()
         if schedule.routing_type is RoutingType.MULTICAST:

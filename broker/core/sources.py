@@ -64,9 +64,10 @@ class Sources:
             known = self._book.known.get(where.address)
             queue = None if known is None else known.anycast()
         address = where.address if queue is None else queue.address
-        self._security.check_browse(
-            principal, address, where.address if queue is None else queue.name
-        )
+        name = where.address if queue is None else queue.name
+        self._security.check_browse(principal, address, name)
+        if self._book.hears_many(address):
+            self._security.check_pattern(principal, "browse", address)
         is_of_address = where.queue is None or address == where.address
         if (
             queue is None
@@ -124,8 +125,7 @@ class Sources:
         """Return the queue of that name, whatever its address, or one of the address' queues."""
         named = self._book.queues.get(where.address)
         if named is not None:
-            self._security.check(principal, "consume", named.address, named.name)
-            refuse_if_leaving(named)
+            self.check_consume(principal, named)
             return named
         queue = self._book.address(where.address).anycast_to_consume()
         # The queue is the broker's choice, or one of the name of its address.

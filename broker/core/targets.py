@@ -54,7 +54,7 @@ class Targets:
             topic = address.topic
             heard = topic if topic is not None and topic.subscribers else None
             if address.patterns:
-                self._book.patterns.forget_unused(address.patterns)
+                self._book.patterns.forget_unused(address)
             return name, address.multicast_queues, heard, address.router
         known = self._known.get(name)
         queue = None if known is None else known.anycast()

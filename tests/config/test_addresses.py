@@ -1,5 +1,7 @@
 """Address settings: what matches, what wins, and what is inherited."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +69,25 @@ def test_hash_matches_everything(words: list[str]) -> None:
     for position in range(len(words)):
         starred = ".".join([*words[:position], "*", *words[position + 1 :]])
         assert _WILDCARDS.matches(starred, address)
+
+
+def _stands_for(wanted: Sequence[str], words: Sequence[str]) -> bool:
+    """Match in the plainest way there is, and the slowest."""
+    if not wanted:
+        return not words
+    if wanted[0] == "#":
+        return any(_stands_for(wanted[1:], words[taken:]) for taken in range(len(words) + 1))
+    first, others = wanted[0], wanted[1:]
+    return bool(words) and first in {"*", words[0]} and _stands_for(others, words[1:])
+
+
+@given(_PATTERNS, _WORDS)
+def test_a_match_takes_what_its_words_stand_for(match: str, words: list[str]) -> None:
+    """Whichever way it is asked."""
+    address = ".".join(words)
+    expected = _stands_for(match.split("."), words)
+    assert _WILDCARDS.matches(match, address) is expected
+    assert _WILDCARDS.matcher(match)(address) is expected
 
 
 @given(_PATTERNS, _PATTERNS, st.lists(_WORDS.map(".".join), max_size=30))

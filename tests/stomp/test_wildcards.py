@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from orthia.broker.core import addresses
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -184,6 +185,92 @@ def test_a_pattern_nobody_hears_any_more_costs_nothing() -> None:
     again = subscriber(core, "/topic/#")
     core.send("/topic/news.a", "5")
     assert bodies(again.frames()) == ["5"]
+
+
+def test_very_many_patterns_hear_one_message() -> None:
+    """Each its own, and the sender has its RECEIPT."""
+    core = CoreUnderTest()
+    listeners, sender = [Client(core), Client(core)], Client(core)
+    words = "a.b.c.d.e.f.g.h.i.j.k".split(".")
+    for number in range(1, 2_048):
+        wild = ["*" if number >> at & 1 else word for at, word in enumerate(words)]
+        listeners[number % 2].send(
+            "SUBSCRIBE", destination=f"/topic/{'.'.join(wild)}", id=str(number)
+        )
+    for number in range(3):
+        sender.send("SEND", str(number), destination=f"/topic/{'.'.join(words)}", receipt="r")
+        assert sender.commands() == ["RECEIPT"]
+        heard_by_all = [body for one in listeners for body in bodies(one.frames())]
+        assert heard_by_all == [str(number)] * 2_047
+
+
+def test_a_pattern_that_is_heard_again_hears_each_address_once() -> None:
+    """Also one that was not sent to while nobody heard it, and one that came meanwhile."""
+    core = CoreUnderTest()
+    for name in ("a", "b"):
+        core.send(f"/topic/news.{name}", "0")
+    first = subscriber(core, "/topic/news.#")
+    first.send("DISCONNECT")
+    core.send("/topic/news.a", "1")  # by which it is found that nobody hears it
+    core.send("/topic/news.c", "1")
+    again = subscriber(core, "/topic/news.#")
+    for name in ("a", "b", "c"):
+        core.send(f"/topic/news.{name}", name)
+    assert bodies(again.frames()) == ["a", "b", "c"]
+
+
+def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many a client thinks of, and though nothing is sent."""
+    monkeypatch.setattr(addresses, "MIN_SWEEP", 10)
+    core = CoreUnderTest()
+    quiet = core.consume("/queue/a.a")
+    core.send("/topic/b.b", "known")
+    client = Client(core)
+    for length in range(1, 100):
+        client.send("SUBSCRIBE", destination=f"/topic/{'#.' * length}*", id="s")
+        client.send("UNSUBSCRIBE", id="s")
+        core.send("/topic/b.b", "to find it out")
+    known = core.broker._addresses.known
+    assert len(known) < 30
+    assert all(len(one.patterns) < 30 for one in known.values())
+    assert quiet.texts == []
+
+
+@pytest.mark.parametrize("browser", ["false", "true"])
+def test_what_a_durable_subscription_heard_is_as_forbidden(browser: str) -> None:
+    """By the name of its queue nobody gets what it is not to hear by its address."""
+    forbidding = _secured({"#": "r", "news.secret": "other"}).security_settings
+    options = replace(
+        SETTINGS,
+        security_enabled=True,
+        users=(
+            User("u", Secret("p"), frozenset({"r"})),
+            User("boss", Secret("p"), frozenset({"r", "other"})),
+        ),
+        security_settings=tuple(
+            replace(
+                one,
+                permissions={
+                    **one.permissions,
+                    "browse": one.permissions["consume"],
+                    "send": frozenset({"r"}),
+                    "createDurableQueue": frozenset({"r"}),
+                },
+            )
+            for one in forbidding
+        ),
+    )
+    core = CoreUnderTest(options)
+    boss = Client(core, login="boss", passcode="p", client_id="boss")
+    durable = {"id": "s", "durable-subscription-name": "all", "receipt": "r"}
+    boss.send("SUBSCRIBE", destination="/topic/news.#", **durable)
+    boss.send("UNSUBSCRIBE", id="s")
+    boss.send("SEND", "top secret", destination="/topic/news.secret", receipt="s")
+    assert boss.commands() == ["RECEIPT", "RECEIPT"]
+    for destination in ("/queue/boss.all", "boss.all", "/topic/news.#::boss.all"):
+        eve = Client(core, login="u", passcode="p")
+        eve.send("SUBSCRIBE", destination=destination, id="s", browser=browser)
+        assert "of which 'news.#' stands for some" in eve.error()
 
 
 def test_a_setting_of_one_queue_does_not_decide_what_a_topic_is_heard_by() -> None:
