@@ -43,6 +43,7 @@ class Relocation:
 
         def not_stored(error: OrthiaError) -> None:
             queue.undecided -= 1
+            self._publisher.unpin(pinned)
             for target, size in to:
                 target.use.release(size)
             if not isinstance(error, StoreFull):  # which is told once, and not for each message
@@ -57,8 +58,12 @@ class Relocation:
 
         def stored() -> None:
             queue.undecided -= 1
+            self._publisher.unpin(pinned)
 
+        large = reference.record.large
+        pinned = [] if large is None else [large]
         self._publisher.append(unit, placed, stored, not_stored)
+        self._publisher.pin(pinned)
         queue.undecided += 1
         for target, size in to:
             target.use.add(size)  # whatever its limits are: nothing stored is lost for them

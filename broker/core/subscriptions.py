@@ -202,7 +202,7 @@ class Subscription(Generic[Reference]):
                 size += held.size
         self.taken += len(taken)
         self._count(-len(taken), -size)
-        if not self.has_turn:
+        if not (self.has_turn or self.is_closed):
             self._queue.join(self)
         return taken
 

@@ -5,7 +5,6 @@
 
 import logging
 import zlib
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +94,8 @@ class BodyKeeper(Generic[_Body]):
         self.start = self._worker.start
         self.stop = self._worker.stop
         self.join = self._worker.join
-        self._removals: deque[int] = deque()
+        self._removals: dict[int, None] = {}
+        """What is to be looked at, in that order, each once."""
         self._swept_to: int | None = 0
         self._sweep_at: float | None = None
         self._retry_at = 0.0
@@ -121,8 +121,10 @@ class BodyKeeper(Generic[_Body]):
             if jobs is None:
                 return
             self._do(jobs)
-            # A step after each write, too: bodies are removed as fast as they come.
-            if self._seconds_until_background() == 0:
+            # As many steps as are asked for, between writes too: bodies go as fast as they come.
+            for _ in range(1 + sum(isinstance(job, _Check) for job in jobs)):
+                if self._closed.is_set() or self._seconds_until_background() != 0:
+                    break
                 self._do_in_background()
 
     def _take(self) -> list[_Job[_Body]] | None:
@@ -159,7 +161,7 @@ class BodyKeeper(Generic[_Body]):
             if isinstance(job, _Finish):
                 self._complete(job.incoming)
             elif isinstance(job, _Check):
-                self._removals.append(job.body_id)
+                self._removals[job.body_id] = None
 
     def _write(self, writes: list[tuple[_Body, Piece]]) -> None:
         if not writes:
@@ -211,7 +213,7 @@ class BodyKeeper(Generic[_Body]):
     def _do_in_background(self) -> None:
         try:
             if self._removals:
-                self._remove(self._removals.popleft())
+                self._remove(next(iter(self._removals)))
             else:
                 self._sweep(self._swept_to or 0)
         except Fenced:
@@ -223,21 +225,23 @@ class BodyKeeper(Generic[_Body]):
             self._retry_at = monotonic_seconds() + _BACKGROUND_RETRY_SECONDS
 
     def _remove(self, body_id: int) -> None:
+        # At its end again, unless that was all: others have their turn.
+        del self._removals[body_id]
         # A pin that comes after this look is of a message in a queue, which is a reference.
         if self._is_pinned(body_id):
             return
         try:
             ended = self._store.remove(body_id)
         except OrthiaError:
-            self._removals.append(body_id)
+            self._removals[body_id] = None
             raise
         if not ended:
-            self._removals.append(body_id)
+            self._removals[body_id] = None
 
     def _sweep(self, after_id: int) -> None:
         """Look at some bodies whether they are needed, and note where to go on."""
         unneeded, self._swept_to = self._store.sweep(after_id, _SWEEP_IDS)
-        self._removals.extend(unneeded)
+        self._removals.update(dict.fromkeys(unneeded))
         if self._swept_to is None and self._sweep_period_seconds is not None:
             self._sweep_at = monotonic_seconds() + self._sweep_period_seconds
 

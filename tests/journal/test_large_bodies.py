@@ -449,10 +449,12 @@ class BusyStore(BodyStore):
     def __init__(self) -> None:
         self.write_more: Callable[[], None] = lambda: None
         self.removed: list[int] = []
+        self.goes_on = False
+        """Whether more come then, too."""
 
     @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        if pieces and not self.removed:
+        if pieces and (self.goes_on or not self.removed):
             self.write_more()
 
     @override
@@ -492,6 +494,32 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
     wait_until(lambda: store.removed, what="a body is removed")
     bodies.close()
     bodies.join(30)
+
+
+def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
+    """However many there are at a time, and though others keep coming: else the disk fills."""
+    store = BusyStore()
+    bodies = LargeMessages(
+        store, next_id=lambda: 7, post=Loop().post, still_valid=lambda: True, failed=lambda _: None
+    )
+    uploading = bodies.upload(lambda: None, lambda _: None)
+    piece = Piece(uploading.body_id, 0, b"piece")
+    removed: list[int] = []
+
+    def write_more() -> None:
+        removed.append(len(store.removed))
+        if len(removed) < 4:
+            bodies.unlinked(range(100 * len(removed), 100 * len(removed) + 50))
+            bodies.submit(uploading, piece)
+
+    store.write_more = write_more
+    store.goes_on = True
+    bodies.submit(uploading, piece)
+    bodies.start()
+    wait_until(lambda: len(removed) == 4, what="four pieces are written")
+    bodies.close()
+    bodies.join(30)
+    assert all(now >= 50 * turn for turn, now in enumerate(removed[1:])), removed
 
 
 class PickyStore(BusyStore):

@@ -1,6 +1,7 @@
 """What a client sees of large messages: sessions on a real core and a journal of files."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -349,6 +350,82 @@ def test_a_transaction_sends_its_large_messages_or_none(node: Node, ends: str) -
     node.wait(lambda: consumer.written.endswith(b"small\0"), "both")
     assert [frame.body.decode() for frame in consumer.frames()] == [LONG, "small"]
     node.wait_no_bodies()
+
+
+@pytest.mark.parametrize("how", ["DISCONNECT", "UNSUBSCRIBE"])
+@pytest.mark.parametrize("queue", ["plain", "priorities", "last value", "selector"])
+def test_a_client_that_leaves_amid_a_body_has_the_message(
+    tmp_path: Path, how: str, queue: str
+) -> None:
+    """With ack:auto it gets the whole, it and nobody else; and what follows in its place."""
+    is_last_value = queue == "last value"
+    node = Node(
+        tmp_path, settings("orders", default_last_value_key="key" if is_last_value else None)
+    )
+    sender = Client(node)
+    sender.send_stored(LONG, priority="7" if queue == "priorities" else "4", key="a")
+    sender.send_stored("next", priority="1" if queue == "priorities" else "4")
+    consumer = Client(node)
+    consumer.stall()
+    selector = {"selector": "colour IS NULL"} if queue == "selector" else {}
+    consumer.send("SUBSCRIBE", destination=QUEUE, id="s", ack="auto", **selector)
+    node.wait(lambda: b"content-length:" in consumer.written, "the head")
+    consumer.send("SUBSCRIBE", destination="/queue/other", id="o", ack="auto")
+    consumer.send(how, receipt="bye", **({} if how == "DISCONNECT" else {"id": "s"}))
+    sender.send_stored("other", "/queue/other")
+    consumer.drain()
+    expected = [(LONG, None), ("", "bye"), ("other", None)][: 2 if how == "DISCONNECT" else 3]
+    came: list[tuple[str, str | None]] = []
+
+    def all_came() -> bool:
+        came.extend((one.body.decode(), one.get(b"receipt-id")) for one in consumer.frames())
+        return len(came) == len(expected)
+
+    node.wait(all_came, "all that is sent to who leaves")
+    assert came == expected
+    assert consumer.closed is (how == "DISCONNECT")
+    another = Client(node)
+    another.subscribe(ack="auto")
+    message = another.next("MESSAGE")
+    assert (message.body.decode(), message.get(b"redelivered")) == ("next", "false")
+    node.wait_no_bodies()
+
+
+def test_a_body_stays_whose_message_moves_while_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit that replaces it is stored before the one that makes it a dead letter."""
+    options = {"max_delivery_attempts": 1, "dead_letter_address": "DLQ"}
+    node = Node(tmp_path, settings("orders", default_last_value_key="key", **options))
+    sender, consumer = Client(node), Client(node)
+    sender.send_stored(LONG, key="x")
+    store = node.journal._writer._store  # type: ignore[attr-defined]
+    stores, may_store = threading.Semaphore(0), threading.Semaphore(0)
+    store_batch = store.store
+
+    def store_when_told(batch: Any) -> Any:
+        stores.release()
+        assert may_store.acquire(timeout=60)
+        return store_batch(batch)
+
+    monkeypatch.setattr(store, "store", store_when_told)
+    sender.send("SEND", "new", destination=QUEUE, key="x", receipt="r")
+    assert stores.acquire(timeout=60)
+    consumer.subscribe()
+    message = consumer.next("MESSAGE")
+    assert message.body.decode() == LONG
+    consumer.send("NACK", id=message.get(b"ack") or "")
+    may_store.release()
+    sender.next("RECEIPT")
+    for count in (2, 3):  # after which the thread has done what it was asked before
+        Client(node).send("SEND", LONG, destination="/queue/others")
+        node.wait(lambda count=count: len(node.bodies) >= count, "another body")  # type: ignore[misc]
+    for _ in range(100):
+        may_store.release()
+    reader = Client(node)
+    reader.subscribe("/queue/DLQ", ack="auto")
+    node.wait(lambda: reader.closed or reader.written.endswith(b"\0"), "the dead letter")
+    assert [frame.body.decode() for frame in reader.frames()] == [LONG]
 
 
 def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:

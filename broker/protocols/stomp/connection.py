@@ -317,7 +317,7 @@ class StompConnection:
         self._clear()
         self._receipts.begin()
         self._receipts.end_with(frame, self._finish)
-        self._core.slices.run(self._receiver.close((), None))
+        self._core.slices.run(self._receiver.leave())
 
     def _finish(self) -> None:
         """End in good order; not while a body is being written, nor if the end has come before."""

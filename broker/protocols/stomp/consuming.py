@@ -23,8 +23,14 @@ from orthia.broker.protocols.stomp.several import (
     several,
 )
 from orthia.broker.protocols.stomp.states import Handlers
-from orthia.broker.protocols.stomp.subscribing import Subscribe, read_subscribe, read_unsubscribe
+from orthia.broker.protocols.stomp.subscribing import (
+    Subscribe,
+    Unsubscribe,
+    read_subscribe,
+    read_unsubscribe,
+)
 from orthia.broker.protocols.stomp.subscriptions import (
+    AckMode,
     ClientBrowser,
     ClientSubscription,
     ClientSubscriptions,
@@ -53,6 +59,7 @@ class Receiver:
         "_outbox",
         "_receipts",
         "_streamed_whole",
+        "_streaming",
         "_subscriptions",
         "_temporaries",
         "_transactions",
@@ -94,6 +101,8 @@ class Receiver:
         self._fail = fail
         self._cut_off = cut_off
         self._streamed_whole = streamed
+        self._streaming: ClientSubscription | None = None
+        """Whose message has a body that was the last to be written."""
 
     @property
     def handlers(self) -> Handlers:
@@ -217,6 +226,25 @@ class Receiver:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
         asked = read_unsubscribe(frame, self._client.version)
         self._options.unknown_headers.look("UNSUBSCRIBE", frame.raw)
+        acknowledging = self._acknowledging()
+        if acknowledging and self._subscriptions.is_meant(acknowledging, asked.key, asked.durable):
+            return self._unsubscribe_behind(frame, asked)
+        return self._unsubscribe(frame, asked)
+
+    def _acknowledging(self) -> ClientSubscription | None:
+        """Return whose message is acknowledged by the end of the body that is being written."""
+        streaming = self._streaming if self._outbox.is_streaming else None
+        return streaming if streaming is not None and streaming.mode is AckMode.AUTO else None
+
+    def _unsubscribe_behind(self, frame: Frame, asked: Unsubscribe) -> Steps:
+        """Do it when the message is whole: given back amid its body, it would come again."""
+        yield from self._outbox.whole()
+        steps = self._unsubscribe(frame, asked)
+        self.resume()
+        if steps is not None:
+            yield from steps
+
+    def _unsubscribe(self, frame: Frame, asked: Unsubscribe) -> Steps | None:
         if asked.durable is None:
             self._detach(self._subscriptions.remove(asked.key))
             self._receipts.now(frame)
@@ -279,6 +307,12 @@ class Receiver:
             if subscription.core is not None:
                 subscription.core.resume()
 
+    def leave(self) -> Steps:
+        """End all subscriptions of a client that goes in good order."""
+        if self._acknowledging() is not None:
+            yield from self._outbox.whole()
+        yield from self.close((), None)
+
     def close(self, works: Collection[TransactionWork], left: int | None) -> Steps:
         """End all subscriptions; what was delivered and not acknowledged goes back.
 
@@ -302,6 +336,7 @@ class Receiver:
     ) -> None:
         if self._core.large is None:
             raise RuntimeError("a large message in a broker that stores none")
+        self._streaming = subscription
         ended = partial(self._streamed, subscription, reference)
         self._outbox.stream(self._core.large, body, ended)
 

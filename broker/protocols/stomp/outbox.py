@@ -7,6 +7,7 @@ wait here, the client gets no other message, and an ERROR would be taken for a p
 from collections.abc import Callable
 from functools import partial
 
+from orthia.broker.core.slices import Steps, Wait
 from orthia.broker.protocols.stomp.streaming import BodyStream
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.large import LargeMessages
@@ -20,7 +21,7 @@ class Outbox:
     """The way out of one connection."""
 
     __slots__ = (
-        "_may_take", "_waiting", "body", "is_over", "is_serving", "is_writable", "size",
+        "_may_take", "_waiting", "_whole", "body", "is_over", "is_serving", "is_writable", "size",
         "write_now", "write_part",
     )  # fmt: skip
 
@@ -38,6 +39,8 @@ class Outbox:
         self.body: BodyStream | None = None
         """The large body that is being written, if there is one."""
         self._waiting: list[bytes] = []
+        self._whole: Wait | None = None
+        """Called when the body is written, if somebody waits for it."""
         self.size = 0
         """What frames that wait count for."""
         self.is_writable = True
@@ -82,6 +85,14 @@ class Outbox:
             ended=partial(self._streamed, ended),
         )
 
+    def whole(self) -> Steps:
+        """Wait for the end of the body that is being written; no message follows it until then."""
+        was_serving, self.is_serving = self.is_serving, False
+        self._whole = Wait(lambda _: None)
+        yield self._whole
+        self._whole = None
+        self.is_serving = was_serving
+
     def _may_go_on(self) -> bool:
         return self.is_writable and self._may_take()
 
@@ -94,6 +105,8 @@ class Outbox:
             for frame in waiting:
                 self.write_now(frame)
         ended(error)
+        if error is None and self._whole is not None:
+            self._whole()
 
     def resume(self) -> None:
         """Go on with a large body, if one is being written: the socket takes more."""
@@ -108,4 +121,5 @@ class Outbox:
             self.body.cancel()
             self.body = None
         self._waiting.clear()
+        self._whole = None
         self.size = 0
