@@ -73,8 +73,7 @@ class Publisher:
             self.refuse_if_full(queues, record)
         done = on_stored
         if record.large is not None:
-            self.taken_over([record.large])
-            done = self._unpinning(record.large, done)
+            done = self._unpinning(record.large, done, stored=bool(queues))
         is_first = topic is None or topic.has_published_all
         if topic is not None:
             done = self._publishing([(topic, record)], done, sender)
@@ -103,8 +102,7 @@ class Publisher:
         """
         done = on_stored
         if message.large is not None:
-            self.taken_over([message.large])
-            done = self._unpinning(message.large, done)
+            done = self._unpinning(message.large, done, stored=any(one.queues for one in routed))
         topics = [(topic, one.record) for one in routed for topic in one.topics]
         is_first = all(topic.has_published_all for topic, _ in topics)
         if topics:
@@ -247,8 +245,10 @@ class Publisher:
             queue.use.release(size)
             raise refusal_of_journal(error) from None
 
-    def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
+    def _unpinning(self, body: LargeBody, done: Done | None, *, stored: bool) -> Done:
         """Return what lets go of a body, once its message is stored and published."""
+        if stored:
+            self.taken_over([body])
 
         def unpin() -> None:
             self.unpin([body])
@@ -261,13 +261,13 @@ class Publisher:
         self, topics: Sequence[tuple[Topic, Message]], done: Done | None, sender: Sender
     ) -> Done:
         """Return what publishes to topics, once queues have the message, and is ``done``."""
-        numbered = [(topic, record, self.next_id()) for topic, record in topics]
-        for topic, _, seq in numbered:
-            topic.sent_seq = seq
+        numbered = []
+        for topic, record in topics:
+            topic.sent_seq = seq = self.next_id()
+            numbered.append((topic, record, seq))
 
         def publish() -> None:
-            # In a loop: each pattern that hears an address is a topic, and there may be thousands.
-            for topic, record, seq in numbered:
+            for topic, record, seq in numbered:  # thousands, perhaps: each pattern is one
                 topic.published_seq = seq
                 topic.publish(Publication(seq, record, size_in_memory(record), sender))
             if done is not None:
@@ -382,7 +382,7 @@ class Publisher:
                     values[number, queue].sent(record, location)
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
-        """Have bodies counted with their messages from here on, and not as uploads any more."""
+        """Have bodies counted with their messages, in queues; other bodies stay uploads."""
         if self._large is not None:
             for body in bodies:
                 self._large.taken_over(body.id)

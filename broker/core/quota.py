@@ -117,7 +117,8 @@ class AddressUse:
         self.used = 0
         self.messages = 0
         self.uploading = 0
-        """Bytes of bodies that are on their way, or of transactions that are open."""
+        """Bytes of bodies that are on their way, of transactions that are open, or that are for
+        subscribers of a topic alone, who do not have them yet."""
         fails = settings.address_full_policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),
@@ -171,7 +172,11 @@ class AddressUse:
         All but the ``missing`` ones are counted as uploading.
         """
         if self.used + missing > self._most_used:
-            coming = f", and {self.uploading} of messages not sent yet" if self.uploading else ""
+            coming = ""
+            if self.uploading:
+                coming = (
+                    f", and {self.uploading} of messages not sent yet, or not read from a topic"
+                )
             raise QuotaExceeded(
                 f"address {quoted(self.name)} may hold {self._bytes_name} {self._max_bytes} and"
                 f" holds {self.used} bytes{coming}: a message that counts for {size} is refused;"

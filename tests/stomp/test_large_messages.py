@@ -428,6 +428,35 @@ def test_a_body_stays_whose_message_moves_while_it_is_replaced(
     assert [frame.body.decode() for frame in reader.frames()] == [LONG]
 
 
+@pytest.mark.parametrize("transaction", [{}, {"transaction": "t"}])
+def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
+    tmp_path: Path, transaction: dict[str, str]
+) -> None:
+    """Else a sender fills the store for one that does not read; once that is gone there is room."""
+    node = Node(tmp_path, replace(SETTINGS, max_store_bytes=3 * len(LONG)))
+    slow, sender = Client(node), Client(node)
+    slow.subscribe("/topic/news")
+    slow.stall()
+
+    def send() -> None:
+        if transaction:
+            sender.send("BEGIN", **transaction)
+            sender.send_stored(LONG, "/topic/news", **transaction)
+            sender.send("COMMIT", receipt="c", **transaction)
+            sender.next("RECEIPT")
+        else:
+            sender.send_stored(LONG, "/topic/news")
+
+    for _ in range(3):
+        send()
+    refused = Client(node)
+    refused.send("SEND", LONG, destination="/topic/news")
+    assert b"max-store-bytes" in refused.next("ERROR").body
+    slow.session.connection_lost()
+    node.wait_no_bodies()
+    send()
+
+
 def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:
     """The client is cut off before its end, and the message stays."""
     Client(node).send_stored(LONG)
