@@ -190,3 +190,22 @@ def test_a_topic_is_up_to_date_once_what_a_transaction_sent_is_published() -> No
     core.broker.send(ANYONE, TOPIC, message("2"), None)
     assert subscriber.texts == ["1", "2"]
     assert not core.journal.waiting
+
+
+def test_of_several_topics_none_is_overtaken() -> None:
+    """A message that wildcards hear, too, comes behind what is on its way to only some of them."""
+    core = CoreUnderTest(auto_commit=False)
+    core.consume("/topic/news.*::kept").end.close()
+    every = core.consume("/topic/news.*", auto=True)
+    core.journal.commit()
+    core.settle()
+    core.broker.send(ANYONE, "/topic/news.*", message("1"), None)
+    core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)
+    core.consume("/topic/news.eu")
+    core.broker.send(ANYONE, "/topic/news.eu", message("2"), None)
+    core.settle()
+    assert every.texts == []
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert every.texts == ["1", "2"]
