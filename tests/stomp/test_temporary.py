@@ -242,3 +242,18 @@ def send_later(client: Client, destination: str, text: str) -> None:
     client.session.receive(f"{head}\n{text}\0".encode())
     client.core.settle()
     assert client.commands() == ["RECEIPT"]
+
+
+def test_it_does_nothing_that_settings_say_of_queues() -> None:
+    """Its client has all of it, with as many subscriptions as it likes."""
+    defaults = AddressSettings("#", default_max_consumers=1, default_ring_size=1)
+    core = CoreUnderTest(replace(SETTINGS, address_settings=(defaults,)))
+    client = Client(core)
+    ask(client, "queue")
+    _, where = answer_to(core)
+    for text in ("1", "2", "3"):
+        core.send(where, text)
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="s")
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="t")
+    assert bodies(client.frames()) == ["1", "2", "3"]
+    assert not client.closed
