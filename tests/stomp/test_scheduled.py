@@ -568,3 +568,15 @@ def test_nobody_makes_a_queue_that_would_hold_what_others_send_later() -> None:
     assert "nobody sends to it or consumes from it" in forger.error()
     clock.pass_ms(1_000)
     assert clock.core.consume("/queue/orders").texts == ["1"]
+
+
+@pytest.mark.parametrize("default", [{"default_last_value_queue": True}, {"default_ring_size": 1}])
+def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, Any]) -> None:
+    """None of it replaces another, or is one too many, before it comes."""
+    clock = Clock(settings(**default))
+    for delay_ms in (1_000, 2_000):
+        send(clock, f"{delay_ms}", _AMQ_LVQ_NAME="a", AMQ_SCHEDULED_DELAY=delay_ms)
+    assert depth(clock) == 2
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    clock.pass_ms(2_000)
+    assert consumer.texts == ["1000", "2000"]
