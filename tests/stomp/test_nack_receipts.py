@@ -178,3 +178,15 @@ def test_a_subscriber_waits_for_its_own_queue_and_those_before() -> None:
         core.settle()
         told.append([frame.get(b"receipt-id") for frame in client.frames()])
     assert [one for one in told if one] == [["first"], ["second"]]
+
+
+def test_a_node_that_stops_answers_no_attempt() -> None:
+    """It counts none any more: its successor would not know of it."""
+    core = CoreUnderTest(OPTIONS)
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    core.broker.stop()
+    acknowledge(client, frame, "NACK", receipt="mine")
+    assert client.commands() == []
+    assert attempts_known(core, "/queue/orders") == [0]
