@@ -396,6 +396,24 @@ def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them
     assert sorted(another.texts, key=int) == texts
 
 
+@pytest.mark.parametrize("fails", [200, 256])
+def test_what_waits_for_many_that_come_back_is_done_whatever_failed_with_one(fails: int) -> None:
+    """Once: a client waits to be told."""
+    steps = itertools.count()
+    core = CoreUnderTest(settings(max_delivery_attempts=1), clock=lambda: float(next(steps)))
+    core.send(QUEUE, *[str(number) for number in range(300)])
+    consumer = core.consume(QUEUE)
+    failing = FailingDisposal(lambda one: one.record.body == str(fails).encode())
+    core.broker.queues()["orders"]._disposal = failing
+    done: list[bool] = []
+    consumer.is_writable = False
+    consumer.end.reject(consumer.received, lambda: done.append(True))
+    with pytest.raises(RuntimeError, match="a bug"):
+        core.settle()
+    core.settle()
+    assert done == [True]
+
+
 def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     """What was published after it is with all subscribers, once, and no sender waits for ever."""
     core = CoreUnderTest(clock=Work())
