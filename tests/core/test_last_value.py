@@ -522,3 +522,18 @@ def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> Non
     consumer.reject("a1")
     core.settle()
     assert core.consume("/queue/DLQ").texts == ["a1"]
+
+
+def test_attempts_count_again_once_what_was_to_replace_the_message_is_refused() -> None:
+    """And the next node knows of them."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    core.journal.auto_commit = False
+    core.broker.send(anyone(), QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    core.journal.auto_commit = True
+    core.consume(QUEUE, prefetch=1).reject("a1")
+    core.settle()
+    (again,) = take_over(core).consume(QUEUE).received
+    assert again.attempts == 1
