@@ -537,3 +537,22 @@ def test_attempts_count_again_once_what_was_to_replace_the_message_is_refused() 
     core.settle()
     (again,) = take_over(core).consume(QUEUE).received
     assert again.attempts == 1
+
+
+def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it() -> None:
+    """It comes back with its consumer, and its row goes with the others."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    consumer = core.consume(QUEUE, prefetch=1)
+    send(core, "a2", "b1")
+    use = core.broker.queues()["prices"].use
+    core.journal.auto_commit = False
+    gone: list[int] = []
+    core.broker.delete_queue(ANYONE, "prices", gone.append, force=True)
+    consumer.end.close()
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert gone == [3]
+    assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
+    assert rows(core) == 0
