@@ -556,3 +556,37 @@ def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it
     assert gone == [3]
     assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
     assert rows(core) == 0
+
+
+def test_what_came_back_first_and_is_out_again_counts_once_when_a_newer_one_comes_back() -> None:
+    """Whoever has it keeps it, and with its consumer it goes."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    first = core.consume(QUEUE, prefetch=1)
+    send(core, "a2")
+    second = core.consume(QUEUE, prefetch=1)
+    send(core, "b1")
+    core.consume("/queue/other")
+    core.journal.auto_commit = False
+    for consumer, value in ((first, "a1"), (second, "a2")):
+        references = consumer.take(value)
+        consumer.end.set_aside(references)
+        work = TransactionWork([("/queue/other", message("other"))])
+        work.acknowledgements[consumer.end] = references
+        core.commit(work, lambda: None)
+        consumer.is_writable = False
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    third = core.consume(QUEUE, prefetch=1)
+    assert third.texts == ["a1"]
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    use = core.broker.queues()["prices"].use
+    assert (use.messages, rows(core)) == (3, 3)
+    core.journal.auto_commit = True
+    core.journal.commit()
+    assert rows(core) == 3
+    third.end.close()
+    core.settle()
+    assert (use.messages, rows(core)) == (2, 2)
+    assert core.consume(QUEUE).texts == ["a2", "b1"]
