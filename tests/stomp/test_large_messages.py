@@ -442,13 +442,14 @@ def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
 
 @pytest.mark.parametrize("policy", [AddressFullPolicy.DROP, AddressFullPolicy.FAIL])
 def test_an_address_has_room_for_a_body_of_more_than_half_of_it(
-    tmp_path: Path, policy: AddressFullPolicy
+    tmp_path: Path, policy: AddressFullPolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What came of the body counts once, and not again as the message."""
     most = len(LONG) * 3 // 2
     node = Node(tmp_path, settings(address_full_policy=policy, max_size_bytes=most))
     Client(node).send_stored(LONG)
     assert node.broker.depths() == {"orders": 1}
+    assert "is dropped" not in caplog.text
     node.store.close()
 
 
