@@ -475,3 +475,16 @@ def test_who_sends_large_messages_waits_for_room(tmp_path: Path) -> None:
             client.next("RECEIPT")
     node.wait(lambda: node.broker.depths()["orders"] == 0, "all is consumed")
     node.store.close()
+
+
+def test_a_body_that_wildcards_hear_has_to_find_room_there_too(tmp_path: Path) -> None:
+    """It counts there whole: it was uploaded to the address that it was sent to."""
+    options = settings(
+        "news.#", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=len(LONG) // 2
+    )
+    node = Node(tmp_path, options)
+    consumer = Client(node)
+    consumer.subscribe("/topic/news.*::kept")
+    Client(node).send_stored(LONG, "/topic/news.eu")
+    assert node.broker.depths() == {"kept": 0}
+    node.store.close()
