@@ -598,3 +598,41 @@ def test_a_store_that_is_away_keeps_no_thread_of_a_journal_that_is_closed(
     assert store.asked.wait(30)
     bodies.close()
     assert store.closed.wait(30)
+
+
+@pytest.mark.parametrize("how", ["unlinked", "unpinned", "asked before"])
+def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str) -> None:
+    """Whatever it was needed for, and whether the thread was to look at it by then."""
+    store = BusyStore()
+    loop = Loop()
+    bodies = in_memory(store, loop, lambda: True)
+    outcomes: list[LargeBody | OrthiaError] = []
+    kept = 77
+    if how != "unlinked":
+        bodies.pin(kept)
+    if how == "asked before":
+        bodies.unpin(kept)
+    for _ in range(2):
+        bodies.withhold()
+    if how == "unpinned":
+        bodies.unpin(kept)
+    else:
+        bodies.unlinked([kept])
+    bodies.start()
+
+    def pass_some_time() -> None:
+        """Wait until the thread has done what it was asked before."""
+        for _ in range(3):
+            outcomes.clear()
+            bodies.upload(lambda: None, outcomes.append).finish()
+            loop.run_until(lambda: outcomes, "it is stored")
+
+    pass_some_time()
+    assert kept not in store.removed
+    bodies.let_go()
+    pass_some_time()
+    assert kept not in store.removed, "somebody reads on"
+    bodies.let_go()
+    wait_until(lambda: kept in store.removed, what="it is removed")
+    bodies.close()
+    bodies.join(30)
