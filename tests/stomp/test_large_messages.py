@@ -18,6 +18,7 @@ from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
+from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, settings
@@ -488,3 +489,28 @@ def test_a_body_that_wildcards_hear_has_to_find_room_there_too(tmp_path: Path) -
     Client(node).send_stored(LONG, "/topic/news.eu")
     assert node.broker.depths() == {"kept": 0}
     node.store.close()
+
+
+def test_a_browser_whose_read_failed_keeps_no_body(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again, and the body goes with its message."""
+    Client(node).send_stored(LONG)
+    read_window: Callable[..., None] = node.journal.read_window
+    failing = iter([StoreUnavailable("the database is not reachable")])
+
+    def read_or_fail(*asked: Any) -> None:
+        *place, done = asked
+        error = next(failing, None)
+        if error is None:
+            read_window(*place, done)
+        else:
+            node.store.loop.post(lambda: done(error))
+
+    monkeypatch.setattr(node.journal, "read_window", read_or_fail)
+    browser = Client(node)
+    browser.send("SUBSCRIBE", destination=QUEUE, id="s", browser="true")
+    node.wait(lambda: b"browser:end" in browser.written, "all is shown")
+    assert next(failing, None) is None
+    Client(node).subscribe(ack="auto")
+    node.wait_no_bodies()
