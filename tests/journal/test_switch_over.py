@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, event, select, text
 
 from orthia.config.secrets import Secret
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     StoreError,
@@ -18,8 +19,9 @@ from orthia.database import (
     translate_errors,
     write_transaction,
 )
-from orthia.database.sessions import FENCED_PURPOSES
+from orthia.database.sessions import FENCED_PURPOSES, JOURNAL_PURPOSE
 from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.unit import Unit
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.holder_id import HolderId
@@ -229,3 +231,23 @@ def test_a_reader_that_connects_while_writers_do_is_asked_again(database: Databa
     with pytest.raises(StoreUnavailable), translate_errors("read"):
         session_of(reader)
     assert session_of(reader) is not None
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_reader_goes_on_when_none_but_the_journal_connects_anew(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """On MySQL the sessions of large messages and of the history end whenever they are idle."""
+    writers = {
+        purpose: fenced_engine(database, store_settings, purpose, token=1)
+        for purpose in FENCED_PURPOSES
+    }
+    reader = database.reading_engine("reader", query_timeout_ms=20_000)
+    sessions = {purpose: session_of(engine) for purpose, engine in writers.items()}
+    before = session_of(reader)
+    for purpose, engine in writers.items():
+        engine.dispose()
+        assert session_of(engine) != sessions[purpose]
+        after = session_of(reader)
+        assert (after != before) is (purpose == JOURNAL_PURPOSE)
+        before = after
