@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps, Wait
 from orthia.broker.core.taken import ExpiryLook
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
@@ -431,3 +431,16 @@ def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     assert all(one.texts[-1] == "b" for one in later)
     core.send(TOPIC, "c")
     assert all(one.texts[-2:] == ["b", "c"] for one in [*hearing, *later])
+
+
+def test_who_waits_no_more_is_not_woken() -> None:
+    """Whoever it waited for is told that it is gone."""
+    told: list[Wait] = []
+    woken: list[str] = []
+    left, stayed = Wait(told.append), Wait(told.append)
+    left.then(lambda: woken.append("left"))
+    stayed.then(lambda: woken.append("stayed"))
+    left.drop()
+    left()
+    stayed()
+    assert (told, woken) == ([left], ["stayed"])
