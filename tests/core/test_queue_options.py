@@ -563,6 +563,27 @@ def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory
     assert core.broker.depths()["q"] == 0
 
 
+def test_all_that_expired_at_the_front_of_a_ring_goes_at_once() -> None:
+    """Though nobody consumes; what expired behind another waits for its turn."""
+    clock = _Clock()
+    core = CoreUnderTest(
+        with_queue(ring_size=10),
+        store=MemoryStore(clock_ms=lambda: clock.now_ms),
+        time_ms=lambda: clock.now_ms,
+    )
+    core.broker.start_schedule()
+    core.send(QUEUE, "1", "2", "3", expires_ms=clock.now_ms + 500)
+    core.send(QUEUE, "stays")
+    core.send(QUEUE, "behind", expires_ms=clock.now_ms + 500)
+    clock.now_ms += 31_000
+    core.pass_time(31)
+    assert core.broker.depths()["q"] == 2
+    consumer = core.consume(QUEUE, auto=True)
+    assert consumer.texts == ["stays"]
+    assert core.broker.depths()["q"] == 0
+    assert core.consume("/queue/ExpiryQueue").texts == ["1", "2", "3", "behind"]
+
+
 @pytest.mark.parametrize("is_moved", [True, False])
 def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_table(
     *, is_moved: bool
