@@ -666,3 +666,16 @@ def test_the_log_says_that_a_ring_keeps_no_groups_together(
     core.send(QUEUE, "1", "2", headers=b"JMSXGroupID:g\n")
     told = [one.getMessage() for one in caplog.records]
     assert [one.startswith("queue q has ring-size, so that") for one in told] == [True] * is_told
+
+
+def test_no_queue_is_made_of_which_settings_say_what_cannot_be() -> None:
+    """By nobody: a client is refused by name, and a dead letter stays where it is."""
+    conflict = AddressSettings("DLQ", default_last_value_queue=True, default_ring_size=2)
+    plain = AddressSettings("#", max_delivery_attempts=1, dead_letter_address="DLQ")
+    core = CoreUnderTest(replace(SETTINGS, address_settings=(conflict, plain)))
+    with pytest.raises(DestinationRefused, match="of its address, is a last value queue and a"):
+        core.consume("/queue/DLQ")
+    core.send(QUEUE, "a")
+    core.consume(QUEUE).reject("a")
+    core.settle()
+    assert core.broker.depths() == {"q": 1}
