@@ -152,6 +152,28 @@ def test_the_ids_stay_while_messages_with_them_are_to_come_to_the_address() -> N
     assert core.consume(QUEUE).texts == ["later"]
 
 
+def test_the_ids_stay_while_it_is_not_known_whether_messages_are_to_come() -> None:
+    """A node that has just taken over has not counted what waits."""
+    now_ms = 1_000_000
+    core = CoreUnderTest(store=MemoryStore(clock_ms=lambda: now_ms), time_ms=lambda: now_ms)
+    core.send(QUEUE, "at once")
+    later = known_as("later", "a", stated=Fields(delivery_ms=now_ms + 60_000))
+    send(core, QUEUE, later)
+    store = core.journal.store
+    core.broker.stop()
+    store.fence_token += 1
+    again = CoreUnderTest(store=store, token=store.fence_token, time_ms=lambda: now_ms)
+    again.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+    again.settle()
+    again.broker.count_backlogs()
+    again.broker.start_schedule()
+    again.settle()
+    assert send(again, QUEUE, later, known_as("later", "a")) == 2
+    now_ms += 60_000
+    again.pass_time(60)
+    assert again.consume(QUEUE).texts == ["later"]
+
+
 def test_in_memory_the_newest_ids_are_kept() -> None:
     """As many as ``id-cache-size`` says, for each address."""
     core = CoreUnderTest(replace(SETTINGS, id_cache_size=3))

@@ -522,3 +522,71 @@ def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> Non
     consumer.reject("a1")
     core.settle()
     assert core.consume("/queue/DLQ").texts == ["a1"]
+
+
+def test_attempts_count_again_once_what_was_to_replace_the_message_is_refused() -> None:
+    """And the next node knows of them."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    core.journal.auto_commit = False
+    core.broker.send(anyone(), QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    core.journal.auto_commit = True
+    core.consume(QUEUE, prefetch=1).reject("a1")
+    core.settle()
+    (again,) = take_over(core).consume(QUEUE).received
+    assert again.attempts == 1
+
+
+def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it() -> None:
+    """It comes back with its consumer, and its row goes with the others."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    consumer = core.consume(QUEUE, prefetch=1)
+    send(core, "a2", "b1")
+    use = core.broker.queues()["prices"].use
+    core.journal.auto_commit = False
+    gone: list[int] = []
+    core.broker.delete_queue(ANYONE, "prices", gone.append, force=True)
+    consumer.end.close()
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert gone == [3]
+    assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
+    assert rows(core) == 0
+
+
+def test_what_came_back_first_and_is_out_again_counts_once_when_a_newer_one_comes_back() -> None:
+    """Whoever has it keeps it, and with its consumer it goes."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    first = core.consume(QUEUE, prefetch=1)
+    send(core, "a2")
+    second = core.consume(QUEUE, prefetch=1)
+    send(core, "b1")
+    core.consume("/queue/other")
+    core.journal.auto_commit = False
+    for consumer, value in ((first, "a1"), (second, "a2")):
+        references = consumer.take(value)
+        consumer.end.set_aside(references)
+        work = TransactionWork([("/queue/other", message("other"))])
+        work.acknowledgements[consumer.end] = references
+        core.commit(work, lambda: None)
+        consumer.is_writable = False
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    third = core.consume(QUEUE, prefetch=1)
+    assert third.texts == ["a1"]
+    core.journal.refuse(UnitRefused("no"))
+    core.settle()
+    use = core.broker.queues()["prices"].use
+    assert (use.messages, rows(core)) == (3, 3)
+    core.journal.auto_commit = True
+    core.journal.commit()
+    assert rows(core) == 3
+    third.end.close()
+    core.settle()
+    assert (use.messages, rows(core)) == (2, 2)
+    assert core.consume(QUEUE).texts == ["a2", "b1"]

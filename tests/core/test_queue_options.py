@@ -563,6 +563,27 @@ def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory
     assert core.broker.depths()["q"] == 0
 
 
+def test_all_that_expired_at_the_front_of_a_ring_goes_at_once() -> None:
+    """Though nobody consumes; what expired behind another waits for its turn."""
+    clock = _Clock()
+    core = CoreUnderTest(
+        with_queue(ring_size=10),
+        store=MemoryStore(clock_ms=lambda: clock.now_ms),
+        time_ms=lambda: clock.now_ms,
+    )
+    core.broker.start_schedule()
+    core.send(QUEUE, "1", "2", "3", expires_ms=clock.now_ms + 500)
+    core.send(QUEUE, "stays")
+    core.send(QUEUE, "behind", expires_ms=clock.now_ms + 500)
+    clock.now_ms += 31_000
+    core.pass_time(31)
+    assert core.broker.depths()["q"] == 2
+    consumer = core.consume(QUEUE, auto=True)
+    assert consumer.texts == ["stays"]
+    assert core.broker.depths()["q"] == 0
+    assert core.consume("/queue/ExpiryQueue").texts == ["1", "2", "3", "behind"]
+
+
 @pytest.mark.parametrize("is_moved", [True, False])
 def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_table(
     *, is_moved: bool
@@ -645,3 +666,16 @@ def test_the_log_says_that_a_ring_keeps_no_groups_together(
     core.send(QUEUE, "1", "2", headers=b"JMSXGroupID:g\n")
     told = [one.getMessage() for one in caplog.records]
     assert [one.startswith("queue q has ring-size, so that") for one in told] == [True] * is_told
+
+
+def test_no_queue_is_made_of_which_settings_say_what_cannot_be() -> None:
+    """By nobody: a client is refused by name, and a dead letter stays where it is."""
+    conflict = AddressSettings("DLQ", default_last_value_queue=True, default_ring_size=2)
+    plain = AddressSettings("#", max_delivery_attempts=1, dead_letter_address="DLQ")
+    core = CoreUnderTest(replace(SETTINGS, address_settings=(conflict, plain)))
+    with pytest.raises(DestinationRefused, match="of its address, is a last value queue and a"):
+        core.consume("/queue/DLQ")
+    core.send(QUEUE, "a")
+    core.consume(QUEUE).reject("a")
+    core.settle()
+    assert core.broker.depths() == {"q": 1}

@@ -288,3 +288,13 @@ def test_what_a_transaction_counted_is_taken_back_once() -> None:
     for _ in range(2):
         charges.take_back()
     assert (use.used, use.messages, total.used) == (5, 1, 5)
+
+
+def test_what_an_address_would_take_that_drops_is_refused_where_the_store_is_full() -> None:
+    """The limit of the store is nobody's to drop for."""
+    dropping = settings(address_full_policy=AddressFullPolicy.DROP, max_size_messages=5)
+    core = CoreUnderTest(replace(dropping, max_store_bytes=2 * EACH))
+    core.send("/queue/a", "1", "2")
+    assert "max-store-bytes" in refusal(core, "/queue/a")
+    assert "max-store-bytes" in refusal(core, "/queue/b")
+    assert (core.broker.depths()["a"], used(core)) == (2, 2 * EACH)

@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps, Wait
 from orthia.broker.core.taken import ExpiryLook
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
@@ -396,6 +396,24 @@ def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them
     assert sorted(another.texts, key=int) == texts
 
 
+@pytest.mark.parametrize("fails", [200, 256])
+def test_what_waits_for_many_that_come_back_is_done_whatever_failed_with_one(fails: int) -> None:
+    """Once: a client waits to be told."""
+    steps = itertools.count()
+    core = CoreUnderTest(settings(max_delivery_attempts=1), clock=lambda: float(next(steps)))
+    core.send(QUEUE, *[str(number) for number in range(300)])
+    consumer = core.consume(QUEUE)
+    failing = FailingDisposal(lambda one: one.record.body == str(fails).encode())
+    core.broker.queues()["orders"]._disposal = failing
+    done: list[bool] = []
+    consumer.is_writable = False
+    consumer.end.reject(consumer.received, lambda: done.append(True))
+    with pytest.raises(RuntimeError, match="a bug"):
+        core.settle()
+    core.settle()
+    assert done == [True]
+
+
 def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     """What was published after it is with all subscribers, once, and no sender waits for ever."""
     core = CoreUnderTest(clock=Work())
@@ -413,3 +431,16 @@ def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     assert all(one.texts[-1] == "b" for one in later)
     core.send(TOPIC, "c")
     assert all(one.texts[-2:] == ["b", "c"] for one in [*hearing, *later])
+
+
+def test_who_waits_no_more_is_not_woken() -> None:
+    """Whoever it waited for is told that it is gone."""
+    told: list[Wait] = []
+    woken: list[str] = []
+    left, stayed = Wait(told.append), Wait(told.append)
+    left.then(lambda: woken.append("left"))
+    stayed.then(lambda: woken.append("stayed"))
+    left.drop()
+    left()
+    stayed()
+    assert (told, woken) == ([left], ["stayed"])

@@ -177,3 +177,35 @@ def test_a_transaction_of_more_than_subscribers_may_hold_ends_nobody_that_keeps_
     assert {len(one.received) for one in quick} == {40}
     assert [one.failures for one in quick] == [[]] * 200
     assert "acknowledge or read faster" in slow.failures[0]
+
+
+def test_a_topic_is_up_to_date_once_what_a_transaction_sent_is_published() -> None:
+    """What comes behind it is with subscribers at once: the store is not asked for it."""
+    core = CoreUnderTest(auto_commit=False)
+    subscriber = core.consume(TOPIC, auto=True)
+    core.commit(TransactionWork([(TOPIC, message("1"))]), lambda: None)
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    core.broker.send(ANYONE, TOPIC, message("2"), None)
+    assert subscriber.texts == ["1", "2"]
+    assert not core.journal.waiting
+
+
+def test_of_several_topics_none_is_overtaken() -> None:
+    """A message that wildcards hear, too, comes behind what is on its way to only some of them."""
+    core = CoreUnderTest(auto_commit=False)
+    core.consume("/topic/news.*::kept").end.close()
+    every = core.consume("/topic/news.*", auto=True)
+    core.journal.commit()
+    core.settle()
+    core.broker.send(ANYONE, "/topic/news.*", message("1"), None)
+    core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)
+    core.consume("/topic/news.eu")
+    core.broker.send(ANYONE, "/topic/news.eu", message("2"), None)
+    core.settle()
+    assert every.texts == []
+    while core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    assert every.texts == ["1", "2"]

@@ -10,6 +10,7 @@ import pytest
 from pymysql.constants import COMMAND
 from pymysql.err import InternalError, OperationalError
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import InvalidRequestError
 
 from orthia.config.dialects import Dialect
 from orthia.config.secrets import Secret
@@ -397,3 +398,14 @@ def test_a_full_disk_is_told_as_one(database: Database) -> None:
         ):
             connection.execute(text("INSERT INTO t VALUES (zeroblob(100000))"))
         connection.rollback()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("This connection is closed", StoreUnavailable), ("a bug of ours", PermanentStoreError)],
+)
+def test_what_the_pool_says_of_two_lost_connections_is_not_what_it_says_of_misuse(
+    said: str, kind: type[StoreError]
+) -> None:
+    """What is misused is so at the next attempt, too."""
+    assert type(classify(InvalidRequestError(said))) is kind

@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from orthia.database import Database, StoreError, write_transaction
+from orthia.database.sessions import session_id
 from tests.support.servers import MYSQL_FAMILY
 
 
@@ -52,3 +53,16 @@ def test_of_postgresql(database: Database, code: str, *, is_given_up: bool) -> N
     refuse = f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$"
     before, after = session_after(engine, refuse)
     assert (before != after) is is_given_up
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_postgresql_is_asked_before_a_session_is_used_again(database: Database) -> None:
+    """By whoever writes: what it would only read there may be of before."""
+    engine = database.dedicated_engine("test", query_timeout_ms=20_000)
+    with engine.begin() as connection:
+        before = session_id(connection)
+    with engine.begin() as connection:
+        assert session_id(connection) == before
+        connection.exec_driver_sql("SET default_transaction_read_only = on")
+    with engine.connect() as connection:
+        assert session_id(connection) != before

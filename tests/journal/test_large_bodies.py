@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine, delete, event
 from typing_extensions import override
 
+import orthia.journal.engine.body_keeper
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import RetentionSettings
-from orthia.database import PermanentStoreError
+from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
@@ -555,3 +556,111 @@ def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone()
     assert isinstance(outcomes.pop(3), PermanentStoreError)
     expected = {number: LargeBody(number, 5, zlib.crc32(b"piece")) for number in (1, 2, 4, 5)}
     assert outcomes == expected
+
+
+def in_memory(store: BodyStore, loop: Loop, still_valid: Callable[[], bool]) -> LargeMessages:
+    """Return bodies whose thread is not begun yet."""
+    ids = iter(range(1, 100))
+    return LargeMessages(
+        store,
+        next_id=lambda: next(ids),
+        post=loop.post,
+        still_valid=still_valid,
+        failed=lambda _: None,
+    )
+
+
+class AwayStore(BusyStore):
+    """A store that does not answer so often, or never."""
+
+    def __init__(self, failures: float) -> None:
+        super().__init__()
+        self.left = failures
+        self.asked = threading.Event()
+        self.closed = threading.Event()
+
+    @override
+    def write(self, pieces: Sequence[Piece]) -> None:
+        self.asked.set()
+        self.left -= 1
+        if self.left >= 0:
+            raise StoreUnavailable("the database is not reachable")
+
+    @override
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize(
+    ("valid", "is_stored"), [([False, True, False, True], True), ([True, False, False], False)]
+)
+def test_a_lease_that_lapses_for_a_moment_gives_no_piece_up(
+    valid: list[bool], is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal may be answered late; a client would be refused by a node that is live."""
+    monkeypatch.setattr(orthia.journal.engine.body_keeper, "pause_seconds", lambda _: 0.0)
+    loop = Loop()
+    states = iter(valid)
+    bodies = in_memory(AwayStore(len(valid)), loop, lambda: next(states))
+    outcomes: list[LargeBody | OrthiaError] = []
+    uploading = bodies.upload(lambda: None, outcomes.append)
+    uploading.add(b"piece")
+    uploading.finish()
+    bodies.start()
+    loop.run_until(lambda: outcomes, "it is told")
+    bodies.close()
+    bodies.join(30)
+    assert [isinstance(one, LargeBody) for one in outcomes] == [is_stored]
+    assert next(states, None) is None
+
+
+def test_a_store_that_is_away_keeps_no_thread_of_a_journal_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though the lease is valid: the step that failed is the last."""
+    monkeypatch.setattr(orthia.journal.engine.body_keeper, "pause_seconds", lambda _: 0.001)
+    store = AwayStore(float("inf"))
+    bodies = in_memory(store, Loop(), lambda: True)
+    bodies.upload(lambda: None, lambda _: None).add(b"piece" * PIECE_BYTES)
+    bodies.start()
+    assert store.asked.wait(30)
+    bodies.close()
+    assert store.closed.wait(30)
+
+
+@pytest.mark.parametrize("how", ["unlinked", "unpinned", "asked before"])
+def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str) -> None:
+    """Whatever it was needed for, and whether the thread was to look at it by then."""
+    store = BusyStore()
+    loop = Loop()
+    bodies = in_memory(store, loop, lambda: True)
+    outcomes: list[LargeBody | OrthiaError] = []
+    kept = 77
+    if how != "unlinked":
+        bodies.pin(kept)
+    if how == "asked before":
+        bodies.unpin(kept)
+    for _ in range(2):
+        bodies.withhold()
+    if how == "unpinned":
+        bodies.unpin(kept)
+    else:
+        bodies.unlinked([kept])
+    bodies.start()
+
+    def pass_some_time() -> None:
+        """Wait until the thread has done what it was asked before."""
+        for _ in range(3):
+            outcomes.clear()
+            bodies.upload(lambda: None, outcomes.append).finish()
+            loop.run_until(lambda: outcomes, "it is stored")
+
+    pass_some_time()
+    assert kept not in store.removed
+    bodies.let_go()
+    pass_some_time()
+    assert kept not in store.removed, "somebody reads on"
+    bodies.let_go()
+    wait_until(lambda: kept in store.removed, what="it is removed")
+    bodies.close()
+    bodies.join(30)

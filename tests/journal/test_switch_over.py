@@ -6,11 +6,14 @@ ordinary users any more; of a user with the right it does, on MySQL and MariaDB.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, select, text
 
+import orthia.journal.sql.mysql
 from orthia.config.secrets import Secret
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     StoreError,
@@ -18,8 +21,11 @@ from orthia.database import (
     translate_errors,
     write_transaction,
 )
-from orthia.database.sessions import FENCED_PURPOSES
+from orthia.database.read_only import refuse_read_only_mysql
+from orthia.database.sessions import FENCED_PURPOSES, JOURNAL_PURPOSE
 from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.mysql import MysqlStore
 from orthia.journal.unit import Unit
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.holder_id import HolderId
@@ -229,3 +235,62 @@ def test_a_reader_that_connects_while_writers_do_is_asked_again(database: Databa
     with pytest.raises(StoreUnavailable), translate_errors("read"):
         session_of(reader)
     assert session_of(reader) is not None
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_reader_goes_on_when_none_but_the_journal_connects_anew(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """On MySQL the sessions of large messages and of the history end whenever they are idle."""
+    writers = {
+        purpose: fenced_engine(database, store_settings, purpose, token=1)
+        for purpose in FENCED_PURPOSES
+    }
+    reader = database.reading_engine("reader", query_timeout_ms=20_000)
+    sessions = {purpose: session_of(engine) for purpose, engine in writers.items()}
+    before = session_of(reader)
+    for purpose, engine in writers.items():
+        engine.dispose()
+        assert session_of(engine) != sessions[purpose]
+        after = session_of(reader)
+        assert (after != before) is (purpose == JOURNAL_PURPOSE)
+        before = after
+
+
+@pytest.mark.parametrize(
+    ("private_server", "user"),
+    [(dbms, "all rights") for dbms in MYSQL_FAMILY],
+    indirect=["private_server"],
+)
+def test_a_server_that_was_read_only_for_a_moment_fences_nobody(
+    switch_over: SwitchOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was when the fence was read, and is not when it is asked why it was not there."""
+    store = switch_over.store
+    journal = store.open_proxied()
+    (before,) = store.append(journal, "before")
+    begin = MysqlStore._begin
+    refuse = refuse_read_only_mysql
+    left = [True]
+
+    def demote_and_begin(batches: MysqlStore) -> None:
+        if left:
+            left.pop()
+            switch_over.demote()
+        begin(batches)
+
+    def undo_and_ask(cursor: Any) -> None:
+        switch_over.demote(undo=True)
+        refuse(cursor)
+
+    monkeypatch.setattr(MysqlStore, "_begin", demote_and_begin)
+    monkeypatch.setattr(orthia.journal.sql.mysql, "refuse_read_only_mysql", undo_and_ask)
+    done: list[int] = []
+    unit = Unit(lambda: done.append(1))
+    unit.delete(store.window(journal).messages[0].location)
+    journal.append_unit(unit)
+    (after,) = store.append(journal, "after")
+    assert (done, left) == ([1], [])
+    assert switch_over.seqs_on(switch_over.former) == {after}
+    assert after != before
+    assert store.failures == []

@@ -19,6 +19,7 @@ from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
+from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, settings
@@ -548,13 +549,14 @@ def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
 
 @pytest.mark.parametrize("policy", [AddressFullPolicy.DROP, AddressFullPolicy.FAIL])
 def test_an_address_has_room_for_a_body_of_more_than_half_of_it(
-    tmp_path: Path, policy: AddressFullPolicy
+    tmp_path: Path, policy: AddressFullPolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What came of the body counts once, and not again as the message."""
     most = len(LONG) * 3 // 2
     node = Node(tmp_path, settings(address_full_policy=policy, max_size_bytes=most))
     Client(node).send_stored(LONG)
     assert node.broker.depths() == {"orders": 1}
+    assert "is dropped" not in caplog.text
     node.store.close()
 
 
@@ -580,3 +582,41 @@ def test_who_sends_large_messages_waits_for_room(tmp_path: Path) -> None:
             client.next("RECEIPT")
     node.wait(lambda: node.broker.depths()["orders"] == 0, "all is consumed")
     node.store.close()
+
+
+def test_a_body_that_wildcards_hear_has_to_find_room_there_too(tmp_path: Path) -> None:
+    """It counts there whole: it was uploaded to the address that it was sent to."""
+    options = settings(
+        "news.#", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=len(LONG) // 2
+    )
+    node = Node(tmp_path, options)
+    consumer = Client(node)
+    consumer.subscribe("/topic/news.*::kept")
+    Client(node).send_stored(LONG, "/topic/news.eu")
+    assert node.broker.depths() == {"kept": 0}
+    node.store.close()
+
+
+def test_a_browser_whose_read_failed_keeps_no_body(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again, and the body goes with its message."""
+    Client(node).send_stored(LONG)
+    read_window: Callable[..., None] = node.journal.read_window
+    failing = iter([StoreUnavailable("the database is not reachable")])
+
+    def read_or_fail(*asked: Any) -> None:
+        *place, done = asked
+        error = next(failing, None)
+        if error is None:
+            read_window(*place, done)
+        else:
+            node.store.loop.post(lambda: done(error))
+
+    monkeypatch.setattr(node.journal, "read_window", read_or_fail)
+    browser = Client(node)
+    browser.send("SUBSCRIBE", destination=QUEUE, id="s", browser="true")
+    node.wait(lambda: b"browser:end" in browser.written, "all is shown")
+    assert next(failing, None) is None
+    Client(node).subscribe(ack="auto")
+    node.wait_no_bodies()

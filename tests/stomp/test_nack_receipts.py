@@ -149,15 +149,18 @@ def test_a_full_store_keeps_no_receipt_back() -> None:
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "mine"}])
-def test_an_attempt_and_its_receipt_are_one_unit(receipt: dict[str, str]) -> None:
-    """The store is asked once for it."""
+@pytest.mark.parametrize(("messages", "units"), [(1, 1), (MORE_THAN_A_TURN, 3)])
+def test_an_attempt_and_its_receipt_are_one_unit(
+    receipt: dict[str, str], messages: int, units: int
+) -> None:
+    """The store is asked once for it, or once for each turn of many."""
     core = CoreUnderTest(OPTIONS)
-    fill(core, "a")
+    fill(core, *[f"m{number}" for number in range(messages)])
     client = Client(core)
-    (frame,) = client.subscribe()
+    frames = client.subscribe("client", prefetch_count="1000")
     core.journal.auto_commit = False
-    acknowledge(client, frame, "NACK", **receipt)
-    assert len(core.journal.waiting) == 1
+    acknowledge(client, frames[-1], "NACK", **receipt)
+    assert len(core.journal.waiting) == units
     core.journal.commit()
     core.settle()
     assert client.commands().count("RECEIPT") == len(receipt)
@@ -175,3 +178,15 @@ def test_a_subscriber_waits_for_its_own_queue_and_those_before() -> None:
         core.settle()
         told.append([frame.get(b"receipt-id") for frame in client.frames()])
     assert [one for one in told if one] == [["first"], ["second"]]
+
+
+def test_a_node_that_stops_answers_no_attempt() -> None:
+    """It counts none any more: its successor would not know of it."""
+    core = CoreUnderTest(OPTIONS)
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    core.broker.stop()
+    acknowledge(client, frame, "NACK", receipt="mine")
+    assert client.commands() == []
+    assert attempts_known(core, "/queue/orders") == [0]

@@ -1,5 +1,7 @@
 """What the store refuses alone is refused to the client it is of, with nothing left of it."""
 
+import pytest
+
 from orthia.journal.errors import UnitRefused
 from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
@@ -213,3 +215,23 @@ def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
         acknowledge(last, frame)
     assert core.broker.bytes_in_memory == 0
     assert core.stored_texts() == []
+
+
+@pytest.mark.parametrize("asks", [{}, {"selector": "AMQPriority >= 0"}])
+def test_a_message_that_a_topic_hears_is_refused_with_its_receipt_named(
+    asks: dict[str, str],
+) -> None:
+    """Beside the one queue that is to store it, whatever that asks of it."""
+    core = CoreUnderTest()
+    keeping = Client(core, client_id="keeping")
+    headers = {"durable-subscription-name": "paper", **asks}
+    keeping.send("SUBSCRIBE", destination="/topic/news", id="d", **headers)
+    hearing = Client(core)
+    hearing.send("SUBSCRIBE", destination="/topic/news", id="t")
+    core.journal.auto_commit = False
+    poisoner = Client(core)
+    poisoner.send("SEND", "poison", destination="/topic/news", receipt="r-poison")
+    refuse(core)
+    frame = poisoner.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-poison")
+    assert (keeping.frames(), hearing.frames()) == ([], [])
