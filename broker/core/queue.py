@@ -290,8 +290,8 @@ class Queue(LeveledQueue):
             self._give_some_back(references, in_vain)
         finally:
             done, self._behind = self._behind, None
-        if done is not None and self._gate.is_running:
-            self._keep_attempts((), done)
+            if done is not None and self._gate.is_running:
+                self._keep_attempts((), done)
 
     def _giving_back(
         self,
@@ -311,7 +311,8 @@ class Queue(LeveledQueue):
             self._give_last_back(some, in_vain, done)
         except Exception:
             # The others come back all the same.
-            self._slices.later(self._giving_back(references[first:], in_vain, done))
+            behind = done if first < len(references) else None
+            self._slices.later(self._giving_back(references[first:], in_vain, behind))
             raise
         finally:
             self._held -= 1

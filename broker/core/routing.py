@@ -100,7 +100,7 @@ class Router:
         found, is_taken = self.diverted(record, principal, kind, through)
         if is_taken:
             return found
-        takes = _taking(queues, self._gates, record, principal)
+        takes = _taking(queues, self._gates, record, principal, is_copy=bool(through))
         if kind is RoutingType.ANYCAST:
             return [*found, Routed(record, takes[:1], ())]
         heard = list(topics)
@@ -129,10 +129,16 @@ class Router:
 
 
 def _taking(
-    queues: Iterable[Queue], gates: dict[Queue, Gate], record: Message, principal: Principal
+    queues: Iterable[Queue],
+    gates: dict[Queue, Gate],
+    record: Message,
+    principal: Principal,
+    *,
+    is_copy: bool = False,
 ) -> list[Queue]:
     size, large = size_in_store(record), record.large
-    uploaded = 0 if large is None else large.size  # counted as an upload where it was sent to
+    # Counted as an upload where it was sent to; what a divert makes of it was sent to nowhere.
+    uploaded = 0 if large is None or is_copy else large.size
     return [
         one
         for one in queues

@@ -396,7 +396,7 @@ def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them
     assert sorted(another.texts, key=int) == texts
 
 
-@pytest.mark.parametrize("fails", [200, 256])
+@pytest.mark.parametrize("fails", [200, 256, 290])
 def test_what_waits_for_many_that_come_back_is_done_whatever_failed_with_one(fails: int) -> None:
     """Once: a client waits to be told."""
     steps = itertools.count()

@@ -15,7 +15,7 @@ from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.address_settings import AddressFullPolicy, DivertSettings
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
@@ -620,3 +620,12 @@ def test_a_browser_whose_read_failed_keeps_no_body(
     assert next(failing, None) is None
     Client(node).subscribe(ack="auto")
     node.wait_no_bodies()
+
+
+def test_a_body_that_is_diverted_has_to_find_room_there_too(tmp_path: Path) -> None:
+    """As one that wildcards hear: it was uploaded to the address that it was sent to."""
+    full = settings("copies", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=1_000)
+    node = Node(tmp_path, replace(full, diverts=(DivertSettings("d", "orders", "copies"),)))
+    Client(node).send_stored(LONG)
+    assert node.broker.depths() == {"orders": 1, "copies": 0}
+    node.store.close()
