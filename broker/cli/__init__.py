@@ -8,6 +8,7 @@ import sys
 
 def main() -> None:
     """Run the command that the process' arguments name, and exit."""
+    _open_what_is_closed()
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         # Loading a command takes a moment: Ctrl-C before there is anything to stop ends it.
@@ -15,6 +16,7 @@ def main() -> None:
     gc.disable()  # what loads stays: to look through it again and again is a tenth of the time
     from orthia.broker.cli.app import orthia
     from orthia.broker.cli.group import say_os_error
+    from orthia.broker.node.exit_codes import ExitCode
 
     orthia.load(*sys.argv[1:2])
     gc.freeze()
@@ -26,11 +28,27 @@ def main() -> None:
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:
-            pass  # as click has it: whoever read has seen enough
         except OSError as error:
-            # The interpreter would try once more at its end, and complain in its own words.
-            os._exit(say_os_error(error))
+            # The interpreter would try once more at its end, and complain in its own words. Of
+            # whoever read, and has seen enough, nothing is said.
+            is_quiet = isinstance(error, BrokenPipeError)
+            os._exit(ExitCode.IO_ERROR if is_quiet else say_os_error(error))
+
+
+def _open_what_is_closed() -> None:
+    """Have what is written to a closed standard output or error go nowhere.
+
+    The next file that is opened would get its number: a database, perhaps, and a warning into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
 
 
 __all__ = ["main"]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from orthia.broker.cli.node_options import DEFAULT_HOST, DEFAULT_PORTS, HostPort
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.privacy import ask_password, seen_on_command_line
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.client.connection import BrokerAddress, ClientError, Login
@@ -47,7 +48,7 @@ def broker_options(command: _Command) -> _Command:
         ),
         click.option(
             "--reconnect-timeout",
-            type=click.FloatRange(0),
+            type=FiniteRange(0),
             default=60.0,
             show_default=True,
             help="Seconds to look for a node that serves, at the start and after a loss.",
@@ -88,14 +89,19 @@ def link_to(
     )
 
 
-def run_traffic(traffic: Producer | Consumer) -> ClientError | None:
-    """Run to the end; Ctrl-C ends it too, with what was done until then."""
+def run_traffic(traffic: Producer | Consumer) -> ClientError | KeyboardInterrupt | None:
+    """Run to the end; Ctrl-C ends it too, with what was done until then.
+
+    Returns what ended it before its end, if anything did.
+    """
     try:
         traffic.run()
     except ClientError as error:
         return error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         click.echo("interrupted", err=True)
+        # Who asked for no number has what there was.
+        return None if traffic.report.complete else interrupt
     return None
 
 
@@ -121,7 +127,7 @@ def tell_outcome(
     link: FailoverLink,
     verb: str,
     again: str,
-    trouble: ClientError | None,
+    trouble: ClientError | KeyboardInterrupt | None,
     *,
     as_json: bool,
 ) -> None:

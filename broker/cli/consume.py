@@ -13,6 +13,7 @@ from orthia.broker.cli.client_options import (
     tell_outcome,
 )
 from orthia.broker.cli.group import example
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.rendering import visible
 from orthia.broker.client.connection import (
     ServerFrame,
@@ -26,7 +27,7 @@ from orthia.broker.client.traffic import Consumer
 @click.option("--count", type=click.IntRange(1), help="Messages to wait for.  [default: no end]")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     default=10.0,
     show_default=True,
     help="Seconds without a message after which to stop.",

@@ -66,8 +66,10 @@ def _our_exit_codes() -> Iterator[None]:
         raise Exit(code_of(error)) from error
     except (KeyboardInterrupt, EOFError, click.Abort) as error:  # Abort: at a prompt
         raise Exit(ExitCode.INTERRUPTED) from error
-    except BrokenPipeError:
-        raise  # click ends quietly: whoever read the output has seen enough
+    except BrokenPipeError as error:
+        # Quietly: whoever read the output has seen enough, and no more of it is tried.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise Exit(ExitCode.IO_ERROR) from error
     except OSError as error:
         raise Exit(say_os_error(error)) from error
 

@@ -1,7 +1,7 @@
 """``produce``: numbered messages by hand, and a smoke test by exit code."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,7 +13,11 @@ from orthia.broker.cli.client_options import (
     tell_outcome,
 )
 from orthia.broker.cli.group import example
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.client.traffic import Producer
+
+_MOST_BYTES: Final = 1024**3
+"""As much as a node takes unless it is configured to take more: a body is made in memory."""
 
 
 @click.command(
@@ -24,10 +28,14 @@ from orthia.broker.client.traffic import Producer
 )
 @click.option("--count", type=click.IntRange(1), default=1000, show_default=True)
 @click.option(
-    "--size", type=click.IntRange(0), default=1024, show_default=True, help="Bytes of a body."
+    "--size",
+    type=click.IntRange(0, _MOST_BYTES),
+    default=1024,
+    show_default=True,
+    help="Bytes of a body.",
 )
 @click.option("--text", help="Body of every message, instead of --size bytes.")
-@click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
+@click.option("--rate", type=FiniteRange(0.001), help="Messages a second, at most.")
 @click.option(
     "--outstanding",
     type=click.IntRange(1),

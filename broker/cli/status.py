@@ -12,6 +12,7 @@ from orthia.broker.cli.certificates import as_json as certificates_as_json
 from orthia.broker.cli.certificates import certificates_of, in_a_line
 from orthia.broker.cli.group import example
 from orthia.broker.cli.liveness import Look, Watch, describe
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.opening import check_stored, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
@@ -30,7 +31,7 @@ from orthia.nodemanager.locks.status import PairLocks
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=1.0,
     show_default=True,
     help="Seconds between two looks.",

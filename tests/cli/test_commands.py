@@ -16,6 +16,7 @@ from orthia.broker.cli.app import orthia
 from orthia.broker.cli.group import styled
 from orthia.broker.cli.rendering import print_table, program
 from orthia.broker.client.connection import BrokerUnreachable
+from orthia.broker.client.traffic import Consumer, Producer
 from orthia.broker.node.exit_codes import MEANINGS
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import StoreUnavailable
@@ -169,6 +170,72 @@ def test_a_full_output_is_one_line(command: list[str]) -> None:
     *_, last = done.stderr.decode().splitlines()
     assert last == "orthia: cannot write the output: No space left on device"
     assert b"Traceback" not in done.stderr
+
+
+def test_who_has_seen_enough_of_an_output_is_told_nothing() -> None:
+    """It has the code of an output that was not written, however much of that was read."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orthia.broker.cli", "docs", "limits"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        writer.stdout.close()
+        said = writer.stderr.read()
+    assert (writer.returncode, said) == (74, b"")
+
+
+@pytest.mark.parametrize("descriptors", ["1", "2", "0 1 2"])
+def test_an_output_that_is_closed_is_written_nowhere(descriptors: str) -> None:
+    """Not into the file that has its number: a supervisor may close what nobody reads."""
+    closed = " ".join(f"{number}>&-" for number in descriptors.split())
+    command = f"{sys.executable} -m orthia.broker.cli --version {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("produce", "--size", "99999999999"), "'--size': 99999999999 is not in the range 0<=x<="),
+        (("produce", "--rate", "nan"), "'--rate': nan is not a number"),
+        (("consume", "--timeout", "inf"), "'--timeout': inf is not a number"),
+        (("produce", "--reconnect-timeout", "nan"), "'--reconnect-timeout': nan is not a number"),
+    ],
+)
+def test_a_number_that_is_none_or_too_great_is_refused(
+    run: Run, words: tuple[str, ...], complaint: str
+) -> None:
+    """By the option's name."""
+    result = run(*words)
+    assert result.exit_code == 64
+    assert complaint in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("produce", "--count", "3"), 130),
+        (("consume", "--count", "3"), 130),
+        (("consume",), 0),
+    ],
+)
+def test_traffic_that_ctrl_c_ends_tells_what_was_done(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int
+) -> None:
+    """And whether that was all: who asked for no number has what there was."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for kind in (Producer, Consumer):
+        monkeypatch.setattr(kind, "run", interrupted)
+    result = run(*words)
+    assert result.exit_code == code, result.output
+    assert "interrupted" in result.output
+    assert "confirmed 0" in result.output
 
 
 def test_a_directory_without_permission_is_one_line(

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from orthia.broker.cli.client_options import broker_options, link_to
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
@@ -80,7 +81,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
     help="What proves how far this replay is, made by its first run; keep it until the last."
     "  [default: ~/.local/state/orthia/replay/NAME.secret]",
 )
-@click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
+@click.option("--rate", type=FiniteRange(0.001), help="Messages a second, at most.")
 @click.option(
     "--chunk",
     type=click.IntRange(1, 10_000),

@@ -7,6 +7,7 @@ import click
 
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
 from orthia.broker.cli.rendering import print_json
@@ -79,7 +80,7 @@ _LOOK_SECONDS = 1
 @click.option("--available-now", is_flag=True, help="End when all that is there is written.")
 @click.option(
     "--every",
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     default=10.0,
     show_default=True,
     help="Seconds from one micro-batch to the next.",
