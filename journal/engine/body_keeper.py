@@ -17,7 +17,7 @@ from orthia.database import NoRoom, PermanentStoreError, StoreUnavailable, Trans
 from orthia.journal.engine.abc import BodyStore, Piece
 from orthia.journal.engine.retry import Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
-from orthia.journal.errors import Fenced, LargeBodyError, StoreFull
+from orthia.journal.errors import Fenced, JournalIOError, LargeBodyError, StoreFull
 from orthia.journal.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -172,8 +172,8 @@ class BodyKeeper(Generic[_Body]):
             raise
         except OrthiaError as error:
             uploads = dict.fromkeys(upload for upload, _ in writes)
-            if isinstance(error, PermanentStoreError) and len(uploads) > 1:
-                # What the database does not store of one body is refused to its client alone.
+            if isinstance(error, PermanentStoreError | JournalIOError) and len(uploads) > 1:
+                # What the store does not take of one body is refused to its client alone.
                 for one in uploads:
                     self._write([job for job in writes if job[0] is one])
                 return

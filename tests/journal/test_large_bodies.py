@@ -18,7 +18,7 @@ from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
-from orthia.journal.errors import LargeBodyError
+from orthia.journal.errors import JournalIOError, LargeBodyError
 from orthia.journal.file import bodies as bodies_on_files
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import open_files
@@ -526,19 +526,26 @@ def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
 class PickyStore(BusyStore):
     """A store that does not take some pieces."""
 
+    def __init__(self, refusal: type[OrthiaError]) -> None:
+        super().__init__()
+        self.refusal = refusal
+
     @override
     def write(self, pieces: Sequence[Piece]) -> None:
         """All of them or none."""
         if any(piece.data == b"poison" for piece in pieces):
-            raise PermanentStoreError("it is poison")
+            raise self.refusal("it is poison")
 
 
-def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone() -> None:
+@pytest.mark.parametrize("refusal", [PermanentStoreError, JournalIOError])
+def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone(
+    refusal: type[OrthiaError],
+) -> None:
     """Bodies of others that were written with it are stored, whole and with their checksums."""
     loop = Loop()
     ids = iter(range(1, 10))
     bodies = LargeMessages(
-        PickyStore(),
+        PickyStore(refusal),
         next_id=lambda: next(ids),
         post=loop.post,
         still_valid=lambda: True,
@@ -553,7 +560,7 @@ def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone()
     loop.run_until(lambda: len(outcomes) == 5, "all are told")
     bodies.close()
     bodies.join(30)
-    assert isinstance(outcomes.pop(3), PermanentStoreError)
+    assert isinstance(outcomes.pop(3), refusal)
     expected = {number: LargeBody(number, 5, zlib.crc32(b"piece")) for number in (1, 2, 4, 5)}
     assert outcomes == expected
 
