@@ -192,7 +192,7 @@ def test_very_many_patterns_hear_one_message() -> None:
     core = CoreUnderTest()
     listeners, sender = [Client(core), Client(core)], Client(core)
     words = "a.b.c.d.e.f.g.h.i.j.k".split(".")
-    for number in range(1, 2_048):
+    for number in range(1, 1_201):
         wild = ["*" if number >> at & 1 else word for at, word in enumerate(words)]
         listeners[number % 2].send(
             "SUBSCRIBE", destination=f"/topic/{'.'.join(wild)}", id=str(number)
@@ -201,7 +201,7 @@ def test_very_many_patterns_hear_one_message() -> None:
         sender.send("SEND", str(number), destination=f"/topic/{'.'.join(words)}", receipt="r")
         assert sender.commands() == ["RECEIPT"]
         heard_by_all = [body for one in listeners for body in bodies(one.frames())]
-        assert heard_by_all == [str(number)] * 2_047
+        assert heard_by_all == [str(number)] * 1_200
 
 
 def test_a_pattern_that_is_heard_again_hears_each_address_once() -> None:
