@@ -2,6 +2,8 @@
 
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
+from pathlib import Path
+
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 
@@ -34,6 +36,16 @@ class JournalInUse(JournalError):
 
 class JournalDamaged(JournalError):
     """A file of the journal has changed after it was synced; nothing was skipped silently."""
+
+
+class UnknownFormat(JournalError):
+    """A file is of a version of the format that this Orthia does not know; it was left alone."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} was written by another version of Orthia: {reason}. The files were left as"
+            " they are; install the version that wrote them"
+        )
 
 
 class ForeignJournal(PermanentStoreError):

@@ -24,7 +24,7 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.codec import decode_queue_binding
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.format import RECORD_BYTES, Scanned, parse
+from orthia.journal.file.format import RECORD_BYTES, Mark, Scanned, parse
 from orthia.journal.file.index import Added, Position
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.opening import Contents, read_payload
@@ -93,11 +93,14 @@ class FilePartition(InputPartition):
     """Live records in the order of their ``seq``: what one task reads."""
 
     def __init__(
-        self, queues: Mapping[int, str], files: Mapping[int, str], body: Position | None = None
+        self,
+        queues: Mapping[int, str],
+        files: Mapping[int, tuple[str, Mark]],
+        body: Position | None = None,
     ) -> None:
         self.queues = dict(queues)
         self.files = dict(files)
-        """Paths by file id."""
+        """Paths, and the marks of the records there, by file id."""
         self.body = body
         """The last body before: references follow their body, and the first here may be its."""
         self._columns = tuple(array("q") for _ in Position._fields)
@@ -140,7 +143,10 @@ class FileJournalReader(DataSourceReader):
         """Read the files and deal out what is live; raises JournalError."""
         contents = read_files(self._reference)
         queues = _queue_names(contents)
-        files = {found.file_id: str(found.path) for found in contents.message_files.counting}
+        files = {
+            found.file_id: (str(found.path), found.header.mark)
+            for found in contents.message_files.counting
+        }
         rows = contents.messages.total
         most = -(-rows // self._partitions) if self._partitions else _ROWS_A_PARTITION
         found = [FilePartition(queues, files)]
@@ -231,7 +237,7 @@ def _holds(condition: Condition, row: Mapping[str, Any], queues: Mapping[int, st
 class _Records:
     """Reads records where they were, or where they are by now."""
 
-    def __init__(self, reference: FileReference, files: Mapping[int, str]) -> None:
+    def __init__(self, reference: FileReference, files: Mapping[int, tuple[str, Mark]]) -> None:
         self._reference = reference
         self._files = files
         self._open: dict[int, int | None] = {}
@@ -242,7 +248,8 @@ class _Records:
 
         Raises JournalError.
         """
-        found = self._read(position, self._file(position.file_id))
+        _, mark = self._files[position.file_id]
+        found = self._read(position, self._file(position.file_id), mark)
         if found is not None and found[0].is_intact(found[1]):
             return found
         for _ in range(_ATTEMPTS):
@@ -262,19 +269,22 @@ class _Records:
 
     def _file(self, file_id: int) -> int | None:
         if file_id not in self._open:
+            path, _ = self._files[file_id]
             try:
-                self._open[file_id] = os.open(self._files[file_id], os.O_RDONLY)
+                self._open[file_id] = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
                 self._open[file_id] = None
         return self._open[file_id]
 
-    def _read(self, position: Position, file: int | None) -> tuple[Scanned, bytes] | None:
+    def _read(
+        self, position: Position, file: int | None, mark: Mark
+    ) -> tuple[Scanned, bytes] | None:
         if file is None:
             return None
         with io_errors("read a journal file"):
             # Not mapped: a node may cut the file short meanwhile.
             data = os.pread(file, RECORD_BYTES + position.size, position.offset)
-        record = parse(data, position.offset, position.file_id, position.offset)
+        record = parse(data, position.offset, mark, position.offset)
         if record is None or record.seq != position.seq:
             return None
         return record, record.payload(data, position.offset)
@@ -283,7 +293,7 @@ class _Records:
         for found in contents.message_files.counting:
             if found.file_id == position.file_id:
                 with contextlib.suppress(FileNotFoundError), found.path.open("rb") as file:
-                    return self._read(position, file.fileno())
+                    return self._read(position, file.fileno(), found.header.mark)
         return None
 
     def close(self) -> None:
@@ -316,10 +326,11 @@ _OF_A_BINDING: Final = ("seq", "id", "user_record_type", "epoch", "written_at", 
 
 
 def _binding_row(contents: Contents, position: Position, added: Added) -> dict[str, Any]:
-    path = contents.path_of(position)
+    found = contents.file_of(position)
+    path = found.path
     with io_errors(f"read {path}"), path.open("rb") as file:
         data = os.pread(file.fileno(), RECORD_BYTES + position.size, position.offset)
-    record = parse(data, position.offset, position.file_id, position.offset)
+    record = parse(data, position.offset, found.header.mark, position.offset)
     if record is None:
         raise JournalDamaged(f"{path}: no record at byte {position.offset} any more; try again")
     return {
@@ -338,6 +349,6 @@ def _queue_names(contents: Contents) -> dict[int, str]:
     names: dict[int, str] = {}
     for position, added in contents.bindings.records.values():
         if added.user_record_type == UserRecordType.QUEUE_BINDING:
-            payload = read_payload(contents.path_of(position), position)
+            payload = read_payload(contents.file_of(position), position)
             names[position.seq] = decode_queue_binding(payload, position.seq).name
     return names

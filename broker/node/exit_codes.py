@@ -7,7 +7,13 @@ from orthia.broker.connections.listening import AcceptorError, AcceptorNotFree
 from orthia.broker.management.health import HealthError, HealthNotFree
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
-from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
+from orthia.journal.errors import (
+    CorruptRecord,
+    JournalDamaged,
+    JournalInUse,
+    JournalIOError,
+    UnknownFormat,
+)
 from orthia.nodemanager import LockAcquisitionTimeout
 from orthia.nodemanager.errors import LockDirectoryMissing, StoreInUse
 
@@ -70,7 +76,7 @@ def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
         return ExitCode.LOCK_NOT_ACQUIRED
     if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError | HealthError):
         return ExitCode.CONFIGURATION
-    if issubclass(kind, JournalIOError | JournalDamaged | CorruptRecord):
+    if issubclass(kind, JournalIOError | JournalDamaged | UnknownFormat | CorruptRecord):
         return ExitCode.IO_ERROR
     if issubclass(kind, BrokerRefused | BrokerNotTrusted):
         return ExitCode.REFUSED

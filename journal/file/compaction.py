@@ -71,7 +71,7 @@ class Compaction:
         Raises JournalDamaged for a record that cannot be copied.
         """
         order = min(closed.order for closed in self._old)
-        sources = {closed.file_id: closed.path for closed in self._old}
+        sources = {closed.file_id: closed for closed in self._old}
         outputs: list[Output] = []
         output: _Copy | None = None
         with _Sources(sources) as reading:
@@ -90,13 +90,14 @@ class Compaction:
         return outputs
 
     def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
-        data = reading.read(position.file_id, position.offset, RECORD_BYTES + position.size)
-        record = parse(data, position.offset, position.file_id, position.offset)
+        source = reading.file(position.file_id)
+        data = reading.read(source, position.offset, RECORD_BYTES + position.size)
+        record = parse(data, position.offset, source.header.mark, position.offset)
         if record is None or record.seq != position.seq:
             self.met_damage = True
             raise JournalDamaged(
-                f"{reading.path(position.file_id)} is damaged at byte {position.offset}, where the"
-                f" record with seq {position.seq} was; it is not compacted"
+                f"{source.path} is damaged at byte {position.offset}, where the record with seq"
+                f" {position.seq} was; it is not compacted"
             )
         return record, record.payload(data, position.offset)
 
@@ -128,18 +129,18 @@ class Compaction:
 class _Sources:
     """Descriptors of files that are copied from."""
 
-    def __init__(self, paths: dict[int, Path]) -> None:
-        self._paths = paths
+    def __init__(self, files: dict[int, JournalFile]) -> None:
+        self._files = files
         self._open: tuple[int, int] | None = None
 
-    def path(self, file_id: int) -> Path:
-        return self._paths[file_id]
+    def file(self, file_id: int) -> JournalFile:
+        return self._files[file_id]
 
-    def read(self, file_id: int, offset: int, size: int) -> bytes:
-        if self._open is None or self._open[0] != file_id:
+    def read(self, source: JournalFile, offset: int, size: int) -> bytes:
+        if self._open is None or self._open[0] != source.file_id:
             self._close()
-            descriptor = os.open(self._paths[file_id], os.O_RDONLY | os.O_CLOEXEC)
-            self._open = (file_id, descriptor)
+            descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open = (source.file_id, descriptor)
         return os.pread(self._open[1], size, offset)
 
     def _close(self) -> None:
@@ -173,11 +174,11 @@ class _Copy:
 
     def add(self, position: Position, record: Scanned, payload: bytes) -> None:
         """Copy a record; a payload that is damaged stays so, with the checksum it had."""
-        file_id = self._header.file_id
+        mark = self._header.mark
         plain = record.as_record(b"")._replace(record_type=RecordType.ADD_RECORD, tx_id=0)
-        head = encode_head(plain, record.payload_size, record.payload_checksum, file_id, 1, 0)
+        head = encode_head(plain, record.payload_size, record.payload_checksum, mark, 1, 0)
         self._parts += (head, payload.ljust(record.payload_size, b"\0"))
-        self._positions.append(position._replace(file_id=file_id, offset=self._end))
+        self._positions.append(position._replace(file_id=self._header.file_id, offset=self._end))
         self._end += RECORD_BYTES + record.payload_size
         if self._end - self._written > _COPY_BYTES:
             self._flush()

@@ -3,12 +3,13 @@
 A file, big-endian::
 
     0     magic 8s | version u16 | kind u8 | file id u32 | generation u64 | token u64 | CRC-32
+          salt 16s | CRC-32 of all before it
     512   the seal, zero while the file is written: magic 8s | end u64 | order u64 | CRC-32
     1024  records, one after the other
 
 A record is 72 bytes and its payload::
 
-    marker 4s | file id u32 | CRC-32 of the 60 bytes that follow, begun with the file id
+    mark 8s | CRC-32 of the 60 bytes that follow, begun with the file's seed
     payload size u32 | record type u8 | user record type u8 | flags u8 | 0 | sync u64
     seq i64 | id i64 | tx id i64 | queue id i64 (-1: none) | epoch i64 | CRC-32 of the payload
 
@@ -22,19 +23,29 @@ and a reader can tell the two reasons why a record may be unreadable apart:
 * **damaged**: something behind it is, or the seal lies behind it. It was durable and has changed
   since. That is never passed over in silence.
 
-A file that is used again has a new id, so that what it held before is not mistaken for records.
+Bodies of messages are bytes that clients choose, and a file that is used again still holds those of
+before, behind its end, where a reader looks for records of a later sync. So that no client can make
+a body that is taken for records, each file has a *salt*, drawn anew whenever the file is begun or
+used again and told to nobody: its first half is the mark that records begin with, and the CRC-32 of
+its second half the seed. To be taken for a record of a file, bytes have to meet both by chance.
+
+Files of version 1 have no salt. Their records begin with a marker and the file id, which is the
+seed, too. They are read and never written.
 """
 
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
 from orthia.journal.records import RecordType, UserRecordType
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the files that are written."""
+SALT_BYTES: Final = 16
 HEADER_BYTES: Final = 1024
 SEAL_AT: Final = 512
 MAX_FILE_ID: Final = 0xFFFF_FFFF
@@ -43,11 +54,14 @@ LAST_OF_SYNC: Final = 1
 _NO_QUEUE: Final = -1
 _FILE_MAGIC: Final = b"ORTHIAJL"
 _SEAL_MAGIC: Final = b"ORTHSEAL"
-_MARKER: Final = b"\xa5Or\x5a"
+_UNSALTED_VERSION: Final = 1
+_UNSALTED_MARK: Final = struct.Struct(">4sI")
+_UNSALTED_MARKER: Final = b"\xa5Or\x5a"
 _HEADER: Final = struct.Struct(">8sHBIQQ")
+_SALT: Final = struct.Struct(f">{SALT_BYTES}s")
 _SEAL: Final = struct.Struct(">8sQQ")
 _CRC: Final = struct.Struct(">I")
-_HEAD: Final = struct.Struct(">4sII")
+_HEAD: Final = struct.Struct(">8sI")
 _TAIL: Final = struct.Struct(">IBBBxQqqqqqI")
 RECORD_BYTES: Final = _HEAD.size + _TAIL.size
 _SEQ: Final = struct.Struct(">q")
@@ -81,6 +95,19 @@ class BadHeader(ValueError):  # noqa: N818 - named for what is the case
     """A file's header or seal is not what was written."""
 
 
+class UnknownVersion(ValueError):  # noqa: N818 - named for what is the case
+    """A file's header is intact, and of a version of the format that this one does not know."""
+
+
+class Mark(NamedTuple):
+    """By what the records of one file are told from all other bytes."""
+
+    start: bytes
+    """How each of them begins."""
+    seed: int
+    """What their checksums begin with."""
+
+
 @dataclass(frozen=True)
 class FileHeader:
     """Who wrote a file."""
@@ -91,6 +118,17 @@ class FileHeader:
     """Counts how often the journal was opened; the writer's own."""
     token: int
     """The writer's fencing token."""
+    salt: bytes = field(repr=False)
+    """Random bytes that no client knows; none in a file of version 1."""
+
+    @cached_property
+    def mark(self) -> Mark:
+        """By what the records of this file are told."""
+        if not self.salt:
+            start = _UNSALTED_MARK.pack(_UNSALTED_MARKER, self.file_id)
+            return Mark(start, self.file_id)
+        half = SALT_BYTES // 2
+        return Mark(self.salt[:half], zlib.crc32(self.salt[half:]))
 
 
 class Seal(NamedTuple):
@@ -113,24 +151,40 @@ def encode_header(header: FileHeader) -> bytes:
         header.generation,
         header.token,
     )
-    return (head + _CRC.pack(zlib.crc32(head))).ljust(HEADER_BYTES, b"\0")
+    # A checksum before the salt, too, where version 1 has its only one: a node that knows no other
+    # version refuses the file by its version then, and not as damaged.
+    salted = head + _CRC.pack(zlib.crc32(head)) + _SALT.pack(header.salt)
+    return (salted + _CRC.pack(zlib.crc32(salted))).ljust(HEADER_BYTES, b"\0")
 
 
 def decode_header(data: Data) -> FileHeader:
-    """Read a file's header; raises BadHeader."""
+    """Read a file's header; raises BadHeader and UnknownVersion."""
     if len(data) < HEADER_BYTES:
         raise BadHeader(f"it has {len(data)} bytes, fewer than a header")
-    magic, version, kind, *rest = _HEADER.unpack_from(data)
+    magic, version, kind, file_id, generation, token = _HEADER.unpack_from(data)
     if magic != _FILE_MAGIC:
         raise BadHeader("it does not begin as a journal file does")
-    if zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
-        raise BadHeader("the checksum of its header does not match")
-    if version != VERSION:
-        raise BadHeader(f"it is of format version {version}, and this node reads {VERSION}")
+    salt_at = _check(data, _HEADER.size)
+    if version not in (_UNSALTED_VERSION, VERSION):
+        raise UnknownVersion(
+            f"it is of format version {version}, and this node reads {_UNSALTED_VERSION} to"
+            f" {VERSION}"
+        )
+    salt = b""
+    if version != _UNSALTED_VERSION:
+        (salt,) = _SALT.unpack_from(data, salt_at)
+        _check(data, salt_at + _SALT.size)
     try:
-        return FileHeader(Kind(kind), *rest)
+        return FileHeader(Kind(kind), file_id, generation, token, salt)
     except ValueError:
         raise BadHeader(f"its kind {kind} is not known") from None
+
+
+def _check(data: Data, size: int) -> int:
+    """Return where the checksum of the first ``size`` bytes ends; raises BadHeader."""
+    if zlib.crc32(data[:size]) != _CRC.unpack_from(data, size)[0]:
+        raise BadHeader("the checksum of its header does not match")
+    return size + _CRC.size
 
 
 def encode_seal(end_and_order: Seal) -> bytes:
@@ -164,22 +218,15 @@ class Record(NamedTuple):
     payload: bytes
 
 
-def record_start(file_id: int) -> bytes:
-    """Return how every record of a file begins."""
-    return _MARKER + _CRC.pack(file_id)
-
-
-def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
+def encode_record(record: Record, mark: Mark, sync: int, flags: int) -> bytes:
     """Return the 72 bytes that go before the payload of ``record``."""
-    return encode_head(
-        record, len(record.payload), zlib.crc32(record.payload), file_id, sync, flags
-    )
+    return encode_head(record, len(record.payload), zlib.crc32(record.payload), mark, sync, flags)
 
 
 def encode_messages(
     messages: Sequence[tuple[int, int, bytes, object, object, object]],
     sizes: Sequence[int],
-    file_id: int,
+    mark: Mark,
     sync: int,
     epoch: int,
     *,
@@ -192,6 +239,7 @@ def encode_messages(
     """
     parts: list[bytes] = []
     pack_head, pack_tail, crc = _HEAD.pack, _TAIL.pack, zlib.crc32
+    start, seed = mark
     kind, user_kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     last = messages[-1][0] if is_end else None
     for (seq, queue_id, payload, _, _, _), size in zip(messages, sizes, strict=True):
@@ -208,12 +256,12 @@ def encode_messages(
             epoch,
             crc(payload),
         )
-        parts += (pack_head(_MARKER, file_id, crc(tail, file_id)), tail, payload)
+        parts += (pack_head(start, crc(tail, seed)), tail, payload)
     return parts
 
 
 def encode_head(
-    record: Record, payload_size: int, payload_checksum: int, file_id: int, sync: int, flags: int
+    record: Record, payload_size: int, payload_checksum: int, mark: Mark, sync: int, flags: int
 ) -> bytes:
     """As ``encode_record``, for a payload of this size and checksum, whatever it is."""
     record_type, user_record_type, seq, row_id, tx_id, queue_id, epoch, _ = record
@@ -230,7 +278,7 @@ def encode_head(
         epoch,
         payload_checksum,
     )
-    return _HEAD.pack(_MARKER, file_id, zlib.crc32(tail, file_id)) + tail
+    return _HEAD.pack(mark.start, zlib.crc32(tail, mark.seed)) + tail
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes:
@@ -298,7 +346,7 @@ class Scanned(NamedTuple):
         )
 
 
-def parse(data: Data, offset: int, file_id: int, base: int = 0) -> Scanned | None:
+def parse(data: Data, offset: int, mark: Mark, base: int = 0) -> Scanned | None:
     """Read the head of the record at ``offset`` of a file; None if there is none.
 
     ``data`` begins at ``base`` of the file. Whether the payload is intact is not looked at.
@@ -306,11 +354,11 @@ def parse(data: Data, offset: int, file_id: int, base: int = 0) -> Scanned | Non
     at = offset - base
     if at + RECORD_BYTES > len(data):
         return None
-    marker, found_id, checksum = _HEAD.unpack_from(data, at)
-    if marker != _MARKER or found_id != file_id:
+    start, checksum = _HEAD.unpack_from(data, at)
+    if start != mark.start:
         return None
     tail_at = at + _HEAD.size
-    if zlib.crc32(data[tail_at : at + RECORD_BYTES], file_id) != checksum:
+    if zlib.crc32(data[tail_at : at + RECORD_BYTES], mark.seed) != checksum:
         return None
     (
         size,

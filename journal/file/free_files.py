@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +12,14 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.format import HEADER_BYTES, MAX_FILE_ID, FileHeader, Kind, encode_header
+from orthia.journal.file.format import (
+    HEADER_BYTES,
+    MAX_FILE_ID,
+    SALT_BYTES,
+    FileHeader,
+    Kind,
+    encode_header,
+)
 from orthia.journal.file.journal_file import JournalFile
 from orthia.journal.file.recovery import UNFINISHED, under_way
 
@@ -79,7 +87,8 @@ class FreeFiles:
             file_id, self.next_id = self.next_id, self.next_id + 1
         if file_id > MAX_FILE_ID:
             raise JournalDamaged(f"{self._directory} has used up its {MAX_FILE_ID} file numbers")
-        return FileHeader(self._kind, file_id, self._generation, self._token)
+        salt = secrets.token_bytes(SALT_BYTES)
+        return FileHeader(self._kind, file_id, self._generation, self._token, salt)
 
     def prepare(self, wanted: int) -> None:
         """Have ``wanted`` files ready to be written; raises NoRoomOnDisk if there is no room."""

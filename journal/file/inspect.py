@@ -46,7 +46,7 @@ def list_transactions(s: FileStoreSettings) -> list[PreparedTransaction]:
     refuse_damage(s.bindings_directory, contents.binding_files)
     return [
         decode_prepared_transaction(
-            read_payload(contents.path_of(position), position), position.seq
+            read_payload(contents.file_of(position), position), position.seq
         )
         for position, added in sorted(contents.bindings.records.values())
         if added.user_record_type == UserRecordType.PREPARED_TRANSACTION
@@ -59,7 +59,7 @@ def list_large_references(contents: Contents) -> Iterator[LargeReference]:
     for position, added in contents.bindings.records.values():
         if added.user_record_type == UserRecordType.PREPARED_TRANSACTION:
             with contextlib.suppress(JournalError):
-                payload = read_payload(contents.path_of(position), position)
+                payload = read_payload(contents.file_of(position), position)
                 yield from large_references(decode_prepared_transaction(payload, position.seq))
 
 

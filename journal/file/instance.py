@@ -27,6 +27,7 @@ from orthia.journal.file.format import (
     LAST_OF_SYNC,
     RECORD_BYTES,
     Kind,
+    Mark,
     Record,
     Seal,
     encode_messages,
@@ -161,9 +162,10 @@ class JournalFiles:
         parts: list[bytes] = []
         offsets: list[int] = []
         at, last = self._offset, len(records) - 1
+        mark = self._running().made.header.mark
         for number, record in enumerate(records):
             flags = LAST_OF_SYNC if sync and number == last else 0
-            parts.append(encode_record(record, self.file_id, self._sync, flags))
+            parts.append(encode_record(record, mark, self._sync, flags))
             parts.append(record.payload)
             offsets.append(at)
             at += RECORD_BYTES + len(record.payload)
@@ -180,7 +182,8 @@ class JournalFiles:
     ) -> list[int]:
         """As ``write``, for messages of one queue each, whose payloads have these ``sizes``."""
         offsets = list(accumulate([RECORD_BYTES + size for size in sizes], initial=self._offset))
-        parts = encode_messages(messages, sizes, self.file_id, self._sync, epoch, is_end=sync)
+        mark = self._running().made.header.mark
+        parts = encode_messages(messages, sizes, mark, self._sync, epoch, is_end=sync)
         self._write(parts, offsets.pop(), sync=sync)
         return offsets
 
@@ -323,12 +326,15 @@ class JournalFiles:
 
     # --- reading
 
-    def open_for_reading(self, file_id: int) -> int:
-        """Return a descriptor of a file; under ``lock``, while the index names it."""
+    def open_for_reading(self, file_id: int) -> tuple[int, Mark]:
+        """Return a descriptor of a file, and the mark of its records.
+
+        Under ``lock``, while the index names it.
+        """
         current = self._current
         if current is not None and current.made.file_id == file_id:
-            path = current.made.path
+            made = current.made
         else:
-            path = self._closed[file_id].path
-        with io_errors(f"read {path}"):
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            made = self._closed[file_id]
+        with io_errors(f"read {made.path}"):
+            return os.open(made.path, os.O_RDONLY | os.O_CLOEXEC), made.header.mark

@@ -23,7 +23,7 @@ from orthia.journal.file.format import RECORD_BYTES, Kind, parse
 from orthia.journal.file.index import BindingIndex, Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex
-from orthia.journal.file.recovery import Listing, Replay
+from orthia.journal.file.recovery import FoundFile, Listing, Replay
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType
@@ -46,12 +46,10 @@ class Contents:
     highest_id: int
     highest_tx_id: int
 
-    def path_of(self, position: Position) -> Path:
+    def file_of(self, position: Position) -> FoundFile:
         """Return the file of a binding."""
-        (path,) = [
-            found.path for found in self.binding_files.counting if found.file_id == position.file_id
-        ]
-        return path
+        (found,) = [one for one in self.binding_files.counting if one.file_id == position.file_id]
+        return found
 
     @property
     def listings(self) -> list[tuple[Kind, Listing]]:
@@ -65,7 +63,7 @@ def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
 
 
 def read_contents(s: FileStoreSettings, complete: int) -> Contents:
-    """Read both instances; changes nothing. Raises JournalIOError.
+    """Read both instances; changes nothing. Raises JournalIOError, UnknownFormat.
 
     What is damaged is noted in the listings, and what is in doubt is decided in the index.
     """
@@ -144,7 +142,7 @@ def open_files(
     """Open the journal under ``token``, or under the one it has if that is None.
 
     ``exclusive`` refuses a journal that a node has open. ``salvage`` goes on past damage. Raises
-    Fenced, JournalInUse, JournalDamaged, CorruptRecord, JournalIOError.
+    Fenced, JournalInUse, JournalDamaged, UnknownFormat, CorruptRecord, JournalIOError.
     """
     disk.make_directory(
         s.journal_directory, create=s.create_journal_dir, element="create-journal-dir"
@@ -302,7 +300,7 @@ def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
         if position.seq == ID_COUNTER_SEQ:
             continue
         try:
-            payload = read_payload(contents.path_of(position), position)
+            payload = read_payload(contents.file_of(position), position)
             bound.append(decode_binding(added.user_record_type, payload, position.seq))
         except CorruptRecord as error:
             if not salvage:
@@ -312,11 +310,12 @@ def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
     return bound
 
 
-def read_payload(path: Path, position: Position) -> bytes:
+def read_payload(found: FoundFile, position: Position) -> bytes:
     """Read the payload of one record; raises CorruptRecord, JournalIOError."""
+    path = found.path
     with io_errors(f"read {path}"), path.open("rb") as file:
         data = os.pread(file.fileno(), RECORD_BYTES + position.size, position.offset)
-    record = parse(data, position.offset, position.file_id, position.offset)
+    record = parse(data, position.offset, found.header.mark, position.offset)
     if record is None or record.seq != position.seq:
         raise CorruptRecord(position.seq, f"it is not at byte {position.offset} of {path.name}")
     payload = record.payload(data, position.offset)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from orthia.journal.errors import JournalDamaged
+from orthia.journal.errors import JournalDamaged, UnknownFormat
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
@@ -34,6 +34,7 @@ from orthia.journal.file.format import (
     Kind,
     Scanned,
     Seal,
+    UnknownVersion,
     decode_header,
     decode_seal,
     decode_seqs,
@@ -180,7 +181,7 @@ def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
 
 
 def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
-    """Look at every file of one instance; changes nothing. Raises JournalIOError.
+    """Look at every file of one instance; changes nothing. Raises JournalIOError, UnknownFormat.
 
     Without a generation that is ``complete`` only what is sealed counts.
     """
@@ -239,6 +240,9 @@ def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: i
     except BadHeader as error:
         listing.damaged.append((path, str(error)))
         return
+    except UnknownVersion as error:
+        # Not damage: nobody is to recover what another version of Orthia can read.
+        raise UnknownFormat(path, str(error)) from None
     if (header.kind, header.file_id) != (kind, file_id):
         true_name = header.kind.file_name(header.file_id)
         listing.damaged.append((path, f"it says that it is {true_name}"))

@@ -13,7 +13,6 @@ from orthia.journal.file.format import (
     FileHeader,
     Scanned,
     parse,
-    record_start,
 )
 
 
@@ -33,7 +32,7 @@ class FileScan:
     def __init__(self, data: bytes, header: FileHeader, sealed_end: int | None) -> None:
         self._data = data
         self._view = memoryview(data)
-        self._file_id = header.file_id
+        self._mark = header.mark
         self._sealed_end = sealed_end
         self._limit = len(data) if sealed_end is None else min(sealed_end, len(data))
         self.end = HEADER_BYTES
@@ -42,7 +41,9 @@ class FileScan:
         self.torn_bytes = 0
         """How much lies behind ``end`` that looks like records and never was durable."""
         self._durable_sync = 1
-        """The sync that the record at ``end`` belongs to."""
+        """The sync that the record at ``_taken_end`` belongs to."""
+        self._taken_end = HEADER_BYTES
+        """Where the last record that was taken ends: before ``end``, if damage lies between."""
 
     def records(self) -> Iterator[tuple[Scanned, bool]]:
         """Yield each record and whether its payload is intact; one that is not is damaged."""
@@ -69,12 +70,21 @@ class FileScan:
         self._view.release()
 
     def _take(self, found: Scanned) -> Scanned:
-        self.end = found.end
+        self.end = self._taken_end = found.end
         self._durable_sync = found.sync + (found.flags & LAST_OF_SYNC)
         return found
 
     def _parse(self, offset: int) -> Scanned | None:
-        return parse(self._view[: self._limit], offset, self._file_id)
+        found = parse(self._view[: self._limit], offset, self._mark)
+        return found if found is not None and self._can_stand(found) else None
+
+    def _can_stand(self, found: Scanned) -> bool:
+        """Return whether the sync of a record goes on from the last one where the record stands.
+
+        Each sync has a record, and there is room for so many between the two: none at the end.
+        """
+        between = (found.offset - self._taken_end) // RECORD_BYTES
+        return self._durable_sync <= found.sync <= self._durable_sync + between
 
     def _intact(self, found: Scanned) -> bool:
         begin = found.offset + RECORD_BYTES
@@ -94,9 +104,8 @@ class FileScan:
         return False
 
     def _next_record(self, offset: int) -> Scanned | None:
-        marker = record_start(self._file_id)
         while True:
-            offset = self._data.find(marker, offset, self._limit)
+            offset = self._data.find(self._mark.start, offset, self._limit)
             if offset < 0:
                 return None
             found = self._parse(offset)

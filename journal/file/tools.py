@@ -44,7 +44,8 @@ class Recovered:
 def compact(s: FileStoreSettings, *, salvage: bool = False) -> list[Compacted]:
     """Copy all that is live into new files and remove the old ones.
 
-    Raises JournalInUse if a node has the journal open, JournalDamaged, JournalIOError.
+    Raises JournalInUse if a node has the journal open, JournalDamaged, UnknownFormat,
+    JournalIOError.
     """
     if not s.journal_directory.is_dir():
         raise JournalDamaged(f"there is no journal in {s.journal_directory}")
@@ -69,7 +70,7 @@ def recover(s: FileStoreSettings) -> Recovered:
     """Keep what can be read of a damaged journal, and say what could not.
 
     Files that are not whole are copied into the attic first. Raises JournalInUse, JournalIOError,
-    ForeignJournal.
+    ForeignJournal, UnknownFormat.
     """
     refuse_files_of_artemis(s)
     recovered = Recovered()
@@ -95,12 +96,12 @@ def recover(s: FileStoreSettings) -> Recovered:
 
 def _note_lost_bindings(contents: Contents, recovered: Recovered) -> None:
     for position, _ in sorted(contents.bindings.records.values()):
-        path = contents.path_of(position)
+        found = contents.file_of(position)
         try:
-            read_payload(path, position)
+            read_payload(found, position)
         except CorruptRecord as error:
             recovered.findings.append(f"{error.reason}: the queue or address is lost")
-            recovered.kept_in.append(_keep(path))
+            recovered.kept_in.append(_keep(found.path))
 
 
 def _findings(listing: Listing) -> list[str]:

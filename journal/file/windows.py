@@ -13,7 +13,7 @@ from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.format import RECORD_BYTES, Scanned, parse
+from orthia.journal.file.format import RECORD_BYTES, Mark, Scanned, parse
 from orthia.journal.file.index import Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex, QueuedMessage
@@ -149,20 +149,20 @@ class FileWindows(Windows):
 
 
 class _Reading:
-    """The descriptors of one window."""
+    """The files of one window."""
 
     def __init__(self, files: JournalFiles, index: MessageIndex, closing: ExitStack) -> None:
         self._files = files
         self._index = index
         self._closing = closing
-        self._descriptors: dict[int, int] = {}
+        self._open: dict[int, tuple[int, Mark]] = {}
 
     def open(self, file_ids: set[int]) -> None:
         """Open files; under the lock, while the index names them."""
-        for file_id in file_ids - self._descriptors.keys():
-            descriptor = self._files.open_for_reading(file_id)
+        for file_id in file_ids - self._open.keys():
+            descriptor, mark = self._files.open_for_reading(file_id)
             self._closing.callback(os.close, descriptor)
-            self._descriptors[file_id] = descriptor
+            self._open[file_id] = descriptor, mark
 
     def payload(self, position: Position) -> bytes | None:
         """Return the payload of a record; None if it was deleted meanwhile or is corrupt."""
@@ -192,9 +192,10 @@ class _Reading:
 
     def _read(self, seq: int, file_id: int, offset: int, size: int) -> tuple[Scanned, bytes] | None:
         for _ in range(_ATTEMPTS):
+            descriptor, mark = self._open[file_id]
             with io_errors(f"read the record with seq {seq}"):
-                data = os.pread(self._descriptors[file_id], size, offset)
-            record = parse(data, offset, file_id, offset)
+                data = os.pread(descriptor, size, offset)
+            record = parse(data, offset, mark, offset)
             if record is not None and record.seq == seq:
                 payload = record.payload(data, offset)
                 if record.is_intact(payload):

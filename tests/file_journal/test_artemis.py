@@ -19,7 +19,7 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.database import PermanentStoreError
 from orthia.journal.errors import ForeignJournal
 from orthia.journal.file.artemis import is_of_artemis, refuse_files_of_artemis
-from orthia.journal.file.format import FileHeader, Kind, encode_header
+from orthia.journal.file.format import SALT_BYTES, FileHeader, Kind, encode_header
 from orthia.journal.file.inspect import inspect, list_transactions
 from orthia.journal.file.tools import compact, recover
 from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
@@ -145,7 +145,7 @@ def test_a_file_that_is_removed_meanwhile_is_passed_over(tmp_path: Path) -> None
 
 def test_files_of_orthias_are_not_taken_for_artemis() -> None:
     """Nor is a file that is empty, or filled with zeros to be written."""
-    header = FileHeader(Kind.MESSAGES, 1, 1, 1)
+    header = FileHeader(Kind.MESSAGES, 1, 1, 1, bytes(SALT_BYTES))
     assert not is_of_artemis(encode_header(header))
     assert not is_of_artemis(b"")
     assert not is_of_artemis(bytes(4_096))

@@ -12,7 +12,7 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.journal import MessageLocation, QueueBinding, Unit
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.file.format import HEADER_BYTES, Kind
+from orthia.journal.file.format import HEADER_BYTES
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.opening import Contents, read_payload
 from orthia.journal.file.recovery import scan
@@ -167,12 +167,13 @@ def test_every_journal_type_keeps_what_was_confirmed(tmp_path: Path, kind: Journ
     successor.close()
 
 
-def read_all(s: FileStoreSettings, contents: Contents) -> None:
+def read_all(contents: Contents) -> None:
     """Read every message and binding; raises CorruptRecord."""
+    files = {found.file_id: found for found in contents.message_files.counting}
     for position, _ in contents.messages.rows():
-        read_payload(s.journal_directory / Kind.MESSAGES.file_name(position.file_id), position)
+        read_payload(files[position.file_id], position)
     for position, _ in contents.bindings.records.values():
-        read_payload(contents.path_of(position), position)
+        read_payload(contents.file_of(position), position)
 
 
 class Writes:
@@ -246,7 +247,7 @@ def test_no_flipped_byte_is_passed_over(tmp_path: Path, suffix: str) -> None:
         for one in directory.glob(f"*{suffix}")
     ]
     whole, intact = path.read_bytes(), everything(s)
-    read_all(s, inspect(s))
+    read_all(inspect(s))
     for at in range(HEADER_BYTES, end):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         contents = inspect(s)
@@ -260,4 +261,4 @@ def test_no_flipped_byte_is_passed_over(tmp_path: Path, suffix: str) -> None:
         if spoiled == RecordType.PREPARE_RECORD:
             continue  # it says how many records it prepares, which nobody needs
         with pytest.raises(CorruptRecord):
-            read_all(s, contents)
+            read_all(contents)

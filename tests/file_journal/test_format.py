@@ -1,5 +1,8 @@
 """The bytes of a journal file, cut and flipped anywhere."""
 
+from dataclasses import replace
+from unittest.mock import ANY
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +28,11 @@ from orthia.journal.file.format import (
 from orthia.journal.file.scan import FileScan
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.records import RecordType
+from tests.file_journal import former
 
-HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5)
+HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5, b"16 random bytes.")
+FORMER = FileHeader(Kind.MESSAGES, 7, 3, 5, b"")
+"""Of a file of version 1."""
 FILE_SIZE = 4_096
 
 
@@ -42,7 +48,7 @@ def file_of(syncs: list[list[Record]], size: int = FILE_SIZE) -> tuple[bytes, li
     for number, records in enumerate(syncs, 1):
         for position, one in enumerate(records, 1):
             flags = LAST_OF_SYNC if position == len(records) else 0
-            data += encode_record(one, HEADER.file_id, number, flags) + one.payload
+            data += encode_record(one, HEADER.mark, number, flags) + one.payload
         ends.append(len(data))
     return data.ljust(size, b"\0"), ends
 
@@ -77,7 +83,9 @@ def test_a_header_is_read_as_written() -> None:
     assert decode_seal(sealed) == Seal(1_234, 5)
 
 
-@pytest.mark.parametrize("at", [0, 8, 9, 10, 11, 20, 30, SEAL_AT, SEAL_AT + 9, SEAL_AT + 17])
+@pytest.mark.parametrize(
+    "at", [0, 8, 9, 10, 11, 20, 30, 34, 35, 50, 54, SEAL_AT, SEAL_AT + 9, SEAL_AT + 17]
+)
 def test_a_spoiled_header_or_seal_is_refused(at: int) -> None:
     """No flipped byte of a header or a seal is taken for something else."""
     data = bytearray(encode_header(HEADER))
@@ -156,14 +164,67 @@ def test_pages_of_the_last_sync_that_came_out_of_order_are_torn() -> None:
 
 
 def test_what_a_file_held_before_it_was_used_again_is_not_read() -> None:
-    """Records with the id of the file's earlier life are no records."""
+    """Records under the salt of the file's earlier life are no records, whatever its id is."""
     old, _ = file_of([[record(number, b"old" * 9) for number in range(20)]])
-    new, ends = file_of(SYNCS, size=0)
-    header = FileHeader(Kind.MESSAGES, 8, 3, 5)
+    header = replace(HEADER, salt=b"other random 16.")
     scan = FileScan(encode_header(header) + old[HEADER_BYTES:], header, None)
     assert list(scan.records()) == []
-    assert scan.torn_bytes == 0
-    assert new[: ends[0]] != old[: ends[0]]
+    assert (scan.torn_bytes, scan.damages) == (0, [])
+
+
+@pytest.mark.parametrize("known", [slice(0, 8), slice(8, 16)])
+def test_half_of_a_salt_makes_no_record(known: slice) -> None:
+    """A record needs both: how it begins, and what its checksum begins with."""
+    guess = bytearray(16)
+    guess[known] = HEADER.salt[known]
+    forged = record(1)
+    mark = replace(HEADER, salt=bytes(guess)).mark
+    data = encode_header(HEADER) + encode_record(forged, mark, 1, LAST_OF_SYNC) + forged.payload
+    assert read(data) == ([], ANY)
+
+
+def former_file(syncs: list[list[Record]]) -> tuple[bytes, list[int]]:
+    """Return a file of version 1 with these syncs, and where each of them ends."""
+    data = bytes(HEADER_BYTES)
+    ends = []
+    for number, records in enumerate(syncs, 1):
+        for position, one in enumerate(records, 1):
+            data += former.encode_record(one, FORMER.file_id, number, int(position == len(records)))
+        ends.append(len(data))
+    return data.ljust(FILE_SIZE, b"\0"), ends
+
+
+def test_a_file_of_version_1_is_read_by_its_rule() -> None:
+    """Every record to the end; cut off anywhere in its last sync, all that was synced before."""
+    data, ends = former_file(SYNCS)
+    scan = FileScan(data, FORMER, None)
+    assert [one.seq for one, intact in scan.records() if intact] == [1, 2, 3, 4, 5, 6]
+    assert (scan.end, scan.damages, scan.torn_bytes) == (ends[-1], [], 0)
+    for cut in range(ends[-2], ends[-1]):
+        scan = FileScan(data[:cut], FORMER, None)
+        seqs = [one.seq for one, intact in scan.records() if intact]
+        assert seqs == [1, 2, 3, 4, 5, 6][: len(seqs)]
+        assert (len(seqs) >= 3, scan.damages) == (True, [])
+    for at in range(HEADER_BYTES, ends[-2]):
+        spoiled = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        scan = FileScan(spoiled, FORMER, None)
+        found = list(scan.records())
+        assert scan.damages or not all(intact for _, intact in found), at
+        assert (sum(intact for _, intact in found), scan.end) == (5, ends[-1]), at
+
+
+@pytest.mark.parametrize("sync", [0, 1, 3, 5, 2**40])
+def test_a_file_ends_before_a_record_whose_sync_does_not_go_on(sync: int) -> None:
+    """Behind the last of sync 3 only one of sync 4 is its next record; others are of another time.
+
+    Nor do they prove that anything before them was synced.
+    """
+    data, ends = file_of(SYNCS, size=0)
+    stray = [encode_record(one, HEADER.mark, sync, LAST_OF_SYNC) + one.payload for one in SYNCS[0]]
+    seqs, scan = read((data + b"".join(stray[:1])).ljust(FILE_SIZE, b"\0"))
+    assert (seqs, scan.end, scan.damages) == ([1, 2, 3, 4, 5, 6], ends[-1], [])
+    whole = encode_record(record(7), HEADER.mark, 4, 0) + b"body"
+    assert read(data + whole)[0] == [1, 2, 3, 4, 5, 6, 7]
 
 
 _records = st.lists(st.binary(max_size=200), min_size=1, max_size=5)
