@@ -1,8 +1,7 @@
 """A client's socket: bytes to its protocol and back, and how long the client may keep us waiting.
 
 Memory is bounded for every kind of client: one that does not read is not read from either, gets no
-deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
-closed and does not read its last frame is cut off.
+deliveries, and is cut off in the end, also in its end; while the journal is full nobody is read.
 """
 
 import asyncio
@@ -207,7 +206,7 @@ class Connection(asyncio.Protocol):
         self.update_reading()
 
     def eof_received(self) -> None:
-        """End what the client began: it sends nothing more, and nothing is delivered to it."""
+        """End what the client began, which sends nothing more and gets nothing more."""
         self._count()
         self._hang_up()
 
@@ -316,8 +315,8 @@ class Connection(asyncio.Protocol):
 
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
-        transport, unsent = self._transport, 0
-        if transport is not None:
+        unsent = 0
+        if (transport := self._transport) is not None:
             unsent = self._out_bytes + transport.get_write_buffer_size()
             if not transport.is_closing():
                 self._left = self._written - unsent
