@@ -24,6 +24,7 @@ from orthia.journal.file.index import BindingIndex, Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex
 from orthia.journal.file.recovery import Listing, Replay
+from orthia.journal.file.sealing import seal_files
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType
@@ -126,7 +127,8 @@ class OpenedFiles:
     def close(self, *, seal: bool) -> None:
         """Close everything; ``seal`` if all that the files hold is known. Never raises."""
         for files in self.instances:
-            # Sealing is a courtesy to whoever opens the journal next: without it the file is read.
+            # Sealing is a courtesy to whoever opens the journal next: without it the file is read,
+            # and if it is not durable it is made so.
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=seal)
         self.fence.close()
@@ -272,7 +274,7 @@ def refuse_files_without_fence(s: FileStoreSettings) -> None:
 
 
 def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
-    """Finish what was published, read everything, and seal it where it ends."""
+    """Finish what was published, read everything, make it durable and seal it where it ends."""
     for kind in Kind:
         with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
             recovery.finish_compactions(directory_of(s, kind), kind, complete)
@@ -288,7 +290,7 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
                     found.path.name,
                     found.end,
                 )
-        recovery.seal_files(listing)
+        seal_files(listing, complete)
     return contents
 
 

@@ -37,7 +37,6 @@ from orthia.journal.file.format import (
     decode_header,
     decode_seal,
     decode_seqs,
-    encode_seal,
 )
 from orthia.journal.file.index import Added, RecordIndex
 from orthia.journal.file.scan import Damage, FileScan
@@ -362,15 +361,3 @@ def refuse_damage(directory: Path, listing: Listing) -> None:
             " Nothing was changed. Look at the disk, restore the directory if you can, or have"
             " `orthia data recover` keep what can be read"
         )
-
-
-def seal_files(listing: Listing) -> None:
-    """Seal what is not sealed at the end of what was read, durably; raises JournalIOError."""
-    order = listing.highest_order
-    for found in listing.counting:
-        if found.seal is None:
-            order += 1
-            seal = Seal(found.end, order)
-            with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
-                disk.seal(file.fileno(), encode_seal(seal))
-            found.seal = seal
