@@ -1,7 +1,8 @@
 """Compaction: what is live in closed files is copied into new ones, which take their place.
 
 Whether it happened is one rename, that of the control file: whoever opens the journal after it
-carries the rest out, and whoever opens it before finds nothing of it.
+carries the rest out, and whoever opens it before finds nothing of it. A node that meets an error
+after it carries the rest out, too, before it does anything else to the files.
 """
 
 import os
@@ -11,6 +12,15 @@ from typing import Final, TypeAlias
 
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
+from orthia.journal.file.control import (
+    COMPACTED,
+    Control,
+    control_path,
+    publish_outputs,
+    retire_replaced,
+    under_way,
+    write_control,
+)
 from orthia.journal.file.fence import Fence
 from orthia.journal.file.format import (
     HEADER_BYTES,
@@ -26,15 +36,6 @@ from orthia.journal.file.format import (
 )
 from orthia.journal.file.index import Position
 from orthia.journal.file.journal_file import JournalFile
-from orthia.journal.file.recovery import (
-    COMPACTED,
-    Control,
-    control_path,
-    publish_outputs,
-    retire_replaced,
-    under_way,
-    write_control,
-)
 from orthia.journal.records import RecordType
 
 _COPY_BYTES: Final = 1024 * 1024
@@ -64,8 +65,13 @@ class Compaction:
         self._next_header = next_header
         self.met_damage = False
         """Whether there is a record that cannot be copied."""
+        self.outputs: list[Output] = []
+        """The new files, once all is copied."""
+        self.is_published = False
+        """Whether it is to be carried out, by us or by whoever opens the journal next."""
+        self._has_effect = False
 
-    def copy(self, positions: Sequence[Position]) -> list[Output]:
+    def copy(self, positions: Sequence[Position]) -> None:
         """Copy the records at ``positions`` into new files, which have no names yet.
 
         Raises JournalDamaged for a record that cannot be copied.
@@ -87,7 +93,7 @@ class Compaction:
                 output.add(position, record, payload)
             if output is not None:
                 outputs.append(output.finish(order))
-        return outputs
+        self.outputs = outputs
 
     def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
         data = reading.read(position.file_id, position.offset, RECORD_BYTES + position.size)
@@ -100,29 +106,46 @@ class Compaction:
             )
         return record, record.payload(data, position.offset)
 
-    def put_in_place(
+    @property
+    def _control(self) -> Control:
+        new_ids = [closed.file_id for closed, _ in self.outputs]
+        old_ids = [closed.file_id for closed in self._old]
+        newest = max(new_ids, default=max(old_ids))
+        path = control_path(self._directory, self._kind, self._generation, newest)
+        return Control(path, self._generation, new_ids, old_ids)
+
+    def publish(self, fence: Fence) -> None:
+        """Say that the new files take the place of the old; look at ``is_published`` if it fails.
+
+        Until it is carried out nothing else may become of either.
+        """
+        # What the control file names must have its name before that one has.
+        disk.sync_directory(self._directory)
+        fence.check()
+        control = self._control
+        self.is_published = True
+        try:
+            write_control(control.path, control)
+        except OSError:
+            self.is_published = control.path.exists()
+            raise
+
+    def carry_out(
         self,
-        outputs: Sequence[Output],
         fence: Fence,
         take_effect: Callable[[Sequence[JournalFile], Sequence[Output]], None],
     ) -> None:
         """Have the new files take the place of the old, which are removed.
 
-        ``take_effect`` is called in between, while both are there.
+        ``take_effect`` is called in between, while both are there. What fails is called again, and
+        goes on where it failed: nothing else may happen to the files before.
         """
-        new_ids = [closed.file_id for closed, _ in outputs]
-        old_ids = [closed.file_id for closed in self._old]
-        newest = max(new_ids, default=max(old_ids))
-        path = control_path(self._directory, self._kind, self._generation, newest)
-        control = Control(path, self._generation, new_ids, old_ids)
-        # What the control file names must have its name before that one has.
-        disk.sync_directory(self._directory)
         fence.check()
-        write_control(control.path, control)
-        fence.check()
-        publish_outputs(self._directory, self._kind, control)
-        take_effect(self._old, outputs)
-        retire_replaced(self._directory, self._kind, control)
+        if not self._has_effect:
+            publish_outputs(self._directory, self._kind, self._control)
+            take_effect(self._old, self.outputs)
+            self._has_effect = True
+        retire_replaced(self._directory, self._kind, self._control)
 
 
 class _Sources:

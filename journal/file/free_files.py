@@ -10,10 +10,10 @@ from pathlib import Path
 from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
+from orthia.journal.file.control import UNFINISHED, under_way
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import HEADER_BYTES, MAX_FILE_ID, FileHeader, Kind, encode_header
 from orthia.journal.file.journal_file import JournalFile
-from orthia.journal.file.recovery import UNFINISHED, under_way
 
 
 class FreeFiles:

@@ -86,6 +86,8 @@ class JournalFiles:
         self._offset = HEADER_BYTES
         self._sync = 1
         self._compacts = True
+        self._published: Compaction | None = None
+        """A compaction that is not carried out yet: nothing else is done to closed files before."""
 
     # --- opening and closing
 
@@ -242,6 +244,7 @@ class JournalFiles:
         In rounds: a file whose deletes were needed goes only when those whose records it deletes
         are durably gone, or a crash could bring these back alone.
         """
+        self._carry_out()
         count = 0
         while True:
             with self.lock:
@@ -288,6 +291,7 @@ class JournalFiles:
         Appending goes on meanwhile: what is deleted while it is copied is deleted by records in
         files that stay. Raises JournalDamaged, once, for a record that cannot be copied.
         """
+        self._carry_out()
         with self.lock:
             if self.unresolved or not self._closed:
                 return 0
@@ -303,13 +307,28 @@ class JournalFiles:
         )
         try:
             with io_errors(f"compact {self.directory}"):
-                outputs = compaction.copy(positions)
-                compaction.put_in_place(outputs, self._fence, self._replace)
+                compaction.copy(positions)
+                compaction.publish(self._fence)
         finally:
             self._compacts = self._compacts and not compaction.met_damage
-            with self.lock:
-                self.index.abandon_move()
-        return len(old) - len(outputs)
+            if compaction.is_published:
+                self._published = compaction
+            else:
+                with self.lock:
+                    self.index.abandon_move()
+        self._carry_out()
+        return len(old) - len(compaction.outputs)
+
+    def _carry_out(self) -> None:
+        """Finish a compaction that was published.
+
+        What fails of it is tried again, and no other way is open: whoever opens the journal next
+        carries it out, and would find that what it says of the files is not so any more.
+        """
+        if self._published is not None:
+            with io_errors(f"compact {self.directory}"):
+                self._published.carry_out(self._fence, self._replace)
+            self._published = None
 
     def _replace(self, old: Sequence[JournalFile], outputs: Sequence[Output]) -> None:
         """Have new files in the place of old ones; they are published."""

@@ -16,6 +16,7 @@ from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, Journal
 from orthia.journal.file import disk, recovery
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import LargeReferences
+from orthia.journal.file.control import finish_compactions
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import added_at, counter_record, end_record
 from orthia.journal.file.fence import DirectoryLock, Fence
@@ -277,7 +278,7 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
     """Finish what was published, read everything, make it durable and seal it where it ends."""
     for kind in Kind:
         with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
-            recovery.finish_compactions(directory_of(s, kind), kind, complete)
+            finish_compactions(directory_of(s, kind), kind, complete)
     contents = read_contents(s, complete)
     for kind, listing in contents.listings:
         if not salvage:

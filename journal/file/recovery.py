@@ -13,8 +13,6 @@ Files that compaction was replacing are as its control file says: it is carried 
 was not there yet, nothing of it.
 """
 
-import json
-import logging
 import mmap
 import re
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from orthia.journal.errors import JournalDamaged
-from orthia.journal.file import disk
+from orthia.journal.file.control import COMPACTED, CONTROL, read_control
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
@@ -43,20 +41,6 @@ from orthia.journal.file.scan import Damage, FileScan
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.message import RECORD_OVERHEAD, moment_bytes
 from orthia.journal.records import RecordType, UserRecordType
-
-LOGGER = logging.getLogger("orthia.journal")
-UNFINISHED: Final = ".tmp"
-COMPACTED: Final = ".cmp"
-CONTROL: Final = ".ctr"
-
-
-def under_way(path: Path, generation: int, suffix: str) -> Path:
-    """Return what a file is called before it is ``path``.
-
-    Each generation has names of its own: a stopped process that goes on with a step meets neither
-    the files of its successor's steps nor their names.
-    """
-    return path.with_name(f"{path.name}.{generation}{suffix}")
 
 
 @dataclass
@@ -97,85 +81,6 @@ class Listing:
     def highest_order(self) -> int:
         """The highest place that a sealed file has."""
         return max((found.seal.order for found in self.counting if found.seal), default=0)
-
-
-@dataclass(frozen=True)
-class Control:
-    """What a compaction that is being published replaces with what."""
-
-    path: Path
-    generation: int
-    new: list[int]
-    old: list[int]
-
-    def unfinished(self, path: Path) -> Path:
-        """Return what a compacted file is called before it is ``path``."""
-        return under_way(path, self.generation, COMPACTED)
-
-
-def control_path(directory: Path, kind: Kind, generation: int, file_id: int) -> Path:
-    """Return where a compaction is published; ``file_id`` tells it from others."""
-    return under_way(directory / f"{kind.prefix}-{file_id}", generation, CONTROL)
-
-
-def write_control(path: Path, control: Control) -> None:
-    """Publish a compaction: from here on it is carried out, whoever does it. Raises OSError."""
-    text = json.dumps(
-        {"generation": control.generation, "new": control.new, "old": control.old}
-    ).encode()
-    unfinished = path.with_name(path.name + UNFINISHED)
-    disk.create(unfinished, 0, text)
-    disk.rename(unfinished, path)
-    disk.sync_directory(path.parent)
-
-
-def read_control(path: Path) -> Control:
-    """Read a control file; raises JournalDamaged."""
-    try:
-        document = json.loads(path.read_bytes())
-        return Control(path, document["generation"], document["new"], document["old"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise JournalDamaged(f"the control file {path} of a compaction is damaged") from error
-
-
-def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
-    """Give the compacted files their names; raises OSError."""
-    for file_id in control.new:
-        path = directory / kind.file_name(file_id)
-        unfinished = control.unfinished(path)
-        if unfinished.exists():
-            disk.rename(unfinished, path)
-    disk.sync_directory(directory)
-
-
-def retire_replaced(directory: Path, kind: Kind, control: Control) -> None:
-    """Remove what was compacted, and at last the control file; raises OSError."""
-    for file_id in control.old:
-        disk.remove(directory / kind.file_name(file_id))
-    disk.sync_directory(directory)
-    disk.remove(control.path)
-    disk.sync_directory(directory)
-
-
-def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
-    """Carry out what the writer of the ``complete`` generation had published; raises OSError.
-
-    A control file of an earlier writer was published after its successor had begun: it is void.
-    Raises JournalDamaged if what was compacted is gone: what it replaces is kept.
-    """
-    for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
-        control = read_control(path)
-        if control.generation == complete:
-            for file_id in control.new:
-                compacted = directory / kind.file_name(file_id)
-                if not compacted.exists() and not control.unfinished(compacted).exists():
-                    raise JournalDamaged(
-                        f"{path} says that {compacted.name} replaces other files, and there is no"
-                        f" {compacted.name}; restore it, or remove {path.name}, and what is left of"
-                        " the others counts"
-                    )
-            publish_outputs(directory, kind, control)
-            retire_replaced(directory, kind, control)
 
 
 def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:

@@ -16,6 +16,7 @@ from orthia.config.store_settings import JournalType
 from tests.file_journal.device import NEVER
 from tests.file_journal.host import Host
 
+COMPACTING = [*["add"] * 3, "delete", "compact", "add", "keep", "transact", "delete", "keep"] * 2
 FIRST = ["add", "add", "transact", "add", "delete", "add", "reopen", "upload", "add", "add"]
 SECOND = ["add", "transact"]
 
@@ -70,3 +71,21 @@ def test_a_directory_that_a_dead_node_made_is_synced(host: Callable[..., Host]) 
             machine.work(["add"])
             machine.lose_power()
             machine.check()
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_one_error_amid_compaction_costs_nothing(
+    host: Callable[..., Host], loses_power: bool
+) -> None:
+    """Whatever call fails once, the node that goes on and the next one have what was confirmed."""
+    for change in itertools.count(1):
+        machine = host(change)
+        machine.work(COMPACTING, errs_at=change)
+        is_over = len(machine.device.made) < change
+        machine.work(SECOND)
+        if loses_power:
+            machine.lose_power()
+        machine.check()
+        if is_over:
+            break
+    assert change > 100
