@@ -5,7 +5,9 @@ new ones go the way it says, whoever is at it and however often that fails: noth
 to them before, or what it says would not be so any more.
 """
 
+import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,12 +63,27 @@ def write_control(path: Path, control: Control) -> None:
 
 
 def read_control(path: Path) -> Control:
-    """Read a control file; raises JournalDamaged."""
+    """Read a control file; raises JournalDamaged, or FileNotFoundError if it is gone."""
     try:
         document = json.loads(path.read_bytes())
         return Control(path, document["generation"], document["new"], document["old"])
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise JournalDamaged(f"the control file {path} of a compaction is damaged") from error
+
+
+def read_controls(directory: Path, kind: Kind, complete: int) -> list[Control]:
+    """Return what the writer of the ``complete`` generation has published; raises JournalDamaged.
+
+    A control file of an earlier writer was published after its successor had begun: it is void.
+    """
+    controls = []
+    for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
+        # One that is gone was carried out meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            controls.append(read_control(path))
+    return [control for control in controls if control.generation == complete]
 
 
 def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
@@ -99,20 +116,17 @@ def missing_outputs(directory: Path, kind: Kind, control: Control) -> list[Path]
     return [one for one in paths if not one.exists() and not control.unfinished(one).exists()]
 
 
-def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
-    """Carry out what the writer of the ``complete`` generation had published; raises OSError.
+def finish_compactions(directory: Path, kind: Kind, controls: Sequence[Control]) -> None:
+    """Carry out what was published; raises OSError.
 
-    A control file of an earlier writer was published after its successor had begun: it is void.
     Raises JournalDamaged if what was compacted is gone: what it replaces is kept.
     """
-    for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
-        control = read_control(path)
-        if control.generation == complete:
-            for lost in missing_outputs(directory, kind, control):
-                raise JournalDamaged(
-                    f"{path} says that {lost.name} replaces other files, and there is no"
-                    f" {lost.name}; restore it, or have `orthia data recover` set"
-                    f" {path.name} aside, and keep what is left of the others"
-                )
-            publish_outputs(directory, kind, control)
-            retire_replaced(directory, kind, control)
+    for control in controls:
+        for lost in missing_outputs(directory, kind, control):
+            raise JournalDamaged(
+                f"{control.path} says that {lost.name} replaces other files, and there is no"
+                f" {lost.name}; restore it, or have `orthia data recover` set"
+                f" {control.path.name} aside, and keep what is left of the others"
+            )
+        publish_outputs(directory, kind, control)
+        retire_replaced(directory, kind, control)

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, Journal
 from orthia.journal.file import disk, recovery
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import LargeReferences
-from orthia.journal.file.control import finish_compactions
+from orthia.journal.file.control import Control, finish_compactions, read_controls
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import added_at, counter_record, end_record
 from orthia.journal.file.fence import DirectoryLock, Fence
@@ -66,13 +66,22 @@ def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
     return s.journal_directory if kind is Kind.MESSAGES else s.bindings_directory
 
 
-def read_contents(s: FileStoreSettings, complete: int) -> Contents:
-    """Read both instances; changes nothing. Raises JournalIOError.
+def published(s: FileStoreSettings, complete: int) -> dict[Kind, list[Control]]:
+    """Return the compactions that are to be carried out; raises JournalDamaged."""
+    return {kind: read_controls(directory_of(s, kind), kind, complete) for kind in Kind}
+
+
+def read_contents(
+    s: FileStoreSettings, complete: int, compactions: Mapping[Kind, Sequence[Control]]
+) -> Contents:
+    """Read both instances, as if ``compactions`` were carried out; changes nothing.
+
+    Raises JournalIOError.
 
     What is damaged is noted in the listings, and what is in doubt is decided in the index.
     """
     listings = {
-        kind: recovery.list_files(directory_of(s, kind), kind, complete)
+        kind: recovery.list_files(directory_of(s, kind), kind, complete, compactions.get(kind, ()))
         if directory_of(s, kind).is_dir()
         else Listing()
         for kind in Kind
@@ -276,10 +285,13 @@ def refuse_files_without_fence(s: FileStoreSettings) -> None:
 
 def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
     """Finish what was published, read everything, make it durable and seal it where it ends."""
-    for kind in Kind:
+    # Once, after the fence is written: what a writer that lost its place publishes later is void.
+    # Seen by some of what follows and not by the rest it would have files removed that count.
+    compactions = published(s, complete)
+    for kind, controls in compactions.items():
         with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
-            finish_compactions(directory_of(s, kind), kind, complete)
-    contents = read_contents(s, complete)
+            finish_compactions(directory_of(s, kind), kind, controls)
+    contents = read_contents(s, complete, {})
     for kind, listing in contents.listings:
         if not salvage:
             recovery.refuse_damage(directory_of(s, kind), listing)

@@ -15,14 +15,14 @@ was not there yet, nothing of it.
 
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from orthia.journal.errors import JournalDamaged
-from orthia.journal.file.control import COMPACTED, CONTROL, read_control
+from orthia.journal.file.control import COMPACTED, Control
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
@@ -83,17 +83,25 @@ class Listing:
         return max((found.seal.order for found in self.counting if found.seal), default=0)
 
 
-def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
+def list_files(
+    directory: Path, kind: Kind, complete: int | None, published: Sequence[Control] = ()
+) -> Listing:
     """Look at every file of one instance; changes nothing. Raises JournalIOError.
 
-    Without a generation that is ``complete`` only what is sealed counts.
+    Without a generation that is ``complete`` only what is sealed counts. Compactions that are
+    ``published`` are taken for carried out, and no others.
     """
     listing = Listing()
     pattern = re.compile(
         rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}"
         rf"(?:\.[0-9]+{re.escape(COMPACTED)})?"
     )
-    replaced, published = _published(directory, kind, complete)
+    replaced = {file_id for control in published for file_id in control.old}
+    compacted = {
+        control.unfinished(directory / kind.file_name(file_id))
+        for control in published
+        for file_id in control.new
+    }
     with io_errors(f"list {directory}"):
         names = sorted(path.name for path in directory.glob(f"{kind.prefix}-*"))
     for name in names:
@@ -103,7 +111,7 @@ def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
             listing.highest_id = max(listing.highest_id, int(matched[1]))
         if (
             matched is None
-            or (name.endswith(COMPACTED) and path not in published)
+            or (name.endswith(COMPACTED) and path not in compacted)
             or int(matched[1]) in replaced
         ):
             listing.leftovers.append(path)
@@ -117,20 +125,6 @@ def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
     # Of those that are not sealed only one has records: the one that was written last.
     order = 0 if found.seal is None else found.seal.order
     return found.seal is None, order, found.header.generation, found.file_id
-
-
-def _published(directory: Path, kind: Kind, complete: int | None) -> tuple[set[int], set[Path]]:
-    """Return which files a compaction replaces, and those that are still to be renamed."""
-    replaced: set[int] = set()
-    published: set[Path] = set()
-    for path in directory.glob(f"{kind.prefix}-*{CONTROL}"):
-        control = read_control(path)
-        if control.generation == complete:
-            replaced.update(control.old)
-            published.update(
-                control.unfinished(directory / kind.file_name(file_id)) for file_id in control.new
-            )
-    return replaced, published
 
 
 def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: int | None) -> None:
