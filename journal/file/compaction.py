@@ -5,8 +5,10 @@ carries the rest out, and whoever opens it before finds nothing of it. A node th
 after it carries the rest out, too, before it does anything else to the files.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -70,6 +72,7 @@ class Compaction:
         self.is_published = False
         """Whether it is to be carried out, by us or by whoever opens the journal next."""
         self._has_effect = False
+        self._made: list[Path] = []
 
     def copy(self, positions: Sequence[Position]) -> None:
         """Copy the records at ``positions`` into new files, which have no names yet.
@@ -80,7 +83,7 @@ class Compaction:
         sources = {closed.file_id: closed.path for closed in self._old}
         outputs: list[Output] = []
         output: _Copy | None = None
-        with _Sources(sources) as reading:
+        with _Sources(sources) as reading, ExitStack() as closing:
             for position in positions:
                 record, payload = self._read(reading, position)
                 if output is None or not output.has_room(len(payload)):
@@ -89,11 +92,19 @@ class Compaction:
                     header = self._next_header()
                     size = HEADER_BYTES + RECORD_BYTES + len(payload)
                     path = self._directory / self._kind.file_name(header.file_id)
-                    output = _Copy(path, header, max(size, self._file_size))
+                    self._made.append(under_way(path, self._generation, COMPACTED))
+                    output = _Copy(path, self._made[-1], header, max(size, self._file_size))
+                    closing.callback(output.close)
                 output.add(position, record, payload)
             if output is not None:
                 outputs.append(output.finish(order))
         self.outputs = outputs
+
+    def abandon(self) -> None:
+        """Remove what was copied; for one that is not published. Never raises."""
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                disk.remove(path)
 
     def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
         data = reading.read(position.file_id, position.offset, RECORD_BYTES + position.size)
@@ -180,13 +191,13 @@ class _Sources:
 class _Copy:
     """A compacted file on its way; it has its name only once all of the compaction is durable."""
 
-    def __init__(self, path: Path, header: FileHeader, size: int) -> None:
+    def __init__(self, path: Path, unfinished: Path, header: FileHeader, size: int) -> None:
         self._path = path
         self._header = header
         self._size = size
-        unfinished = under_way(path, header.generation, COMPACTED)
         disk.create(unfinished, 0, encode_header(header))
-        self._descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
+        self._file = unfinished.open("r+b", buffering=0)
+        self.close = self._file.close
         self._written = self._end = HEADER_BYTES
         self._parts: list[bytes] = []
         self._positions: list[Position] = []
@@ -207,17 +218,15 @@ class _Copy:
 
     def finish(self, order: int) -> Output:
         """Make it durable and sealed."""
-        try:
-            self._flush()
-            os.fsync(self._descriptor)
-            disk.seal(self._descriptor, encode_seal(Seal(self._end, order)))
-        finally:
-            os.close(self._descriptor)
+        self._flush()
+        os.fsync(self._file.fileno())
+        disk.seal(self._file.fileno(), encode_seal(Seal(self._end, order)))
+        self.close()
         # What it holds, not how large it could be: so much is what the next compaction saves.
         closed = JournalFile(self._path, self._header, self._end, is_own=True, order=order)
         return closed, self._positions
 
     def _flush(self) -> None:
-        disk.write_all(self._descriptor, b"".join(self._parts), self._written)
+        disk.write_all(self._file.fileno(), b"".join(self._parts), self._written)
         self._written = self._end
         self._parts.clear()

@@ -59,7 +59,11 @@ def write_control(path: Path, control: Control) -> None:
     ).encode()
     unfinished = path.with_name(path.name + UNFINISHED)
     disk.create(unfinished, 0, text)
-    disk.rename(unfinished, path)
+    try:
+        disk.rename(unfinished, path)
+    except OSError:
+        disk.remove(unfinished)
+        raise
 
 
 def read_control(path: Path) -> Control:

@@ -117,7 +117,12 @@ def rename_if_free(old: Path, new: Path) -> bool:
         os.link(old, new)
     except FileExistsError:
         return False
-    remove(old)
+    try:
+        remove(old)
+    except OSError:
+        # With two names it would be taken for two files.
+        remove(new)
+        raise
     return True
 
 

@@ -218,6 +218,7 @@ def _open_fenced(
     contents = _take_over(s, state.complete, salvage=salvage)
     bound = _bindings(contents, salvage=salvage)
     made: list[JournalFiles] = []
+    is_complete = False
     try:
         for kind, listing in contents.listings:
             index = contents.messages if kind is Kind.MESSAGES else contents.bindings
@@ -238,13 +239,19 @@ def _open_fenced(
         horizon = contents.highest_id
         _write_first_records(bindings, contents, horizon + id_block, token)
         fence.check()
+        is_complete = True  # or perhaps, if the next line fails
         fence.adopt(fence.write(replace(state, complete=state.generation)))
         for kind, listing in contents.listings:
             (messages if kind is Kind.MESSAGES else bindings).discard(listing)
-    except BaseException:
+    except BaseException as error:
         for files in made:
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=False)
+        if isinstance(error, OrthiaError) and not is_complete:
+            for kind in Kind:
+                with contextlib.suppress(OSError, OrthiaError):
+                    listing = recovery.list_files(directory_of(s, kind), kind, state.complete)
+                    recovery.remove_unborn(directory_of(s, kind), listing, state.complete)
         raise
     return OpenedFiles(
         messages,
@@ -304,6 +311,8 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
                     found.end,
                 )
         seal_files(listing, complete)
+    for kind, listing in contents.listings:
+        recovery.remove_unborn(directory_of(s, kind), listing, complete)
     return contents
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from orthia.journal.errors import JournalDamaged
-from orthia.journal.file.control import COMPACTED, Control
+from orthia.journal.file import disk
+from orthia.journal.file.control import COMPACTED, UNFINISHED, Control
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
@@ -119,6 +120,18 @@ def list_files(
             _sort_in(listing, path, kind, int(matched[1]), complete)
     listing.counting.sort(key=_reading_order)
     return listing
+
+
+def remove_unborn(directory: Path, listing: Listing, complete: int) -> None:
+    """Remove what openings that came to nothing have left; raises JournalIOError.
+
+    Nobody began to write in a file of a generation later than the ``complete`` one, nor in one that
+    has no name yet. On a full disk they would be in the way of each opening that follows.
+    """
+    unborn = [one.path for one in listing.stale if one.header.generation > complete]
+    with io_errors(f"tidy {directory}"):
+        for path in (*unborn, *(one for one in listing.leftovers if one.suffix == UNFINISHED)):
+            disk.remove(path)
 
 
 def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:

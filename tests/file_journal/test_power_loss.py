@@ -25,7 +25,7 @@ NEEDED = {
     "a directory that was made": "sync_directory<make_directory<open_files",
     "a line of the fence": "_put<write",
     "a file that was prepared": "create<_create",
-    "the name of a file that was prepared": "sync_directory<_create",
+    "the name of a file that was prepared": "sync_directory<_give_name",
     "a batch": "_sync",
     "a seal": "seal<_seal",
     "a seal at a takeover": "seal<seal_files",
