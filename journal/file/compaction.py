@@ -1,16 +1,28 @@
 """Compaction: what is live in closed files is copied into new ones, which take their place.
 
 Whether it happened is one rename, that of the control file: whoever opens the journal after it
-carries the rest out, and whoever opens it before finds nothing of it.
+carries the rest out, and whoever opens it before finds nothing of it. A node that meets an error
+after it carries the rest out, too, before it does anything else to the files.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
+from orthia.journal.file.control import (
+    COMPACTED,
+    Control,
+    control_path,
+    publish_outputs,
+    retire_replaced,
+    under_way,
+    write_control,
+)
 from orthia.journal.file.fence import Fence
 from orthia.journal.file.format import (
     HEADER_BYTES,
@@ -26,15 +38,6 @@ from orthia.journal.file.format import (
 )
 from orthia.journal.file.index import Position
 from orthia.journal.file.journal_file import JournalFile
-from orthia.journal.file.recovery import (
-    COMPACTED,
-    Control,
-    control_path,
-    publish_outputs,
-    retire_replaced,
-    under_way,
-    write_control,
-)
 from orthia.journal.records import RecordType
 
 _COPY_BYTES: Final = 1024 * 1024
@@ -64,8 +67,14 @@ class Compaction:
         self._next_header = next_header
         self.met_damage = False
         """Whether there is a record that cannot be copied."""
+        self.outputs: list[Output] = []
+        """The new files, once all is copied."""
+        self.is_published = False
+        """Whether it is to be carried out, by us or by whoever opens the journal next."""
+        self._has_effect = False
+        self._made: list[Path] = []
 
-    def copy(self, positions: Sequence[Position]) -> list[Output]:
+    def copy(self, positions: Sequence[Position]) -> None:
         """Copy the records at ``positions`` into new files, which have no names yet.
 
         Raises JournalDamaged for a record that cannot be copied.
@@ -74,7 +83,7 @@ class Compaction:
         sources = {closed.file_id: closed for closed in self._old}
         outputs: list[Output] = []
         output: _Copy | None = None
-        with _Sources(sources) as reading:
+        with _Sources(sources) as reading, ExitStack() as closing:
             for position in positions:
                 record, payload = self._read(reading, position)
                 if output is None or not output.has_room(len(payload)):
@@ -83,11 +92,19 @@ class Compaction:
                     header = self._next_header()
                     size = HEADER_BYTES + RECORD_BYTES + len(payload)
                     path = self._directory / self._kind.file_name(header.file_id)
-                    output = _Copy(path, header, max(size, self._file_size))
+                    self._made.append(under_way(path, self._generation, COMPACTED))
+                    output = _Copy(path, self._made[-1], header, max(size, self._file_size))
+                    closing.callback(output.close)
                 output.add(position, record, payload)
             if output is not None:
                 outputs.append(output.finish(order))
-        return outputs
+        self.outputs = outputs
+
+    def abandon(self) -> None:
+        """Remove what was copied; for one that is not published. Never raises."""
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                disk.remove(path)
 
     def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
         source = reading.file(position.file_id)
@@ -101,29 +118,46 @@ class Compaction:
             )
         return record, record.payload(data, position.offset)
 
-    def put_in_place(
+    @property
+    def _control(self) -> Control:
+        new_ids = [closed.file_id for closed, _ in self.outputs]
+        old_ids = [closed.file_id for closed in self._old]
+        newest = max(new_ids, default=max(old_ids))
+        path = control_path(self._directory, self._kind, self._generation, newest)
+        return Control(path, self._generation, new_ids, old_ids)
+
+    def publish(self, fence: Fence) -> None:
+        """Say that the new files take the place of the old; look at ``is_published`` if it fails.
+
+        Until it is carried out nothing else may become of either.
+        """
+        # What the control file names must have its name before that one has.
+        disk.sync_directory(self._directory)
+        fence.check()
+        control = self._control
+        self.is_published = True
+        try:
+            write_control(control.path, control)
+        except OSError:
+            self.is_published = control.path.exists()
+            raise
+
+    def carry_out(
         self,
-        outputs: Sequence[Output],
         fence: Fence,
         take_effect: Callable[[Sequence[JournalFile], Sequence[Output]], None],
     ) -> None:
         """Have the new files take the place of the old, which are removed.
 
-        ``take_effect`` is called in between, while both are there.
+        ``take_effect`` is called in between, while both are there. What fails is called again, and
+        goes on where it failed: nothing else may happen to the files before.
         """
-        new_ids = [closed.file_id for closed, _ in outputs]
-        old_ids = [closed.file_id for closed in self._old]
-        newest = max(new_ids, default=max(old_ids))
-        path = control_path(self._directory, self._kind, self._generation, newest)
-        control = Control(path, self._generation, new_ids, old_ids)
-        # What the control file names must have its name before that one has.
-        disk.sync_directory(self._directory)
         fence.check()
-        write_control(control.path, control)
-        fence.check()
-        publish_outputs(self._directory, self._kind, control)
-        take_effect(self._old, outputs)
-        retire_replaced(self._directory, self._kind, control)
+        if not self._has_effect:
+            publish_outputs(self._directory, self._kind, self._control)
+            take_effect(self._old, self.outputs)
+            self._has_effect = True
+        retire_replaced(self._directory, self._kind, self._control)
 
 
 class _Sources:
@@ -158,13 +192,13 @@ class _Sources:
 class _Copy:
     """A compacted file on its way; it has its name only once all of the compaction is durable."""
 
-    def __init__(self, path: Path, header: FileHeader, size: int) -> None:
+    def __init__(self, path: Path, unfinished: Path, header: FileHeader, size: int) -> None:
         self._path = path
         self._header = header
         self._size = size
-        unfinished = under_way(path, header.generation, COMPACTED)
         disk.create(unfinished, 0, encode_header(header))
-        self._descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
+        self._file = unfinished.open("r+b", buffering=0)
+        self.close = self._file.close
         self._written = self._end = HEADER_BYTES
         self._parts: list[bytes] = []
         self._positions: list[Position] = []
@@ -185,17 +219,15 @@ class _Copy:
 
     def finish(self, order: int) -> Output:
         """Make it durable and sealed."""
-        try:
-            self._flush()
-            os.fsync(self._descriptor)
-            disk.seal(self._descriptor, encode_seal(Seal(self._end, order)))
-        finally:
-            os.close(self._descriptor)
+        self._flush()
+        os.fsync(self._file.fileno())
+        disk.seal(self._file.fileno(), encode_seal(Seal(self._end, order)))
+        self.close()
         # What it holds, not how large it could be: so much is what the next compaction saves.
         closed = JournalFile(self._path, self._header, self._end, is_own=True, order=order)
         return closed, self._positions
 
     def _flush(self) -> None:
-        disk.write_all(self._descriptor, b"".join(self._parts), self._written)
+        disk.write_all(self._file.fileno(), b"".join(self._parts), self._written)
         self._written = self._end
         self._parts.clear()

@@ -4,6 +4,7 @@ Everything that changes a directory goes through here: tests stop the journal be
 these calls.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -34,18 +35,25 @@ def io_errors(what: str) -> Iterator[None]:
 
 
 def make_directory(directory: Path, *, create: bool, element: str) -> None:
-    """Make ``directory`` if it is not there and may be made; raises JournalIOError."""
-    if directory.is_dir():
-        return
-    if not create:
+    """Make ``directory`` durably if it is not there and may be made; raises JournalIOError.
+
+    One at a time, each synced before the next is made: whoever died in between left no more than
+    one whose name may not be durable, the last that is there. So that one is synced in any case.
+    """
+    if not directory.is_dir() and not create:
         raise JournalIOError(
             f"there is no directory {directory}, and {element} is false; create the directory, or"
             f" set {element} to true"
         )
     with io_errors(f"create the directory {directory}"):
-        missing = [one for one in (directory, *directory.parents) if not one.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
-        for one in missing:
+        missing = [one for one in (directory, *directory.parents) if not one.is_dir()]
+        there = missing[-1].parent if missing else directory
+        # Where a file system is mounted, and where we may not look, nobody made it for a journal.
+        if not there.is_mount():
+            with contextlib.suppress(PermissionError):
+                sync_directory(there.parent)
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
             sync_directory(one.parent)
 
 
@@ -109,7 +117,12 @@ def rename_if_free(old: Path, new: Path) -> bool:
         os.link(old, new)
     except FileExistsError:
         return False
-    remove(old)
+    try:
+        remove(old)
+    except OSError:
+        # With two names it would be taken for two files.
+        remove(new)
+        raise
     return True
 
 

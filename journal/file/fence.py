@@ -5,7 +5,8 @@ counts how often the journal was opened. Whoever opens the journal
 
 1. holds the lock of that file while opening, so that two who open do not meet;
 2. writes its token and the next generation there;
-3. reads the journal, and *seals* the files of the writer before it at the end of what it read;
+3. reads the journal, makes it durable, and *seals* the files of the writer before it at the end of
+   what it read;
 4. creates files of its own, and writes that its generation is *complete*.
 
 A writer reads the fence before each write and once more after it is durable, before anybody is

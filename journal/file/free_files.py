@@ -11,6 +11,7 @@ from pathlib import Path
 from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
+from orthia.journal.file.control import UNFINISHED, under_way
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import (
     HEADER_BYTES,
@@ -21,7 +22,6 @@ from orthia.journal.file.format import (
     encode_header,
 )
 from orthia.journal.file.journal_file import JournalFile
-from orthia.journal.file.recovery import UNFINISHED, under_way
 
 
 class FreeFiles:
@@ -76,10 +76,27 @@ class FreeFiles:
                 path = self._directory / self._kind.file_name(header.file_id)
                 unfinished = under_way(path, self._generation, UNFINISHED)
                 disk.create(unfinished, size, encode_header(header))
-                if disk.rename_if_free(unfinished, path):
-                    disk.sync_directory(self._directory)
-                    return JournalFile(path, header, size, is_own=True)
+                try:
+                    made = self._give_name(unfinished, path, header, size)
+                except OSError:
+                    disk.remove(unfinished)
+                    raise
+                if made is not None:
+                    return made
                 disk.remove(unfinished)
+
+    def _give_name(
+        self, unfinished: Path, path: Path, header: FileHeader, size: int
+    ) -> JournalFile | None:
+        """Return the file under its name; None if there is another of that name."""
+        if not disk.rename_if_free(unfinished, path):
+            return None
+        try:
+            disk.sync_directory(self._directory)
+        except OSError:
+            disk.remove(path)  # nobody would know of it
+            raise
+        return JournalFile(path, header, size, is_own=True)
 
     def next_header(self) -> FileHeader:
         """Return the header of a file that is to be made; raises JournalDamaged."""
@@ -144,18 +161,26 @@ class FreeFiles:
             disk.remove(closed.path)
             return None
         unfinished = under_way(closed.path, self._generation, UNFINISHED)
-        disk.rename(closed.path, unfinished)
+        try:
+            disk.rename(closed.path, unfinished)
+        except FileNotFoundError:
+            # Done before, though an error was told; or somebody has removed it.
+            return unfinished if unfinished.exists() else None
         return unfinished
 
     def use_again(self, unfinished: Path) -> None:
-        """Make a free file of one that was retired."""
-        while True:
-            header = self.next_header()
-            disk.rewrite_header(unfinished, encode_header(header))
-            path = self._directory / self._kind.file_name(header.file_id)
-            if disk.rename_if_free(unfinished, path):
-                break
-        disk.sync_directory(self._directory)
-        again = JournalFile(path, header, self._settings.journal_file_size, is_own=True)
+        """Make a free file of one that was retired; it is removed if that fails."""
+        again: JournalFile | None = None
+        try:
+            while again is None:
+                header = self.next_header()
+                disk.rewrite_header(unfinished, encode_header(header))
+                path = self._directory / self._kind.file_name(header.file_id)
+                size = self._settings.journal_file_size
+                again = self._give_name(unfinished, path, header, size)
+        except OSError:
+            # How far that came is not known, and another file is made as easily.
+            disk.remove(unfinished)
+            raise
         with self._lock:
             self._free.append(again)

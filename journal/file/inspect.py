@@ -13,6 +13,7 @@ from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
 from orthia.journal.file.fence import Fence, FenceState
 from orthia.journal.file.opening import (
     Contents,
+    published,
     read_contents,
     read_payload,
     refuse_files_without_fence,
@@ -67,7 +68,8 @@ def inspect(s: FileStoreSettings) -> Contents:
     """Return what a node that opened the journal now would find; raises JournalError."""
     for _ in range(_ATTEMPTS):
         try:
-            return read_contents(s, read_fence(s).complete)
+            complete = read_fence(s).complete
+            return read_contents(s, complete, published(s, complete))
         except JournalIOError as error:
             # A node beside us has removed a file that was empty since it was listed.
             if not isinstance(error.__cause__, FileNotFoundError):

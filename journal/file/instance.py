@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from orthia.config.clock import monotonic_seconds
 from orthia.config.store_settings import FileStoreSettings
+from orthia.journal.errors import JournalError
 from orthia.journal.file import disk
 from orthia.journal.file.compaction import Compaction, Output
 from orthia.journal.file.disk import io_errors
@@ -45,6 +47,7 @@ from orthia.journal.file.writing import Opener, OpenFile
 from orthia.journal.unit import AppendedMessage
 
 LOGGER = logging.getLogger("orthia.journal")
+_COMPACT_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,13 @@ class JournalFiles:
         self._offset = HEADER_BYTES
         self._sync = 1
         self._compacts = True
+        self._published: Compaction | None = None
+        """A compaction that is not carried out yet: nothing else is done to closed files before."""
+        self._compacts_again_seconds = 0.0
+        self._retired: list[tuple[int, Path | None]] = []
+        """Files that are closed no more, and may be there again after a power failure."""
+        self._again: list[Path] = []
+        """Those of them that wait to be used again."""
 
     # --- opening and closing
 
@@ -243,33 +253,44 @@ class JournalFiles:
         """Use again, or remove, what nothing needs; return how many files that were.
 
         In rounds: a file whose deletes were needed goes only when those whose records it deletes
-        are durably gone, or a crash could bring these back alone.
+        are durably gone, or a crash could bring these back alone. What fails is tried again by the
+        next call, which goes on where it failed.
         """
+        self._carry_out()
         count = 0
         while True:
             with self.lock:
                 unneeded = [
-                    (file_id, closed)
-                    for file_id, closed in self._closed.items()
-                    if not self.unresolved and not self.index.is_needed(file_id)
+                    closed
+                    for closed in self._closed.values()
+                    if not self.unresolved and not self.index.is_needed(closed.file_id)
                 ]
-            if not unneeded:
+            if not (unneeded or self._retired or self._again):
                 return count
-            count += len(unneeded)
             self._fence.check()
             with io_errors(f"reclaim files of {self.directory}"):
-                again: list[Path] = []
-                for _, one in unneeded:
-                    unfinished = self._free.retire(one, ready=len(self._free) + len(again))
-                    if unfinished is not None:
-                        again.append(unfinished)
-                disk.sync_directory(self.directory)
-                with self.lock:
-                    for file_id, _ in unneeded:
-                        del self._closed[file_id]
-                        self.index.forget_file(file_id)
-                for unfinished in again:
-                    self._free.use_again(unfinished)
+                for closed in unneeded:
+                    coming = len(self._again) + sum(path is not None for _, path in self._retired)
+                    unfinished = self._free.retire(closed, ready=len(self._free) + coming)
+                    with self.lock:
+                        del self._closed[closed.file_id]
+                    self._retired.append((closed.file_id, unfinished))
+                count += self._forget_retired()
+                while self._again:
+                    self._free.use_again(self._again.pop())
+
+    def _forget_retired(self) -> int:
+        """Make durable that files are gone, forget them, and return how many; raises OSError.
+
+        Until then what is deleted in them is needed: a power failure may bring them back.
+        """
+        disk.sync_directory(self.directory)
+        retired, self._retired = self._retired, []
+        with self.lock:
+            for file_id, _ in retired:
+                self.index.forget_file(file_id)
+        self._again += [unfinished for _, unfinished in retired if unfinished is not None]
+        return len(retired)
 
     # --- compaction
 
@@ -279,11 +300,18 @@ class JournalFiles:
         with self.lock:
             if not self._compacts or self.unresolved or s.journal_compact_min_files <= 0:
                 return False
+            if self.puts_off_compaction:
+                return False
             if len(self._closed) < s.journal_compact_min_files:
                 return False
             live = self.index.live_bytes(self._closed)
             size = sum(closed.size for closed in self._closed.values())
             return live * 100 < size * s.journal_compact_percentage
+
+    @property
+    def puts_off_compaction(self) -> bool:
+        """Whether a compaction failed a short time ago: each reads and writes a lot in vain."""
+        return monotonic_seconds() < self._compacts_again_seconds
 
     def compact(self) -> int:
         """Copy what is live in the closed files into new ones; return how many files that freed.
@@ -291,6 +319,10 @@ class JournalFiles:
         Appending goes on meanwhile: what is deleted while it is copied is deleted by records in
         files that stay. Raises JournalDamaged, once, for a record that cannot be copied.
         """
+        self._carry_out()
+        if self._retired:
+            with io_errors(f"compact {self.directory}"):
+                self._forget_retired()
         with self.lock:
             if self.unresolved or not self._closed:
                 return 0
@@ -306,13 +338,33 @@ class JournalFiles:
         )
         try:
             with io_errors(f"compact {self.directory}"):
-                outputs = compaction.copy(positions)
-                compaction.put_in_place(outputs, self._fence, self._replace)
+                compaction.copy(positions)
+                compaction.publish(self._fence)
+        except JournalError:
+            if not compaction.is_published:
+                compaction.abandon()
+                self._compacts_again_seconds = monotonic_seconds() + _COMPACT_AGAIN_SECONDS
+            raise
         finally:
             self._compacts = self._compacts and not compaction.met_damage
-            with self.lock:
-                self.index.abandon_move()
-        return len(old) - len(outputs)
+            if compaction.is_published:
+                self._published = compaction
+            else:
+                with self.lock:
+                    self.index.abandon_move()
+        self._carry_out()
+        return len(old) - len(compaction.outputs)
+
+    def _carry_out(self) -> None:
+        """Finish a compaction that was published.
+
+        What fails of it is tried again, and no other way is open: whoever opens the journal next
+        carries it out, and would find that what it says of the files is not so any more.
+        """
+        if self._published is not None:
+            with io_errors(f"compact {self.directory}"):
+                self._published.carry_out(self._fence, self._replace)
+            self._published = None
 
     def _replace(self, old: Sequence[JournalFile], outputs: Sequence[Output]) -> None:
         """Have new files in the place of old ones; they are published."""

@@ -79,9 +79,12 @@ class FileKeeper:
             except Exception as error:  # noqa: BLE001 - without this thread the disk would fill up
                 self._say(f"{type(error).__name__}: {error}", error)
             else:
-                if self._said is not None:
+                if self._said is not None and not self._puts_something_off():
                     LOGGER.warning("the files of the journal are looked after again")
                     self._said = None
+
+    def _puts_something_off(self) -> bool:
+        return any(files.puts_off_compaction for files in self._opened.instances)
 
     def _is_to_look(self) -> bool:
         """Wait until there may be something to do; return whether it is to be done."""
@@ -96,7 +99,8 @@ class FileKeeper:
         if problem != self._said or now >= self._say_again_seconds:
             LOGGER.error(
                 "the files of the journal in %s are not prepared, used again or compacted, so that"
-                " it takes more and more of the disk; tried again each second: %s",
+                " it takes more and more of the disk; tried again each second, a compaction each"
+                " minute: %s",
                 self._settings.journal_directory,
                 problem,
                 exc_info=unexpected,

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, Journal
 from orthia.journal.file import disk, recovery
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import LargeReferences
+from orthia.journal.file.control import Control, finish_compactions, read_controls
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import added_at, counter_record, end_record
 from orthia.journal.file.fence import DirectoryLock, Fence
@@ -24,6 +25,7 @@ from orthia.journal.file.index import BindingIndex, Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex
 from orthia.journal.file.recovery import FoundFile, Listing, Replay
+from orthia.journal.file.sealing import seal_files
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType
@@ -62,13 +64,22 @@ def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
     return s.journal_directory if kind is Kind.MESSAGES else s.bindings_directory
 
 
-def read_contents(s: FileStoreSettings, complete: int) -> Contents:
-    """Read both instances; changes nothing. Raises JournalIOError, UnknownFormat.
+def published(s: FileStoreSettings, complete: int) -> dict[Kind, list[Control]]:
+    """Return the compactions that are to be carried out; raises JournalDamaged."""
+    return {kind: read_controls(directory_of(s, kind), kind, complete) for kind in Kind}
+
+
+def read_contents(
+    s: FileStoreSettings, complete: int, compactions: Mapping[Kind, Sequence[Control]]
+) -> Contents:
+    """Read both instances, as if ``compactions`` were carried out; changes nothing.
+
+    Raises JournalIOError, UnknownFormat.
 
     What is damaged is noted in the listings, and what is in doubt is decided in the index.
     """
     listings = {
-        kind: recovery.list_files(directory_of(s, kind), kind, complete)
+        kind: recovery.list_files(directory_of(s, kind), kind, complete, compactions.get(kind, ()))
         if directory_of(s, kind).is_dir()
         else Listing()
         for kind in Kind
@@ -124,7 +135,8 @@ class OpenedFiles:
     def close(self, *, seal: bool) -> None:
         """Close everything; ``seal`` if all that the files hold is known. Never raises."""
         for files in self.instances:
-            # Sealing is a courtesy to whoever opens the journal next: without it the file is read.
+            # Sealing is a courtesy to whoever opens the journal next: without it the file is read,
+            # and if it is not durable it is made so.
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=seal)
         self.fence.close()
@@ -204,6 +216,7 @@ def _open_fenced(
     contents = _take_over(s, state.complete, salvage=salvage)
     bound = _bindings(contents, salvage=salvage)
     made: list[JournalFiles] = []
+    is_complete = False
     try:
         for kind, listing in contents.listings:
             index = contents.messages if kind is Kind.MESSAGES else contents.bindings
@@ -224,13 +237,19 @@ def _open_fenced(
         horizon = contents.highest_id
         _write_first_records(bindings, contents, horizon + id_block, token)
         fence.check()
+        is_complete = True  # or perhaps, if the next line fails
         fence.adopt(fence.write(replace(state, complete=state.generation)))
         for kind, listing in contents.listings:
             (messages if kind is Kind.MESSAGES else bindings).discard(listing)
-    except BaseException:
+    except BaseException as error:
         for files in made:
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=False)
+        if isinstance(error, OrthiaError) and not is_complete:
+            for kind in Kind:
+                with contextlib.suppress(OSError, OrthiaError):
+                    listing = recovery.list_files(directory_of(s, kind), kind, state.complete)
+                    recovery.remove_unborn(directory_of(s, kind), listing, state.complete)
         raise
     return OpenedFiles(
         messages,
@@ -270,11 +289,14 @@ def refuse_files_without_fence(s: FileStoreSettings) -> None:
 
 
 def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
-    """Finish what was published, read everything, and seal it where it ends."""
-    for kind in Kind:
+    """Finish what was published, read everything, make it durable and seal it where it ends."""
+    # Once, after the fence is written: what a writer that lost its place publishes later is void.
+    # Seen by some of what follows and not by the rest it would have files removed that count.
+    compactions = published(s, complete)
+    for kind, controls in compactions.items():
         with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
-            recovery.finish_compactions(directory_of(s, kind), kind, complete)
-    contents = read_contents(s, complete)
+            finish_compactions(directory_of(s, kind), kind, controls)
+    contents = read_contents(s, complete, {})
     for kind, listing in contents.listings:
         if not salvage:
             recovery.refuse_damage(directory_of(s, kind), listing)
@@ -286,7 +308,9 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
                     found.path.name,
                     found.end,
                 )
-        recovery.seal_files(listing)
+        seal_files(listing, complete)
+    for kind, listing in contents.listings:
+        recovery.remove_unborn(directory_of(s, kind), listing, complete)
     return contents
 
 

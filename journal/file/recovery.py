@@ -13,11 +13,9 @@ Files that compaction was replacing are as its control file says: it is carried 
 was not there yet, nothing of it.
 """
 
-import json
-import logging
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Final
 
 from orthia.journal.errors import JournalDamaged, UnknownFormat
 from orthia.journal.file import disk
+from orthia.journal.file.control import COMPACTED, UNFINISHED, Control
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
@@ -38,27 +37,12 @@ from orthia.journal.file.format import (
     decode_header,
     decode_seal,
     decode_seqs,
-    encode_seal,
 )
 from orthia.journal.file.index import Added, RecordIndex
 from orthia.journal.file.scan import Damage, FileScan
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.message import RECORD_OVERHEAD, moment_bytes
 from orthia.journal.records import RecordType, UserRecordType
-
-LOGGER = logging.getLogger("orthia.journal")
-UNFINISHED: Final = ".tmp"
-COMPACTED: Final = ".cmp"
-CONTROL: Final = ".ctr"
-
-
-def under_way(path: Path, generation: int, suffix: str) -> Path:
-    """Return what a file is called before it is ``path``.
-
-    Each generation has names of its own: a stopped process that goes on with a step meets neither
-    the files of its successor's steps nor their names.
-    """
-    return path.with_name(f"{path.name}.{generation}{suffix}")
 
 
 @dataclass
@@ -101,96 +85,25 @@ class Listing:
         return max((found.seal.order for found in self.counting if found.seal), default=0)
 
 
-@dataclass(frozen=True)
-class Control:
-    """What a compaction that is being published replaces with what."""
-
-    path: Path
-    generation: int
-    new: list[int]
-    old: list[int]
-
-    def unfinished(self, path: Path) -> Path:
-        """Return what a compacted file is called before it is ``path``."""
-        return under_way(path, self.generation, COMPACTED)
-
-
-def control_path(directory: Path, kind: Kind, generation: int, file_id: int) -> Path:
-    """Return where a compaction is published; ``file_id`` tells it from others."""
-    return under_way(directory / f"{kind.prefix}-{file_id}", generation, CONTROL)
-
-
-def write_control(path: Path, control: Control) -> None:
-    """Publish a compaction: from here on it is carried out, whoever does it. Raises OSError."""
-    text = json.dumps(
-        {"generation": control.generation, "new": control.new, "old": control.old}
-    ).encode()
-    unfinished = path.with_name(path.name + UNFINISHED)
-    disk.create(unfinished, 0, text)
-    disk.rename(unfinished, path)
-    disk.sync_directory(path.parent)
-
-
-def read_control(path: Path) -> Control:
-    """Read a control file; raises JournalDamaged."""
-    try:
-        document = json.loads(path.read_bytes())
-        return Control(path, document["generation"], document["new"], document["old"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise JournalDamaged(f"the control file {path} of a compaction is damaged") from error
-
-
-def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
-    """Give the compacted files their names; raises OSError."""
-    for file_id in control.new:
-        path = directory / kind.file_name(file_id)
-        unfinished = control.unfinished(path)
-        if unfinished.exists():
-            disk.rename(unfinished, path)
-    disk.sync_directory(directory)
-
-
-def retire_replaced(directory: Path, kind: Kind, control: Control) -> None:
-    """Remove what was compacted, and at last the control file; raises OSError."""
-    for file_id in control.old:
-        disk.remove(directory / kind.file_name(file_id))
-    disk.sync_directory(directory)
-    disk.remove(control.path)
-    disk.sync_directory(directory)
-
-
-def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
-    """Carry out what the writer of the ``complete`` generation had published; raises OSError.
-
-    A control file of an earlier writer was published after its successor had begun: it is void.
-    Raises JournalDamaged if what was compacted is gone: what it replaces is kept.
-    """
-    for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
-        control = read_control(path)
-        if control.generation == complete:
-            for file_id in control.new:
-                compacted = directory / kind.file_name(file_id)
-                if not compacted.exists() and not control.unfinished(compacted).exists():
-                    raise JournalDamaged(
-                        f"{path} says that {compacted.name} replaces other files, and there is no"
-                        f" {compacted.name}; restore it, or remove {path.name}, and what is left of"
-                        " the others counts"
-                    )
-            publish_outputs(directory, kind, control)
-            retire_replaced(directory, kind, control)
-
-
-def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
+def list_files(
+    directory: Path, kind: Kind, complete: int | None, published: Sequence[Control] = ()
+) -> Listing:
     """Look at every file of one instance; changes nothing. Raises JournalIOError, UnknownFormat.
 
-    Without a generation that is ``complete`` only what is sealed counts.
+    Without a generation that is ``complete`` only what is sealed counts. Compactions that are
+    ``published`` are taken for carried out, and no others.
     """
     listing = Listing()
     pattern = re.compile(
         rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}"
         rf"(?:\.[0-9]+{re.escape(COMPACTED)})?"
     )
-    replaced, published = _published(directory, kind, complete)
+    replaced = {file_id for control in published for file_id in control.old}
+    compacted = {
+        control.unfinished(directory / kind.file_name(file_id))
+        for control in published
+        for file_id in control.new
+    }
     with io_errors(f"list {directory}"):
         names = sorted(path.name for path in directory.glob(f"{kind.prefix}-*"))
     for name in names:
@@ -200,7 +113,7 @@ def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
             listing.highest_id = max(listing.highest_id, int(matched[1]))
         if (
             matched is None
-            or (name.endswith(COMPACTED) and path not in published)
+            or (name.endswith(COMPACTED) and path not in compacted)
             or int(matched[1]) in replaced
         ):
             listing.leftovers.append(path)
@@ -210,24 +123,22 @@ def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
     return listing
 
 
+def remove_unborn(directory: Path, listing: Listing, complete: int) -> None:
+    """Remove what openings that came to nothing have left; raises JournalIOError.
+
+    Nobody began to write in a file of a generation later than the ``complete`` one, nor in one that
+    has no name yet. On a full disk they would be in the way of each opening that follows.
+    """
+    unborn = [one.path for one in listing.stale if one.header.generation > complete]
+    with io_errors(f"tidy {directory}"):
+        for path in (*unborn, *(one for one in listing.leftovers if one.suffix == UNFINISHED)):
+            disk.remove(path)
+
+
 def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
     # Of those that are not sealed only one has records: the one that was written last.
     order = 0 if found.seal is None else found.seal.order
     return found.seal is None, order, found.header.generation, found.file_id
-
-
-def _published(directory: Path, kind: Kind, complete: int | None) -> tuple[set[int], set[Path]]:
-    """Return which files a compaction replaces, and those that are still to be renamed."""
-    replaced: set[int] = set()
-    published: set[Path] = set()
-    for path in directory.glob(f"{kind.prefix}-*{CONTROL}"):
-        control = read_control(path)
-        if control.generation == complete:
-            replaced.update(control.old)
-            published.update(
-                control.unfinished(directory / kind.file_name(file_id)) for file_id in control.new
-            )
-    return replaced, published
 
 
 def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: int | None) -> None:
@@ -366,15 +277,3 @@ def refuse_damage(directory: Path, listing: Listing) -> None:
             " Nothing was changed. Look at the disk, restore the directory if you can, or have"
             " `orthia data recover` keep what can be read"
         )
-
-
-def seal_files(listing: Listing) -> None:
-    """Seal what is not sealed at the end of what was read, durably; raises JournalIOError."""
-    order = listing.highest_order
-    for found in listing.counting:
-        if found.seal is None:
-            order += 1
-            seal = Seal(found.end, order)
-            with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
-                disk.seal(file.fileno(), encode_seal(seal))
-            found.seal = seal

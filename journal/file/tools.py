@@ -9,10 +9,16 @@ from typing import Final
 from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse
 from orthia.journal.file.artemis import refuse_files_of_artemis
+from orthia.journal.file.control import (
+    CONTROL,
+    missing_outputs,
+    publish_outputs,
+    read_control,
+)
 from orthia.journal.file.disk import io_errors, sync_directory
 from orthia.journal.file.fence import DirectoryLock, Fence, FenceState
 from orthia.journal.file.format import Kind
-from orthia.journal.file.inspect import inspect
+from orthia.journal.file.inspect import inspect, read_fence
 from orthia.journal.file.opening import Contents, directory_of, open_files, read_payload
 from orthia.journal.file.recovery import Listing, list_files
 
@@ -80,6 +86,7 @@ def recover(s: FileStoreSettings) -> Recovered:
                 f"a node has the journal in {s.journal_directory} open; stop it first"
             )
         _mend_fence(s, recovered)
+        _set_controls_aside(s, recovered)
         contents = inspect(s)
         for _, listing in contents.listings:
             damaged = [path for path, _ in listing.damaged]
@@ -134,6 +141,40 @@ def _mend_fence(s: FileStoreSettings, recovered: Recovered) -> None:
                 f" of generation {generation}, the newest there is"
             )
             fence.rewrite(FenceState(0, token, generation, generation))
+
+
+def _set_controls_aside(s: FileStoreSettings, recovered: Recovered) -> None:
+    """Set compactions aside that cannot be carried out, as files that they made are missing."""
+    complete = read_fence(s).complete
+    for kind in Kind:
+        directory = directory_of(s, kind)
+        for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
+            aside: list[Path] = []
+            try:
+                control = read_control(path)
+            except JournalDamaged as error:
+                recovered.findings.append(f"{error}; what is left of the files it names counts")
+            else:
+                missing = missing_outputs(directory, kind, control)
+                if control.generation != complete or not missing:
+                    continue
+                names = ", ".join(one.name for one in missing)
+                said = f"{path}: there is no {names}, which replaces other files"
+                made = [directory / kind.file_name(file_id) for file_id in control.new]
+                if all((directory / kind.file_name(file_id)).exists() for file_id in control.old):
+                    # Nothing of them was removed, so that they have all that was compacted.
+                    aside += [one for one in made if one.exists()]
+                    recovered.findings.append(f"{said}; these are there, and count")
+                else:
+                    with io_errors(f"finish a compaction in {directory}"):
+                        publish_outputs(directory, kind, control)
+                    recovered.findings.append(f"{said}; what is left of all of them counts")
+            # The control file last: without it there would be two of some records.
+            for one in (*aside, path):
+                recovered.kept_in.append(_keep(one))
+                with io_errors(f"set {one} aside"):
+                    one.unlink()
+                    sync_directory(directory)
 
 
 def _keep(path: Path) -> Path:

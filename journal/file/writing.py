@@ -4,6 +4,7 @@ Each writes at an offset and then makes durable what was written. A failed sync 
 drops the pages it could not write, so that a second sync would say nothing about them.
 """
 
+import contextlib
 import errno
 import importlib
 import logging
@@ -214,5 +215,7 @@ def probe(open_file: Opener, path: Path) -> bool:
     except (JournalIOError, OSError, ValueError):
         return False
     finally:
-        path.unlink(missing_ok=True)
+        # Left over it does no harm: the next probe writes it anew.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
     return True

@@ -4,8 +4,13 @@ It watches the system calls that change files below a directory, and knows of ea
 directory what is durable and what only came after. When the power fails, each sector of a file
 has what was synced or any later write; each name made, moved or removed since its directory was
 synced is as before or as after; and nothing keeps an order.
+
+A process may end before the machine does: what it wrote and did not sync is then in the page cache,
+where the next one finds it. A sync that fails leaves of each write what it likes, and has the rest
+forgotten: in the cache it still is, and no later sync is about it.
 """
 
+import errno
 import os
 import random
 import sys
@@ -19,6 +24,9 @@ from orthia.journal.file.opening import PROBE_FILE
 from tests.file_journal import steps
 
 SECTOR: Final = 512
+NEVER: Final = sys.maxsize
+_LUCK: Final = 0.3
+"""How likely a write is durable though its sync has failed."""
 SYNCS: Final = {"fsync", "fdatasync", "msync"}
 WRITES: Final = {"pwrite", "store"}
 _ASYNCHRONOUS: Final = {"_unless_interrupted", "_run"}
@@ -27,6 +35,10 @@ _ASYNCHRONOUS: Final = {"_unless_interrupted", "_run"}
 
 class PowerFailure(BaseException):
     """Ends whatever runs."""
+
+
+class Killed(BaseException):
+    """Ends a process; the machine goes on."""
 
 
 @dataclass
@@ -46,6 +58,13 @@ class _File:
             for at, rest in ((offset, data[: first - offset]), (last, data[last - offset :])):
                 if rest:
                     self.pending.append((at, rest))
+
+    def fail_to_sync(self, chance: random.Random) -> None:
+        """Make some of what was written durable; nobody will write the rest."""
+        for offset, data in self.pending:
+            if chance.random() < _LUCK:
+                _put(self.durable, offset, data)
+        self.pending.clear()
 
     def after_failure(self, chance: random.Random, likely: float) -> bytes:
         """Return what is left: of each sector some version that was written since the last sync."""
@@ -99,6 +118,11 @@ class Device:
         self._fails_at = fails_at
         self._forgets = forgets
         self._syncs = [] if syncs is None else syncs
+        self._dies_at = self._errs_at = 0
+        self._is_dead = False
+        self._chance = random.Random()
+        self.made: list[str] = []
+        """What the process that runs has changed: who asked for a sync, or the names of calls."""
         self._files: dict[int, _File] = {}
         self._directories: dict[Path, _Directory] = {root: _Directory()}
         self._open: list[int] = []
@@ -110,14 +134,32 @@ class Device:
         for descriptor in self._open:
             os.close(descriptor)
 
+    def process(
+        self,
+        chance: random.Random,
+        *,
+        dies_at: int = 0,
+        errs_at: int = 0,
+        fails_at: int = NEVER,
+    ) -> None:
+        """Have another process work here, which sees what the one before it has written.
+
+        It dies at a change, counted from 1, or that one fails with an error, or the power does.
+        """
+        self.changes, self._fails_at = 0, fails_at
+        self._dies_at, self._errs_at, self._is_dead = dies_at, errs_at, False
+        self._chance = chance
+        self.made = []
+
     def call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Make a call and take note of what it changes; see ``steps.Observer``."""
+        self._meet(name, _asked_by(sys._getframe(1)) if name in SYNCS else name, arguments)
         self.changes += 1
         has_power = self.changes < self._fails_at
         if name in SYNCS:
             if has_power:
                 descriptor, *part = arguments
-                self._sync(descriptor, _asked_by(sys._getframe(1)), *part)
+                self._sync(descriptor, self.made[-1], *part)
         elif name in WRITES:
             descriptor, data, offset = arguments
             # What was under way when the power failed may be there too.
@@ -128,6 +170,23 @@ class Device:
         if name in SYNCS:
             return None
         return self._change(name, real, arguments)
+
+    def _meet(self, name: str, change: str, arguments: tuple[Any, ...]) -> None:
+        """Take note of a change; raise what the process meets there."""
+        if self._is_dead:
+            raise Killed
+        self.made.append(change)
+        if self._dies_at == len(self.made):
+            self._is_dead = True
+            raise Killed
+        if self._errs_at == len(self.made):
+            if name in SYNCS:
+                written = self._files.get(os.fstat(arguments[0]).st_ino)
+                if written is not None:
+                    written.fail_to_sync(self._chance)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            number = self._chance.choice([errno.EIO, errno.ENOSPC])
+            raise OSError(number, os.strerror(number))
 
     def fail(self, target: Path, chance: random.Random) -> None:
         """Write to ``target`` what is left."""

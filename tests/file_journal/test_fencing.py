@@ -187,6 +187,63 @@ def test_a_stopped_writer_takes_no_file_away(tmp_path: Path) -> None:
     old.abandon()
 
 
+class _Stopped(BaseException):
+    """A writer stands still here."""
+
+
+def looks_of_a_takeover(directory: Path, monkeypatch: pytest.MonkeyPatch, lands_at: int) -> int:
+    """Have a compaction of the writer be published when its successor looks into a directory.
+
+    Returns how often that looked.
+    """
+    s = file_settings(directory)
+    old = DirectJournal(s)
+    seqs = [seq for _ in range(6) for seq in old.add(*["x" * 700] * 7)]
+    old.delete(*(seq for seq in seqs if seq % 7))
+    kept = old.live()
+    rename, glob = disk.rename, Path.glob
+    waiting: list[tuple[Path, Path]] = []
+    looks = 0
+
+    def stop(path: Path, target: Path) -> None:
+        if target.suffix == ".ctr":
+            waiting.append((path, target))
+            raise _Stopped
+        rename(path, target)
+
+    def look(inside: Path, pattern: str) -> Iterator[Path]:
+        nonlocal looks
+        looks += 1
+        if looks == lands_at:
+            rename(*waiting[0])
+        return glob(inside, pattern)
+
+    with monkeypatch.context() as patch, contextlib.suppress(_Stopped):
+        patch.setattr(disk, "rename", stop)
+        old.opened.messages.compact()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "glob", look)
+        successor = DirectJournal(s, token=2)
+    assert successor.live() == kept
+    more = successor.add("confirmed")
+    successor.close()
+    third = DirectJournal(s, token=3)
+    assert third.live() == [*kept, *more]
+    third.close()
+    old.abandon()
+    return looks
+
+
+def test_a_compaction_that_is_published_amid_a_takeover_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever its one rename lands, the successor and whoever comes next have every message."""
+    looks = looks_of_a_takeover(tmp_path / "never", monkeypatch, 0)
+    assert looks > 3
+    for look in range(1, looks + 1):
+        looks_of_a_takeover(tmp_path / str(look), monkeypatch, look)
+
+
 def test_a_stale_token_opens_nothing(tmp_path: Path) -> None:
     """A journal that was opened under a newer token refuses an older one."""
     s = file_settings(tmp_path)

@@ -13,10 +13,12 @@ from orthia.config.store_settings import JournalType
 from orthia.journal import QueueBinding, Unit
 from orthia.journal.errors import JournalDamaged, JournalIOError
 from orthia.journal.file import disk
+from orthia.journal.file.control import Control, control_path, write_control
 from orthia.journal.file.format import Kind, Record
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.instance import JournalFiles
-from orthia.journal.file.recovery import Control, control_path, scan, write_control
+from orthia.journal.file.recovery import scan
+from orthia.journal.file.tools import recover
 from orthia.journal.records import RecordType
 from orthia.journal.windows import BEGINNING
 from tests.file_journal.support import DirectJournal, file_settings, stored
@@ -296,6 +298,69 @@ def test_a_compaction_whose_result_is_gone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JournalDamaged, match=r"there is no activemq-data-9\.amq; restore it"):
         DirectJournal(s, token=2)
     assert (s.journal_directory / "activemq-data-1.amq").exists()
+
+
+def unremovable(patch: pytest.MonkeyPatch, suffix: str = ".amq") -> None:
+    """Have no file of this kind removed."""
+    real = disk.remove
+
+    def remove(path: Path) -> None:
+        if path.suffix == suffix:
+            raise OSError(errno.EIO, "Input/output error")
+        real(path)
+
+    patch.setattr(disk, "remove", remove)
+
+
+def test_a_compaction_whose_result_is_gone_is_set_aside_by_recover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was to replace is there, so that no message is lost; the next node starts."""
+    journal = DirectJournal(file_settings(tmp_path))
+    seqs = [seq for _ in range(6) for seq in journal.add(*[BODY] * 7)]
+    journal.delete(*seqs[::3])
+    before, live = names(journal), journal.live()
+    with monkeypatch.context() as patch:
+        unremovable(patch)
+        with pytest.raises(JournalIOError, match="cannot compact"):
+            journal.opened.messages.compact()
+    journal.abandon()
+    s = journal.settings
+    made = sorted(names(journal) - before)
+    (s.journal_directory / made[0]).unlink()
+    control_path(s.journal_directory, Kind.MESSAGES, 1, 99).write_text("{")
+    with pytest.raises(JournalDamaged):
+        DirectJournal(s, token=2)
+    recovered = recover(s)
+    assert any(f"there is no {made[0]}" in said for said in recovered.findings)
+    assert any("99.1.ctr of a compaction is damaged" in said for said in recovered.findings)
+    attic = {path.name for path in (s.journal_directory / "attic").iterdir()}
+    assert {*made[1:], "activemq-data-99.1.ctr"} <= attic
+    successor = DirectJournal(s, token=2)
+    assert successor.live() == live
+    successor.close()
+
+
+def test_a_compaction_is_finished_before_anything_else_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once published it is tried again until it is done: what it names is not touched before."""
+    journal = DirectJournal(file_settings(tmp_path))
+    seqs = [seq for _ in range(6) for seq in journal.add(*[BODY] * 7)]
+    journal.delete(*(seq for seq in seqs if seq % 7))
+    left = journal.live()
+    with monkeypatch.context() as patch:
+        unremovable(patch)
+        for step in [journal.opened.messages.compact, journal.opened.messages.reclaim] * 2:
+            with pytest.raises(JournalIOError, match="cannot compact"):
+                step()
+            assert inspect(journal.settings).messages.total == journal.opened.messages.index.total
+        journal.delete(*left)
+        journal.delete(*journal.add(*[BODY] * 14))
+    journal.keeper.keep()
+    assert list(journal.settings.journal_directory.glob("*.ctr")) == []
+    journal.abandon()
+    assert stored(journal.settings) == []
 
 
 def test_the_keeper_outlives_what_nobody_thought_of(

@@ -1,0 +1,91 @@
+"""A node ends, and what it wrote is in memory only: whoever comes next relies on nothing of that.
+
+A kill or an error ends the first node at any of its changes. The second finds in the page cache
+what the first has written, serves it, and confirms more. Then the power fails.
+"""
+
+import itertools
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orthia.config.store_settings import JournalType
+from tests.file_journal.device import NEVER
+from tests.file_journal.host import Host
+
+COMPACTING = [*["add"] * 3, "delete", "compact", "add", "keep", "transact", "delete", "keep"] * 2
+FIRST = ["add", "add", "transact", "add", "delete", "add", "reopen", "upload", "add", "add"]
+SECOND = ["add", "transact"]
+
+
+@pytest.fixture(autouse=True)
+def _quietly() -> Iterator[None]:
+    """Say nothing of writes that were dropped."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
+    """Give what makes machines, of which the last alone is kept."""
+    count = itertools.count()
+
+    def next_host(seed: int, journal_type: JournalType = JournalType.NIO) -> Host:
+        shutil.rmtree(tmp_path)
+        directory = tmp_path / str(next(count))
+        directory.mkdir(parents=True)
+        return Host(directory, monkeypatch, seed, journal_type)
+
+    return next_host
+
+
+@pytest.mark.parametrize("journal_type", JournalType)
+@pytest.mark.parametrize("ends", ["dies_at", "errs_at"])
+def test_what_a_successor_has_served_survives_a_power_failure(
+    host: Callable[..., Host], ends: str, journal_type: JournalType
+) -> None:
+    """Whatever the first node left unsynced, and whenever the power fails in the second."""
+    for change in itertools.count(1):
+        machine = host(change, journal_type)
+        machine.work(FIRST, **{ends: change})
+        is_over = len(machine.device.made) < change
+        # Sometimes amid the takeover, sometimes once more was confirmed.
+        machine.work(SECOND, fails_at=NEVER if change % 3 else 1 + change % 41)
+        machine.lose_power()
+        machine.check()
+        if is_over:
+            break
+    assert change > 100
+
+
+def test_a_directory_that_a_dead_node_made_is_synced(host: Callable[..., Host]) -> None:
+    """Killed between making a directory and syncing its name, the next node sees to that."""
+    for change in range(1, 12):
+        for seed in range(8):
+            machine = host(seed)
+            machine.work(["add"], dies_at=change)
+            machine.work(["add"])
+            machine.lose_power()
+            machine.check()
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_one_error_amid_compaction_costs_nothing(
+    host: Callable[..., Host], loses_power: bool
+) -> None:
+    """Whatever call fails once, the node that goes on and the next one have what was confirmed."""
+    for change in itertools.count(1):
+        machine = host(change)
+        machine.work(COMPACTING, errs_at=change)
+        is_over = len(machine.device.made) < change
+        machine.work(SECOND)
+        if loses_power:
+            machine.lose_power()
+        machine.check()
+        if is_over:
+            break
+    assert change > 100
