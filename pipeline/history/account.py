@@ -85,7 +85,7 @@ def account_of(
     taken = list(takeovers(live))
     begin = _first_moment(lives, taken, until) if since is None else since
     begin = min(max(begin, _first_moment(lives, taken, until)), until)
-    now = until if present is None else max(until, present.now)
+    now = _last_heard(lives, until) if present is None else max(until, present.now)
     last = after_the_last(live, taken[-1] if taken else None, present, now)
     found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
     if not live and lives:
@@ -107,6 +107,12 @@ def account_of(
         serving=_serving(taken, in_period),
         uncertain_us=_uncertain(in_period, steps),
     )
+
+
+def _last_heard(lives: Sequence[Life], until: int) -> int:
+    """Return until when logs alone tell something: what was said later tells of the time before."""
+    heard = max((one.said[-1].at for one in lives if one.said), default=until)
+    return until if heard <= until else heard + 1
 
 
 def _first_moment(lives: Sequence[Life], taken: Sequence[Takeover], until: int) -> int:

@@ -283,6 +283,48 @@ def test_files_alone_do_not_tell_what_came_after_them() -> None:
     assert found.availability == pytest.approx((1 / 3, 1.0))
 
 
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (events.LockReleased(Lock.LIVE, 1), "unknown: released, and the log ends"),
+        (LOST, "unknown: lost, and the log ends"),
+    ],
+)
+def test_files_alone_do_not_tell_that_nobody_came_after_a_service(
+    end: events.Event, cause: str
+) -> None:
+    """Whoever took over has a file of its own, and of this one nobody knows how old it is."""
+    ended = a().says(60, end).says(60.1, events.BackupStarted())
+    ended.says(60.2, events.BackupAnnounced("nobody yet"))
+    (outage,) = account(ended, until=100).outages
+    assert (outage.is_known, outage.cause, outage.least_us) == (False, cause, 0)
+    # Later it saw who serves.
+    ended.says(80, events.BackupAnnounced(B))
+    found = account(ended, until=100)
+    assert [one.is_known for one in found.outages] == [False]
+    assert (found.serving, found.out_least_us) == (None, 0)
+    # The store knows.
+    (outage,) = account(ended, now=present(300, None, 1)).outages
+    assert (outage.is_known, outage.is_open) == (True, True)
+
+
+def test_files_alone_do_not_tell_whether_another_served_where_one_could_not() -> None:
+    """It took the lock, could not open its port, and gave the lock back."""
+    second = b().obtains(118, 2, A, renewed=98, gone=118)
+    second.says(119, events.StartFailed("the port is taken"))
+    second.says(119.1, events.LockReleased(Lock.LIVE, 2))
+    (outage,) = account(a(), second).outages
+    assert (outage.is_known, outage.begin) == (False, (us(98), us(102)))
+    assert outage.cause == "unknown: lease expired, b has not served, and the log ends"
+
+
+def test_what_a_file_says_later_tells_that_its_node_served_until_then() -> None:
+    """The period is over before the log is."""
+    later = a().says(200, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    found = account(later, until=100)
+    assert (list(found.outages), found.serving, found.availability) == ([], "a", (1.0, 1.0))
+
+
 def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> None:
     """Under token 2 somebody served, or did not."""
     first = (

@@ -197,6 +197,21 @@ def _holds_the_truth(found: Account, world: World) -> None:
     assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
 
 
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.sampled_from(["a", "b", "ab"]), st.floats(0.01, 1))
+def test_files_alone_hold_the_truth_whosever_they_are(
+    world: World, names: str, share: float
+) -> None:
+    """Also where the other node's file is not here, and where the period ends before the log."""
+    known = [node for node in world.nodes if node.name in names]
+    until = us(world.now * share)
+    found = account_of(lives(*known), None, None, until)
+    served = [(max(us(begin), found.begin), min(us(end), until)) for begin, end in world.outages]
+    out_us = sum(end - begin for begin, end in served if end > begin)
+    slack = ROUNDING * (1 + len(world.outages))
+    assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
+
+
 @settings(max_examples=300, deadline=None)
 @given(worlds(), st.data())
 def test_whatever_rows_are_lost_the_truth_is_within_the_range(
