@@ -104,7 +104,7 @@ def account_of(
         outages=sorted(in_period, key=_importance),
         overlaps=[one for tenures in held.values() for one in overlaps(tenures)],
         doubts=list(doubts(lives, held, present)),
-        serving=_serving(taken, in_period),
+        serving=_serving(taken, in_period, until),
         uncertain_us=_uncertain(in_period, steps),
     )
 
@@ -155,11 +155,13 @@ def _importance(one: Outage) -> tuple[bool, bool, int, int]:
     return (not (one.is_open and one.is_known), not one.is_known, -one.most_us, one.begin.lo)
 
 
-def _serving(taken: Sequence[Takeover], outages: Sequence[Outage]) -> str | None:
-    if not taken or any(one.is_open for one in outages):
+def _serving(taken: Sequence[Takeover], outages: Sequence[Outage], until: int) -> str | None:
+    """Return who served at ``until``: the log may go on beyond it, to whoever served later."""
+    if any(one.is_open for one in outages):
         return None
-    last = taken[-1]
-    return last.tenure.node if last.tenure.serving is not None else None
+    opened = (one.tenure for one in taken if one.tenure.serving is not None)
+    begun = [one for one in opened if one.serving is not None and one.serving.lo <= until]
+    return begun[-1].node if begun else None
 
 
 def _uncertain(outages: Sequence[Outage], steps: Sequence[Step]) -> int:

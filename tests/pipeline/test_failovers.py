@@ -99,6 +99,8 @@ def test_an_account_is_told_in_tables(spark: SparkSession, tmp_path: Path) -> No
     (pair,) = tables["availability"]
     assert (pair["pair"], pair["takeovers"], pair["outages"]) == ("pair", 1, 1)
     assert pair["period_from"] == "2026-01-31T12:00:00.040Z"
+    # Of what comes after the last event files tell nothing, whatever is asked for.
+    assert pair["period_to"] == "2026-01-31T12:01:42.650Z"
     assert pair["availability"] < pair["availability_most"] < 1
     outage = next(row for row in tables["outages"] if row["known"])
     assert (outage["out_ms"], outage["out_least_ms"]) == (3_040.0, 1_040.0)
@@ -138,6 +140,11 @@ def test_a_store_that_does_not_answer_is_a_row_with_its_error(
         ("away", "no answer"),
         ("pair", None),
     ]
+
+
+def test_a_period_ends_with_what_is_known() -> None:
+    """The future was not served, and nobody was out in it."""
+    assert [Period(until=at).end(100) for at in (None, 99, 101)] == [100, 99, 100]
 
 
 def test_a_pair_whose_log_is_empty_is_in_the_report(
@@ -245,7 +252,7 @@ def test_spark_tells_what_the_rules_tell_of_each_pair(spark: SparkSession, tmp_p
         file = tmp_path / f"{number}.jsonl"
         file.write_text("".join(chance.sample([one.to_json() + "\n" for one in piece], len(piece))))
         files.append(str(file))
-    until = NOON_US + 3_600 * SECOND
+    until = max(_us(one.db_time or one.node_time) for one in entries) - SECOND
     found = analyse(spark, [], files, Period(until=until), now=0)
     wanted: dict[str, list[Row]] = {name: [] for name in TABLES}
     for pair, nodes in pairs.items():

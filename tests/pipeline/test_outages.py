@@ -8,6 +8,7 @@ from orthia.nodemanager import events
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.outages import Outage, Present
+from orthia.pipeline.history.rows import rows_of
 from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us
 
 NODE_STOPPED = events.NodeStopped(0, "stopped")
@@ -394,6 +395,29 @@ def test_an_outage_that_was_over_after_the_period_is_open_at_its_end() -> None:
     (outage,) = found.outages
     assert (outage.is_open, found.serving) == (True, None)
     assert found.availability == pytest.approx((98 / 110, 102 / 110))
+
+
+def test_a_period_that_is_over_was_served_by_who_served_at_its_end() -> None:
+    """The log goes on to another node."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    for until, node in ((90, "a"), (110, None), (119, "b"), (300, "b")):
+        assert account(a(), second, now=SERVED_BY_B, until=until).serving == node
+        assert account(a(), second, until=until).serving == (node if until < 110 else None)
+
+
+def test_doubts_and_overlaps_are_counted_as_they_are_shown() -> None:
+    """Of a period that is over: not those of later."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    second.says(250, events.ClockDrift(1.0, 250)).says(251, events.ClockDrift(1.0, 250))
+    went_on = a().says(130, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    of_lives = lives(went_on, second.without(second.said[-2].seq))
+    for until, count in ((90, 0), (300, 1)):
+        found = account_of(of_lives, SERVED_BY_B, None, us(until))
+        rows = list(rows_of("pair", found, of_lives))
+        (pair,) = (row for name, row in rows if name == "availability")
+        shown = [name for name, _ in rows]
+        assert (pair["doubts"], shown.count("doubts")) == (count, count)
+        assert (pair["overlaps"], shown.count("overlaps")) == (count, count)
 
 
 @pytest.mark.parametrize("off", [-3_600, 3_600], ids=["back", "forward"])
