@@ -9,7 +9,7 @@ from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
 from orthia.nodemanager import LockAcquisitionTimeout
-from orthia.nodemanager.errors import LockDirectoryMissing, StoreInUse
+from orthia.nodemanager.errors import FailoverLogUnreadable, LockDirectoryMissing, StoreInUse
 
 
 class ExitCode(IntEnum):
@@ -76,4 +76,6 @@ def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
         return ExitCode.REFUSED
     if issubclass(kind, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
+    if issubclass(kind, FailoverLogUnreadable):
+        return ExitCode.WRONG_DATA
     return ExitCode.SOFTWARE

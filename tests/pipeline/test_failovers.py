@@ -1,5 +1,6 @@
 """The history of pairs, read by Spark from logs as nodes write them."""
 
+import gzip
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -13,12 +14,14 @@ from sqlalchemy import MetaData, delete
 
 from orthia.broker.cli.opening import opened
 from orthia.nodemanager import events
+from orthia.nodemanager.errors import FailoverLogUnreadable
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.failover_chapters import Part, read_part, said_in
 from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
+from orthia.pipeline.failover_source import find_files
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import Life, Said, life_of
 from orthia.pipeline.history.rows import TABLES, rows_of
@@ -158,10 +161,47 @@ def test_a_pair_whose_log_is_empty_is_in_the_report(
 
 def test_a_file_that_is_gone_is_an_error_of_what_it_belongs_to(tmp_path: Path) -> None:
     """Read by a worker that does not see it, say."""
-    (batch,) = read_part(Part("pair", files=[str(tmp_path / "none.jsonl")]))
-    (row,) = batch.to_pylist()
+    good = write(tmp_path / "good.jsonl", Node("a").becomes_live(0, 1))
+    files = [str(tmp_path / "none.jsonl"), good, str(tmp_path / "neither.jsonl")]
+    (row,), (other,) = (batch.to_pylist() for batch in read_part(Part("pair", files=files)))
     assert row["pair"] == "pair"
     assert "none.jsonl" in row["error"]
+    assert "neither.jsonl" in row["error"]
+    # It keeps no other file from being read.
+    assert (other["node"], other["error"]) == ("a", None)
+
+
+def test_a_directory_gives_the_files_that_were_rotated_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As logrotate and others call them; what lies beside them is left out."""
+    one = Path(write(tmp_path / "failover-a.jsonl", Node("a").becomes_live(0, 1)))
+    names = ["a.jsonl.1", "a.jsonl-20260131", "a.jsonl.2.gz", "b.jsonl.gz", "b.jsonl"]
+    for name in names:
+        data = one.read_bytes()
+        packed = gzip.compress(data) if name.endswith(".gz") else data
+        (tmp_path / f"failover-{name}").write_bytes(packed)
+    (tmp_path / "audit-a.jsonl").write_text('{"event": "login"}\n')
+    (tmp_path / "failover-blank.jsonl").write_text("\n")
+    (tmp_path / "failover-torn.jsonl").write_text("{\n")
+    (tmp_path / "failover-c.jsonl.bz2").write_bytes(b"BZh9")
+    wanted = {f"failover-{name}" for name in [*names, "a.jsonl", "blank.jsonl"]}
+    assert {path.name for path in find_files(str(tmp_path))} == wanted
+    assert "failover-c.jsonl.bz2 looks like a failover log, and is not read" in caplog.text
+    assert "failover-torn.jsonl is no failover log" in caplog.text
+    assert "audit" not in caplog.text
+    assert [path.name for path in find_files(f"{tmp_path}/*-a.jsonl")] == ["failover-a.jsonl"]
+    (batch,) = read_part(Part(files=[str(tmp_path / "failover-a.jsonl.2.gz")]))
+    (row,) = batch.to_pylist()
+    assert len(list(said_in(row["said"]))) == 3
+
+
+def test_what_is_named_and_is_no_log_is_refused(tmp_path: Path) -> None:
+    """Also a directory or a pattern without any."""
+    (tmp_path / "readme.jsonl").write_text("# Orthia\n")
+    for name in (tmp_path / "readme.jsonl", tmp_path, tmp_path / "*.jsonl"):
+        with pytest.raises(FailoverLogUnreadable, match="failover log"):
+            find_files(str(name))
 
 
 LINE = json.loads(Node("a").becomes_live(0, 1).entries[0].to_json())
