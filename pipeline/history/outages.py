@@ -21,6 +21,8 @@ from orthia.nodemanager.locks.lease import State
 from orthia.pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
 
 _MS: Final = 1_000
+_LEASE_RAN_OUT: Final = 0.99
+"""Of a lease, without a renewal: by a clock that may run 1 % slower than the database's."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,32 @@ def _after(served: Tenure, following: Tenure) -> Takeover:
 
 
 def _why_taken(tenure: Tenure) -> str:
+    """Return why a lock was taken whose holder did not say that it gave it up.
+
+    Only what whoever took it saw is said: the former one may have handed the lock over, and what
+    it logged of that be lost.
+    """
     if tenure.crash is not None:
         return "crash detected"
-    if timers_of(tenure.former) is None and tenure.former is not None:
+    timers = timers_of(tenure.former)
+    if tenure.obtained is None or tenure.former is None:
+        return "unknown"
+    if timers is None:
         return "lock free"
-    return "lease expired"
+    silent = tenure.life.millis(tenure.obtained, "silent_ms")
+    if silent is not None and silent >= _LEASE_RAN_OUT * timers.expiration_ms * _MS:
+        return "lease expired"
+    gone = tenure.life.millis(tenure.obtained, "gone_ms")
+    # A lock that was handed over is taken at once, and a crash is watched for more than a period.
+    if gone is not None and gone >= timers.renew_period_ms * _MS and _may_lack_crash(tenure):
+        return "crash detected"
+    return "unknown"
+
+
+def _may_lack_crash(tenure: Tenure) -> bool:
+    """Tell whether the event of a detected crash may be missing."""
+    obtained = tenure.obtained
+    return obtained is not None and any(gap.first < obtained.seq for gap in tenure.life.gaps)
 
 
 def _silent(tenure: Tenure, lo: int, given_up_at: int | None) -> Span:
@@ -199,8 +222,8 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
     obtained = tenure.obtained
     if served.timers is None or between or obtained is None:
         return tenure.since
-    if any(gap.first < obtained.seq for gap in tenure.life.gaps):
-        return tenure.since  # that of a detected crash may be missing
+    if _may_lack_crash(tenure):
+        return tenure.since
     # The lease had run out when it was taken.
     over = served.given_up_at(tenure.since - served.timers.expiration_ms * _MS)
     return tenure.since if over is None else min(tenure.since, over)

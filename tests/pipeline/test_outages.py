@@ -196,6 +196,39 @@ OPEN = [
 ]
 
 
+CRASH = events.CrashDetected(A, 2_500.0, 15_000.0)
+WITHOUT_TIMERS = "a@host:1:uuid"
+CAUSES = [
+    pytest.param(b().obtains(102.6, 2, A, 98, 100.1), "unknown", id="no crash, and no lease out"),
+    pytest.param(
+        b().says(100.8, CRASH).obtains(102.6, 2, A, 98, 100.1).without(2),
+        "crash detected",
+        id="a crash, and its event is lost",
+    ),
+    pytest.param(
+        b().says(100, events.BackupStarted()).obtains(100.1, 2, A, 99, 100).without(2),
+        "unknown",
+        id="handed over in good order, of which no event is left",
+    ),
+    pytest.param(b().obtains(118.1, 2, A, 98.2, 118), "lease expired", id="by clocks that differ"),
+    pytest.param(b().obtains(118.1, 2, A), "unknown", id="nothing was seen of it"),
+    pytest.param(
+        b().obtains(118.1, 2, A, 98, 118).opens(119, 2).without(2), "unknown", id="event is lost"
+    ),
+    pytest.param(b().obtains(100, 2, WITHOUT_TIMERS, 99, 99.9), "lock free", id="no lease"),
+]
+
+
+@pytest.mark.parametrize(("second", "cause"), CAUSES)
+def test_a_cause_is_what_whoever_took_over_saw(second: Node, cause: str) -> None:
+    """Of a node whose own log does not say how it ended."""
+    found = account(a(), second, now=SERVED_BY_B)
+    assert [one.cause for one in found.takeovers][1:] == [cause]
+    # Also if nothing is left of the node before.
+    (alone,) = account(second, now=SERVED_BY_B).takeovers
+    assert alone.cause in (cause, "first start")
+
+
 def test_a_write_is_a_later_proof_of_life_than_a_renewal() -> None:
     """Of a node that was killed: its end lies between the last that it stored, and its silence."""
     second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
