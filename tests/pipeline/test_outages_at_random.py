@@ -27,6 +27,8 @@ from tests.pipeline.forging import (
 
 PERIOD = PERIOD_MS / 1_000
 LEASE = EXPIRATION_MS / 1_000
+OPEN_SECONDS = OPENING_SECONDS - 0.012
+"""When clients are served, after the lock was taken: somewhat before the node says so."""
 WAYS = ("killed", "lease", "frozen", "stopped", "cut off", "failed", "wedged")
 
 
@@ -129,7 +131,7 @@ def worlds(draw: st.DrawFn) -> World:
                 watched_ms = (at - former.free_at) * 1_000
                 node.says(at, events.CrashDetected(before.holder, watched_ms, left_ms))
             node.becomes_live(at, token, before.holder, former.renewed, seen)
-            world.outages.append((former.served_until, at + OPENING_SECONDS))
+            world.outages.append((former.served_until, at + OPEN_SECONDS))
             if services[number - 1]["way"] == "frozen":
                 silent = (at + 30 - former.renewed) * 1_000
                 before.says(at + 30, events.LeaseLost(Lock.LIVE, token - 1, "paused", silent))
