@@ -204,6 +204,9 @@ class _Reading:
             for held in [tenure] if lock is not None else list(self._held.values()):
                 if held is not None:
                     self._end(held, end(held, one, self._closing), one)
+            if event == _RELEASED and tenure is not None:
+                # What ends the process later says nothing of a lock that was given back.
+                self._held.pop(tenure.lock, None)
         elif live is not None and live.ended is None:
             if event in RENEWED and self._closing is None and tenure is live:
                 live.signs.append(live.renewals[-1])

@@ -315,8 +315,12 @@ def test_a_waiting_node_does_not_make_its_own_wait_an_outage() -> None:
         .says(0.5, events.WaitingForLiveLock(Lock.LIVE, B))
         .becomes_live(93.2, 2, B, renewed=93.05, gone=93.15)
     )
-    (outage,) = account(first, second, now=present(300, A, 2, renewed=299)).outages
+    # The one that handed over waits now, and stops much later.
+    second.says(93.3, events.BackupLockObtained(Lock.BACKUP, 1)).says(250, NODE_STOPPED)
+    found = account(first, second, now=present(300, A, 2, renewed=299))
+    (outage,) = found.outages
     assert told(outage).seconds == pytest.approx((0.125, 0.24))
+    assert (outage.cause, list(found.overlaps)) == ("released", [])
 
 
 def test_files_alone_do_not_tell_what_came_after_them() -> None:
