@@ -34,3 +34,7 @@ class RowMissing(NodeManagerError, PermanentStoreError):  # noqa: N818 - named f
 
 class LockDirectoryMissing(NodeManagerError):  # noqa: N818 - named for what is the case
     """The directory in which the nodes of a store lock is not there."""
+
+
+class FailoverLogUnreadable(NodeManagerError):  # noqa: N818 - named for what is the case
+    """A file is no failover log, or is damaged."""

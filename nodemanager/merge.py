@@ -1,21 +1,28 @@
 """The failover logs of all nodes as one timeline, from the database and from files."""
 
+import gzip
 import logging
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, Final, TextIO, cast
 
 from sqlalchemy import MetaData, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
+from orthia.nodemanager.errors import FailoverLogUnreadable
 from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.tables import failover_log
 
 LOGGER = logging.getLogger("orthia.failover")
 MAX_LINE_CHARACTERS = 1_000_000
 """Of a file; an event has some hundred. A torn file may have a hole of any size in it."""
+
+_GZIP: Final = b"\x1f\x8b"
+"""How a file begins that gzip has packed, as logrotate does, whatever it is called."""
 
 
 def read_table(
@@ -50,28 +57,60 @@ def read_table(
 def read_files(paths: Iterable[Path]) -> list[Entry]:
     """Read failover log files; a line that is none (a torn last one, say) is named and skipped.
 
-    Raises OSError if a file cannot be read.
+    Raises OSError if a file cannot be read, FailoverLogUnreadable if no line of one is an entry.
     """
     return [entry for path in paths for entry in entries_of_file(path)]
 
 
 def entries_of_file(path: Path) -> Iterator[Entry]:
     """Yield the entries of one failover log file, as ``read_files`` reads it."""
+    skipped = found = 0
     for number, line in lines_of_file(path):
         entry = parse_entry(line, f"{path}:{number}", None)
-        if entry is not None:
+        if entry is None:
+            skipped += 1
+        else:
+            found += 1
             yield entry
+    if skipped and not found:
+        raise _no_log(path)
+
+
+def check_file(path: Path) -> None:
+    """Raise FailoverLogUnreadable if a file has lines, and none is an entry; OSError."""
+    is_blank = True
+    for _, line in lines_of_file(path):
+        is_blank = False
+        try:
+            Entry.from_json(line)
+        except ValueError:
+            continue
+        return
+    if not is_blank:
+        raise _no_log(path)
+
+
+def _no_log(path: Path) -> FailoverLogUnreadable:
+    return FailoverLogUnreadable(f"{path} is no failover log: no line of it is a node's event")
 
 
 def lines_of_file(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not blank, with their numbers, cut off if too long.
 
-    Raises OSError if it cannot be read.
+    A file may be packed by gzip. Raises OSError if it cannot be read, FailoverLogUnreadable if it
+    cannot be unpacked.
     """
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(_lines(file), 1):
-            if not line.isspace():
-                yield number, line
+    # It is opened once, and read forwards only: what is named may be a pipe.
+    with path.open("rb") as stored:
+        packed = stored.peek(len(_GZIP)).startswith(_GZIP)
+        plain = cast("BinaryIO", gzip.GzipFile(fileobj=stored)) if packed else stored
+        with TextIOWrapper(plain, "utf-8", "replace") as file:
+            try:
+                for number, line in enumerate(_lines(file), 1):
+                    if not line.isspace():
+                        yield number, line
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise FailoverLogUnreadable(f"{path} is cut off or damaged: {error}") from error
 
 
 def _lines(file: TextIO) -> Iterator[str]:

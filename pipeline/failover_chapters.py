@@ -9,10 +9,11 @@ row with its error.
 import gc
 import json
 import marshal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,17 +114,10 @@ def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
     """Yield the chapters of one part, or a row with the error that kept it from being read."""
     lives: dict[tuple[str, str], _Chapter] = {}
-    error = None
-    try:
-        with collector_at_rest():
-            if part.store is not None:
-                _read_table(part, StoreReference.from_options(_lowered(part.store)), lives)
-            for name in part.files:
-                _read_file(Path(name), lives)
-    except (OrthiaError, OSError) as failed:
-        error = " ".join(str(failed).split())
-    if error is not None:
-        yield _batch([(part.pair, None, None, None, None, None, error)])
+    with collector_at_rest():
+        errors = list(_read_all(part, lives))
+    if errors:
+        yield _batch([(part.pair, None, None, None, None, None, "; ".join(errors))])
     rows: list[tuple[Any, ...]] = []
     size = 0
     for (holder, node), chapter in lives.items():
@@ -136,6 +130,20 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
             rows, size = [], 0
     if rows:
         yield _batch(rows)
+
+
+def _read_all(part: Part, lives: "_Lives") -> Iterator[str]:
+    """Read what a part names; yields why something could not be read, and goes on with the rest."""
+    reads: list[Callable[[], None]] = [
+        partial(_read_file, Path(name), lives) for name in part.files
+    ]
+    if part.store is not None:
+        reads.append(partial(_read_table, part, _lowered(part.store), lives))
+    for read in reads:
+        try:
+            read()
+        except (OrthiaError, OSError) as failed:
+            yield " ".join(str(failed).split())
 
 
 def said_in(chapter: bytes) -> Iterator[Said]:
@@ -181,8 +189,8 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 _Lives = dict[tuple[str, str], _Chapter]
 
 
-def _read_table(part: Part, store: StoreReference, lives: _Lives) -> None:
-    settings = store.settings()
+def _read_table(part: Part, options: Mapping[str, str], lives: _Lives) -> None:
+    settings = StoreReference.from_options(options).settings()
     with open_source(settings) as source:
         table = source.table(settings.failover_log_table_name)
         where = f"FROM {table} WHERE id >= {part.first:d} AND id < {part.end:d}"

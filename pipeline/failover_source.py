@@ -1,12 +1,16 @@
 """``orthia.failover_log``: the table of a store, and JSON-lines files of any number of nodes.
 
 Options: ``url`` or ``config`` for the table FAILOVER_LOG; ``load(PATH)`` for files, where PATH may
-be a directory, a pattern such as ``logs/*.jsonl``, or several of these with commas between;
+be a directory, a pattern such as ``logs/*.jsonl``, or several of these with commas between, also
+packed by gzip;
 ``pair`` names the pair the events are of (default: its node id); ``numPartitions`` cuts the table.
 """
 
 import glob
+import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.nodemanager.merge import entries_of_file
+from orthia.nodemanager.errors import FailoverLogUnreadable
+from orthia.nodemanager.merge import check_file, entries_of_file
 from orthia.pipeline.errors import BadOption
 from orthia.pipeline.failover_rows import in_batches, table_entries
 from orthia.pipeline.fetching import Source, open_source
@@ -29,6 +34,11 @@ from orthia.pipeline.source_options import check_options, positive
 from orthia.pipeline.store import OPTIONS, StoreReference
 from orthia.pipeline.streams import FailoverLogStreamReader
 
+LOGGER: Final = logging.getLogger("orthia.pipeline")
+_READ: Final = re.compile(r"\.jsonl([.-]\d[\d-]*)?(\.gz)?\Z")
+"""The end of the names that are read in a directory: also as logrotate and others rename a log."""
+_OF_A_NODE: Final = "failover-"
+"""What a node's file is called first; beside it are others, such as the audit log."""
 _ROWS_A_PARTITION: Final = 100_000
 _MAX_PARTITIONS: Final = 32
 _BYTES_A_PARTITION: Final = 16 * 1024 * 1024
@@ -158,16 +168,56 @@ def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
 def find_files(paths: str) -> list[Path]:
     """Return the files that directories, patterns and names with commas between them stand for.
 
-    Raises BadOption for one that stands for none.
+    Raises BadOption for one that stands for none, FailoverLogUnreadable if none of its files is a
+    failover log.
     """
     files: dict[Path, None] = {}
     for text in filter(None, (part.strip() for part in paths.split(","))):
         path = Path(text.removeprefix("file:"))
         if path.is_dir():
-            found = sorted(path.rglob("*.jsonl"))
+            found = _in_directory(path)
         else:
             found = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - absolute
         if not found:
             raise BadOption(f"{text}: no failover log file there")
+        if found == [path]:
+            _check(path)
+        else:
+            found = _logs_among(found, text)
         files |= dict.fromkeys(found)
     return list(files)
+
+
+def _in_directory(directory: Path) -> list[Path]:
+    found = []
+    for path in sorted(directory.rglob("*.jsonl*")):
+        if _READ.search(path.name):
+            found.append(path)
+        elif path.name.startswith(_OF_A_NODE):
+            LOGGER.warning("%s looks like a failover log, and is not read: unpack or name it", path)
+    return found
+
+
+def _logs_among(found: Sequence[Path], text: str) -> list[Path]:
+    """Return which of the files are logs: others may lie there, and are nobody's mistake."""
+    logs = []
+    for path in found:
+        try:
+            _check(path)
+        except FailoverLogUnreadable as error:
+            if path.name.startswith(_OF_A_NODE):
+                LOGGER.warning("%s: it is left out", error)
+        else:
+            logs.append(path)
+    if not logs:
+        raise FailoverLogUnreadable(f"{text}: none of the files there is a failover log")
+    return logs
+
+
+def _check(path: Path) -> None:
+    """Raise FailoverLogUnreadable for a file that is no log.
+
+    One that cannot be opened is no matter of this: whoever is to read it says why it cannot.
+    """
+    with suppress(OSError):
+        check_file(path)

@@ -15,7 +15,7 @@ from orthia.journal.errors import (
     UnknownFormat,
 )
 from orthia.nodemanager import LockAcquisitionTimeout
-from orthia.nodemanager.errors import LockDirectoryMissing, StoreInUse
+from orthia.nodemanager.errors import FailoverLogUnreadable, LockDirectoryMissing, StoreInUse
 
 
 class ExitCode(IntEnum):
@@ -82,4 +82,6 @@ def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
         return ExitCode.REFUSED
     if issubclass(kind, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
+    if issubclass(kind, FailoverLogUnreadable):
+        return ExitCode.WRONG_DATA
     return ExitCode.SOFTWARE

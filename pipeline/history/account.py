@@ -85,7 +85,7 @@ def account_of(
     taken = list(takeovers(live))
     begin = _first_moment(lives, taken, until) if since is None else since
     begin = min(max(begin, _first_moment(lives, taken, until)), until)
-    now = until if present is None else max(until, present.now)
+    now = _last_heard(lives, until) if present is None else max(until, present.now)
     last = after_the_last(live, taken[-1] if taken else None, present, now)
     found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
     if not live and lives:
@@ -104,9 +104,15 @@ def account_of(
         outages=sorted(in_period, key=_importance),
         overlaps=[one for tenures in held.values() for one in overlaps(tenures)],
         doubts=list(doubts(lives, held, present)),
-        serving=_serving(taken, in_period),
+        serving=_serving(taken, in_period, until),
         uncertain_us=_uncertain(in_period, steps),
     )
+
+
+def _last_heard(lives: Sequence[Life], until: int) -> int:
+    """Return until when logs alone tell something: what was said later tells of the time before."""
+    heard = max((one.said[-1].at for one in lives if one.said), default=until)
+    return until if heard <= until else heard + 1
 
 
 def _first_moment(lives: Sequence[Life], taken: Sequence[Takeover], until: int) -> int:
@@ -149,11 +155,13 @@ def _importance(one: Outage) -> tuple[bool, bool, int, int]:
     return (not (one.is_open and one.is_known), not one.is_known, -one.most_us, one.begin.lo)
 
 
-def _serving(taken: Sequence[Takeover], outages: Sequence[Outage]) -> str | None:
-    if not taken or any(one.is_open for one in outages):
+def _serving(taken: Sequence[Takeover], outages: Sequence[Outage], until: int) -> str | None:
+    """Return who served at ``until``: the log may go on beyond it, to whoever served later."""
+    if any(one.is_open for one in outages):
         return None
-    last = taken[-1]
-    return last.tenure.node if last.tenure.serving is not None else None
+    opened = (one.tenure for one in taken if one.tenure.serving is not None)
+    begun = [one for one in opened if one.serving is not None and one.serving.lo <= until]
+    return begun[-1].node if begun else None
 
 
 def _uncertain(outages: Sequence[Outage], steps: Sequence[Step]) -> int:

@@ -64,7 +64,8 @@ def _overlap(one: Tenure, following: Tenure) -> Overlap | None:
         return Overlap(one, following, max(late, since), "one token")
     if renewed > since:
         return Overlap(one, following, max(late, renewed), "renewed")
-    if one.serving is not None and one.serving.lo > since:
+    opened = one.active_at or (one.serving.lo if one.serving is not None else since)
+    if one.serving is not None and opened > since:
         return Overlap(one, following, max(late, one.serving.hi), "served")
     if one.end == "released" and one.ended is not None and one.ended.hi > since:
         return Overlap(one, following, one.ended.hi, "released")

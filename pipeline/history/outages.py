@@ -21,6 +21,8 @@ from orthia.nodemanager.locks.lease import State
 from orthia.pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
 
 _MS: Final = 1_000
+_LEASE_RAN_OUT: Final = 0.99
+"""Of a lease, without a renewal: by a clock that may run 1 % slower than the database's."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,32 @@ def _after(served: Tenure, following: Tenure) -> Takeover:
 
 
 def _why_taken(tenure: Tenure) -> str:
+    """Return why a lock was taken whose holder did not say that it gave it up.
+
+    Only what whoever took it saw is said: the former one may have handed the lock over, and what
+    it logged of that be lost.
+    """
     if tenure.crash is not None:
         return "crash detected"
-    if timers_of(tenure.former) is None and tenure.former is not None:
+    timers = timers_of(tenure.former)
+    if tenure.obtained is None or tenure.former is None:
+        return "unknown"
+    if timers is None:
         return "lock free"
-    return "lease expired"
+    silent = tenure.life.millis(tenure.obtained, "silent_ms")
+    if silent is not None and silent >= _LEASE_RAN_OUT * timers.expiration_ms * _MS:
+        return "lease expired"
+    gone = tenure.life.millis(tenure.obtained, "gone_ms")
+    # A lock that was handed over is taken at once, and a crash is watched for more than a period.
+    if gone is not None and gone >= timers.renew_period_ms * _MS and _may_lack_crash(tenure):
+        return "crash detected"
+    return "unknown"
+
+
+def _may_lack_crash(tenure: Tenure) -> bool:
+    """Tell whether the event of a detected crash may be missing."""
+    obtained = tenure.obtained
+    return obtained is not None and any(gap.first < obtained.seq for gap in tenure.life.gaps)
 
 
 def _silent(tenure: Tenure, lo: int, given_up_at: int | None) -> Span:
@@ -199,8 +222,8 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
     obtained = tenure.obtained
     if served.timers is None or between or obtained is None:
         return tenure.since
-    if any(gap.first < obtained.seq for gap in tenure.life.gaps):
-        return tenure.since  # that of a detected crash may be missing
+    if _may_lack_crash(tenure):
+        return tenure.since
     # The lease had run out when it was taken.
     over = served.given_up_at(tenure.since - served.timers.expiration_ms * _MS)
     return tenure.since if over is None else min(tenure.since, over)
@@ -211,12 +234,16 @@ def after_the_last(
 ) -> Outage | None:
     """Return what became of the last service until ``end``; None if it goes on, or never was.
 
-    Without ``present``, from files alone, nobody knows: unless the node says that it ended.
+    Without ``present``, from files alone, nobody knows: also of one that ended in good order. A
+    node whose file is not here, or older than what happened, may have served ever since.
     """
     if last is None:
         return None
     served: Tenure | None = last.tenure
-    if present is not None and not present.is_held and present.token > live[-1].token:
+    if present is None:
+        _may_have_served(last.tenure, None, end)
+        return _where_files_end(last, end)
+    if not present.is_held and present.token > live[-1].token:
         return _after_an_unknown_holder(last, present, end)
     _may_have_served(last.tenure, present, end)
     if last.tenure.serving is None:
@@ -225,7 +252,7 @@ def after_the_last(
             begin = last.begin or Span(live[0].since, live[0].since)
             cause = f"{last.cause}, and {last.tenure.node} has not served"
             return _open(begin, cause, served, end)
-    if present is not None and present.is_held:
+    if present.is_held:
         if _is_held_by_another(present, live):
             return _unknown(served or live[0], end, f"unknown: no log of {present.holder}")
         if served is None:
@@ -275,16 +302,28 @@ def _after_an_unknown_holder(last: Takeover, present: Present, end: int) -> Outa
     )
 
 
-def _ended(served: Tenure, present: Present | None, end: int) -> Outage | None:
-    """Return the outage after a service whose lock nobody holds now, or nobody knows of."""
+def _where_files_end(last: Takeover, end: int) -> Outage:
+    """Return the time of which files alone do not tell whether somebody served."""
+    tenure = last.tenure
+    if tenure.serving is None:
+        at = last.begin or Span(tenure.since, tenure.since)
+        begin = Span(min(at.lo, end), min(at.hi, end))
+        cause = f"unknown: {last.cause}, {tenure.node} has not served, and the log ends"
+        until = Span(begin.lo, end)
+        return Outage(begin, until, cause, last.before, is_open=True, is_known=False)
+    if tenure.ended is None:
+        return _unknown(tenure, end, "unknown: the log ends")
+    return _unknown(tenure, end, f"unknown: {tenure.end}, and the log ends")
+
+
+def _ended(served: Tenure, present: Present, end: int) -> Outage:
+    """Return the outage after a service whose lock nobody holds now."""
     nobody = ", and nobody after it"
-    if present is not None and present.state is State.PAUSED:
+    if present.state is State.PAUSED:
         nobody = ", and backups stay passive (failover-on-shutdown is false)"
     if served.ended is not None:
         lo = max(served.ended.lo, min(served.last_sign(served.ended.hi), served.ended.hi))
         return _open(Span(lo, served.ended.hi), f"{served.end}{nobody}", served, end)
-    if present is None:
-        return _unknown(served, end, "unknown: the log ends")
     sign = served.last_sign(present.now)
     renewed = present.renewed_at if present.holder == served.holder else None
     over = None if renewed is None else served.given_up_at(renewed)
@@ -295,10 +334,10 @@ def _ended(served: Tenure, present: Present | None, end: int) -> Outage | None:
     return _open(Span(sign, max(sign, present.now)), f"{how}{nobody}", served, end)
 
 
-def _is_held_by_another(present: Present | None, live: Sequence[Tenure]) -> bool:
-    if present is None or not present.is_held:
-        return False
-    return not any((one.holder, one.token) == (present.holder, present.token) for one in live)
+def _is_held_by_another(present: Present, live: Sequence[Tenure]) -> bool:
+    return present.is_held and not any(
+        (one.holder, one.token) == (present.holder, present.token) for one in live
+    )
 
 
 def _open(begin: Span, cause: str, before: Tenure | None, end: int) -> Outage:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from orthia.nodemanager import events
 from orthia.pipeline.history.account import Account
+from orthia.pipeline.history.doubts import Doubt, Overlap
 from orthia.pipeline.history.lives import Life
 from orthia.pipeline.history.outages import Outage, Takeover
 from orthia.pipeline.history.tenures import PHASES, Tenure
@@ -52,30 +53,11 @@ def rows_of(pair: str, account: Account, lives: Sequence[Life]) -> Iterator[tupl
             yield "tenures", {"pair": pair, **_tenure(tenure, until)}
     for row in _serving(account):
         yield "serving", {"pair": pair, **row}
-    for overlap in account.overlaps:
-        if overlap.until >= begin and overlap.following.since <= end:
-            one, following = overlap.tenure, overlap.following
-            yield (
-                "overlaps",
-                {
-                    "pair": pair,
-                    "lock": one.lock,
-                    "token": one.token,
-                    "node_name": one.node,
-                    "holder_id": one.holder,
-                    "next_holder": following.holder,
-                    "next_since": iso(following.since),
-                    "ended_at": iso(overlap.until),
-                    "end": one.end,
-                    "overlap_ms": (overlap.until - following.since) / 1_000,
-                    "evidence": overlap.evidence,
-                    "conflict": overlap.is_conflict,
-                },
-            )
-    for doubt in account.doubts:
-        if doubt.at is None or begin <= doubt.at <= end:
-            found = {"kind": doubt.kind, "at": iso(doubt.at), "node_name": doubt.node}
-            yield "doubts", {"pair": pair, **found, "what": doubt.what}
+    for overlap in _overlaps_within(account):
+        yield "overlaps", {"pair": pair, **_overlap(overlap)}
+    for doubt in _doubts_within(account):
+        found = {"kind": doubt.kind, "at": iso(doubt.at), "node_name": doubt.node}
+        yield "doubts", {"pair": pair, **found, "what": doubt.what}
     for row in _late_renewals(lives, begin, end):
         yield "late_renewals", {"pair": pair, **row}
     for row in _clock_drift(lives, begin, end):
@@ -126,9 +108,38 @@ def _availability(account: Account) -> Row:
         ),
         "longest_outage_ms": max(lengths, default=None),
         "median_outage_ms": percentile(lengths, 0.5),
-        "overlaps": sum(1 for one in account.overlaps if one.is_conflict),
-        "doubts": len(account.doubts),
+        "overlaps": sum(1 for one in _overlaps_within(account) if one.is_conflict),
+        "doubts": sum(1 for _ in _doubts_within(account)),
         "error": None,
+    }
+
+
+def _overlaps_within(account: Account) -> Iterator[Overlap]:
+    for one in account.overlaps:
+        if one.until >= account.begin and one.following.since <= account.end:
+            yield one
+
+
+def _doubts_within(account: Account) -> Iterator[Doubt]:
+    for one in account.doubts:
+        if one.at is None or account.begin <= one.at <= account.end:
+            yield one
+
+
+def _overlap(overlap: Overlap) -> Row:
+    one, following = overlap.tenure, overlap.following
+    return {
+        "lock": one.lock,
+        "token": one.token,
+        "node_name": one.node,
+        "holder_id": one.holder,
+        "next_holder": following.holder,
+        "next_since": iso(following.since),
+        "ended_at": iso(overlap.until),
+        "end": one.end,
+        "overlap_ms": (overlap.until - following.since) / 1_000,
+        "evidence": overlap.evidence,
+        "conflict": overlap.is_conflict,
     }
 
 

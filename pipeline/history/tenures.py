@@ -92,6 +92,8 @@ class Tenure:
     """What made it take the lock over, if that was a crash."""
     serving: Span | None = None
     """When a live node opened its acceptors; None if it never did."""
+    active_at: int | None = None
+    """When it said that it serves, which it does somewhat earlier."""
     ended: Span | None = None
     """When it held or served no more, by its own account; None if it gave none."""
     end: str | None = None
@@ -202,6 +204,9 @@ class _Reading:
             for held in [tenure] if lock is not None else list(self._held.values()):
                 if held is not None:
                     self._end(held, end(held, one, self._closing), one)
+            if event == _RELEASED and tenure is not None:
+                # What ends the process later says nothing of a lock that was given back.
+                self._held.pop(tenure.lock, None)
         elif live is not None and live.ended is None:
             if event in RENEWED and self._closing is None and tenure is live:
                 live.signs.append(live.renewals[-1])
@@ -244,9 +249,11 @@ class _Reading:
         if one.event in OBTAINED:
             tenure.obtained = one
         elif one.event in _ACTIVE:
-            tenure.serving = Span(one.at, one.at)
+            tenure.serving = Span(min(tenure.not_before, one.at), one.at)
+            tenure.active_at = one.at
         elif one.event == _TIMINGS:
-            tenure.serving = tenure.serving or Span(tenure.not_before, one.at)
+            by = one.at if tenure.serving is None else tenure.serving.hi
+            tenure.serving = Span(min(self._loaded(tenure, one), by), by)
             tenure.phases = {name: _number(one.details.get(name)) for name in PHASES}
         elif one.event in RENEWED:
             if one.event in STALLED:
@@ -254,6 +261,11 @@ class _Reading:
             tenure.renewals.append(self._sign(one))
             if self._may_have_served(tenure):
                 tenure.serving = Span(tenure.not_before, one.at)
+
+    def _loaded(self, tenure: Tenure, timings: Said) -> int:
+        """Return when the journal was loaded: a node opens its acceptors after that."""
+        parts = (self._life.millis(timings, name) or 0 for name in ("fence_ms", "load_ms"))
+        return tenure.not_before + sum(max(0, part) for part in parts)
 
     def _sign(self, one: Said) -> int:
         if one.event not in RENEWED:

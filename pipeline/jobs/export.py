@@ -79,3 +79,12 @@ def summary(messages: DataFrame) -> DataFrame:
 def of_queues(queues: Sequence[str]) -> dict[str, str]:
     """Return the options of ``orthia.journal`` that read these queues only; none read all."""
     return {"queue": json.dumps(list(queues))} if queues else {}
+
+
+def absent(bindings: DataFrame, queues: Sequence[str]) -> list[str]:
+    """Return which of these names no queue has now."""
+    if not queues:
+        return []
+    bound = bindings.where((F.col("type") == "queue") & F.col("name").isin(list(queues)))
+    found = {row["name"] for row in bound.select("name").collect()}
+    return [name for name in queues if name not in found]

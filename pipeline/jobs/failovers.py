@@ -31,6 +31,10 @@ class Period:
     since: int | None = None
     until: int | None = None
 
+    def end(self, known: int) -> int:
+        """Return when it ends, if something is known until ``known``: of later nobody can tell."""
+        return known if self.until is None else min(self.until, known)
+
 
 def analyse(
     spark: SparkSession,
@@ -43,7 +47,8 @@ def analyse(
     """Return the rows of every table, by its name (``TABLES``).
 
     A store's pair is told of until its database's present, one of which there are only files until
-    ``now``; with files alone all are told of until the last event there is. A pair that cannot be
+    ``now``; with files alone all are told of until the last event there is; or until the end of
+    ``period``, if that is earlier. A pair that cannot be
     read has a row in ``availability`` with its error.
     """
     tables: dict[str, list[Row]] = {name: [] for name in TABLES}
@@ -78,8 +83,8 @@ def analyse(
 
 def _without_events(store: StoreLog, present: Present, period: Period) -> Iterator[tuple[str, Row]]:
     """Yield the rows of a pair whose log is empty: of that, too, somebody is to hear."""
-    until = present.now if period.until is None else period.until
-    return rows_of(store.name, account_of([], present, period.since, until), [])
+    account = account_of([], present, period.since, period.end(present.now))
+    return rows_of(store.name, account, [])
 
 
 def _importance(row: Row) -> tuple[bool, bool, float, str]:
@@ -152,9 +157,7 @@ def _teller(
     def tell(group: pa.Table) -> pa.Table:
         pair = group.column("pair")[0].as_py()
         present = presents.get(pair)
-        end = period.until
-        if end is None:
-            end = until if present is None else present.now
+        end = period.end(until if present is None else present.now)
         with collector_at_rest():
             lives = list(_lives(group))
             account = account_of(lives, present, period.since, end)

@@ -1,5 +1,6 @@
 """``failover-log``: one timeline from the table and from files."""
 
+import gzip
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,6 +53,33 @@ def file_of(path: Path, *entries: Entry) -> Path:
     """Write entries into a file as nodes do."""
     path.write_text("".join(one.to_json() + "\n" for one in entries))
     return path
+
+
+def test_a_file_may_be_packed(run: Run, tmp_path: Path) -> None:
+    """As logrotate leaves it, whatever it is called."""
+    plain = file_of(tmp_path / "a.jsonl", entry("a", 1, 0), entry("a", 2, 1))
+    packed = tmp_path / "old"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert run("failover-log", packed).stdout == run("failover-log", plain).stdout != ""
+
+
+@pytest.mark.parametrize("command", [["failover-log"], ["pipeline", "failovers"]])
+def test_a_file_that_is_no_failover_log_is_refused(
+    run: Run, tmp_path: Path, command: list[str]
+) -> None:
+    """An empty answer would say that nothing had happened. A blank file is a log of nothing."""
+    no_log = tmp_path / "README.md"
+    no_log.write_text("# Orthia\n\nA broker.\n")
+    whole = gzip.compress(file_of(tmp_path / "a.jsonl", entry("a", 1, 0)).read_bytes())
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(whole[:60])
+    for path, what in ((no_log, "is no failover log"), (cut, "is cut off or damaged")):
+        result = run(*command, path)
+        assert (result.exit_code, result.stdout) == (65, "")
+        assert f"{path} {what}" in result.stderr
+    blank = tmp_path / "blank.jsonl"
+    blank.write_text("\n")
+    assert run("failover-log", blank).exit_code == 0
 
 
 def test_nodes_are_merged_by_the_databases_clock(run: Run, sqlite_url: str) -> None:

@@ -266,3 +266,20 @@ def test_a_reader_that_has_seen_enough_is_not_told_of_faults() -> None:
         writer.stdout.close()
         said = writer.stderr.read()
     assert (writer.returncode, said) == (ExitCode.IO_ERROR, b"")
+
+
+@pytest.mark.parametrize(
+    ("period", "what"),
+    [
+        (["--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (["--since", "2099-01-01"], "--since is not before now"),
+        (["--since", "2099-01-01", "--until", "2099-02-01"], "--since is not before now"),
+    ],
+)
+def test_a_period_in_which_nothing_happened_is_refused_before_spark_starts(
+    run: Run, period: list[str], what: str
+) -> None:
+    """And before the logs, which are not there, are looked for: an empty report would please."""
+    result = run("pipeline", "failovers", "logs", *period)
+    assert (result.exit_code, result.stdout) == (64, "")
+    assert what in result.stderr

@@ -252,4 +252,4 @@ def test_the_tables_for_people_say_what_is_open() -> None:
     by_heading = {heading: rows for heading, rows, _ in shown(tables())}
     assert [row["now"] for row in by_heading["Availability"]] == ["OUT", "not read"]
     assert next(row["ended"] for row in by_heading["Outages"]) == "STILL OUT"
-    assert by_heading["Outages"][1]["out"] == "16.14 to 20.14 s"
+    assert by_heading["Outages"][1]["out"] == "16.12 to 20.14 s"

@@ -1,5 +1,6 @@
 """The history of pairs, read by Spark from logs as nodes write them."""
 
+import gzip
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -13,12 +14,14 @@ from sqlalchemy import MetaData, delete
 
 from orthia.broker.cli.opening import opened
 from orthia.nodemanager import events
+from orthia.nodemanager.errors import FailoverLogUnreadable
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.failover_chapters import Part, read_part, said_in
 from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
+from orthia.pipeline.failover_source import find_files
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import Life, Said, life_of
 from orthia.pipeline.history.rows import TABLES, rows_of
@@ -99,10 +102,12 @@ def test_an_account_is_told_in_tables(spark: SparkSession, tmp_path: Path) -> No
     (pair,) = tables["availability"]
     assert (pair["pair"], pair["takeovers"], pair["outages"]) == ("pair", 1, 1)
     assert pair["period_from"] == "2026-01-31T12:00:00.040Z"
+    # Of what comes after the last event files tell nothing, whatever is asked for.
+    assert pair["period_to"] == "2026-01-31T12:01:42.650Z"
     assert pair["availability"] < pair["availability_most"] < 1
     outage = next(row for row in tables["outages"] if row["known"])
-    assert (outage["out_ms"], outage["out_least_ms"]) == (3_040.0, 1_040.0)
-    assert (outage["cause"], outage["from_node"], outage["to_node"]) == ("lease expired", "a", "b")
+    assert (outage["out_ms"], outage["out_least_ms"]) == (3_040.0, 1_025.0)
+    assert (outage["cause"], outage["from_node"], outage["to_node"]) == ("unknown", "a", "b")
     first, second = tables["takeovers"]
     assert (first["cause"], first["outage_ms"]) == ("first start", None)
     assert (second["serving_at"], second["fence_ms"]) == ("2026-01-31T12:01:42.640Z", 5.0)
@@ -140,6 +145,11 @@ def test_a_store_that_does_not_answer_is_a_row_with_its_error(
     ]
 
 
+def test_a_period_ends_with_what_is_known() -> None:
+    """The future was not served, and nobody was out in it."""
+    assert [Period(until=at).end(100) for at in (None, 99, 101)] == [100, 99, 100]
+
+
 def test_a_pair_whose_log_is_empty_is_in_the_report(
     spark: SparkSession, store: SqlJournalStore, reference: StoreReference
 ) -> None:
@@ -151,10 +161,47 @@ def test_a_pair_whose_log_is_empty_is_in_the_report(
 
 def test_a_file_that_is_gone_is_an_error_of_what_it_belongs_to(tmp_path: Path) -> None:
     """Read by a worker that does not see it, say."""
-    (batch,) = read_part(Part("pair", files=[str(tmp_path / "none.jsonl")]))
-    (row,) = batch.to_pylist()
+    good = write(tmp_path / "good.jsonl", Node("a").becomes_live(0, 1))
+    files = [str(tmp_path / "none.jsonl"), good, str(tmp_path / "neither.jsonl")]
+    (row,), (other,) = (batch.to_pylist() for batch in read_part(Part("pair", files=files)))
     assert row["pair"] == "pair"
     assert "none.jsonl" in row["error"]
+    assert "neither.jsonl" in row["error"]
+    # It keeps no other file from being read.
+    assert (other["node"], other["error"]) == ("a", None)
+
+
+def test_a_directory_gives_the_files_that_were_rotated_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As logrotate and others call them; what lies beside them is left out."""
+    one = Path(write(tmp_path / "failover-a.jsonl", Node("a").becomes_live(0, 1)))
+    names = ["a.jsonl.1", "a.jsonl-20260131", "a.jsonl.2.gz", "b.jsonl.gz", "b.jsonl"]
+    for name in names:
+        data = one.read_bytes()
+        packed = gzip.compress(data) if name.endswith(".gz") else data
+        (tmp_path / f"failover-{name}").write_bytes(packed)
+    (tmp_path / "audit-a.jsonl").write_text('{"event": "login"}\n')
+    (tmp_path / "failover-blank.jsonl").write_text("\n")
+    (tmp_path / "failover-torn.jsonl").write_text("{\n")
+    (tmp_path / "failover-c.jsonl.bz2").write_bytes(b"BZh9")
+    wanted = {f"failover-{name}" for name in [*names, "a.jsonl", "blank.jsonl"]}
+    assert {path.name for path in find_files(str(tmp_path))} == wanted
+    assert "failover-c.jsonl.bz2 looks like a failover log, and is not read" in caplog.text
+    assert "failover-torn.jsonl is no failover log" in caplog.text
+    assert "audit" not in caplog.text
+    assert [path.name for path in find_files(f"{tmp_path}/*-a.jsonl")] == ["failover-a.jsonl"]
+    (batch,) = read_part(Part(files=[str(tmp_path / "failover-a.jsonl.2.gz")]))
+    (row,) = batch.to_pylist()
+    assert len(list(said_in(row["said"]))) == 3
+
+
+def test_what_is_named_and_is_no_log_is_refused(tmp_path: Path) -> None:
+    """Also a directory or a pattern without any."""
+    (tmp_path / "readme.jsonl").write_text("# Orthia\n")
+    for name in (tmp_path / "readme.jsonl", tmp_path, tmp_path / "*.jsonl"):
+        with pytest.raises(FailoverLogUnreadable, match="failover log"):
+            find_files(str(name))
 
 
 LINE = json.loads(Node("a").becomes_live(0, 1).entries[0].to_json())
@@ -245,7 +292,7 @@ def test_spark_tells_what_the_rules_tell_of_each_pair(spark: SparkSession, tmp_p
         file = tmp_path / f"{number}.jsonl"
         file.write_text("".join(chance.sample([one.to_json() + "\n" for one in piece], len(piece))))
         files.append(str(file))
-    until = NOON_US + 3_600 * SECOND
+    until = max(_us(one.db_time or one.node_time) for one in entries) - SECOND
     found = analyse(spark, [], files, Period(until=until), now=0)
     wanted: dict[str, list[Row]] = {name: [] for name in TABLES}
     for pair, nodes in pairs.items():

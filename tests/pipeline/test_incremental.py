@@ -173,8 +173,9 @@ def test_an_export_that_failed_leaves_nothing_and_can_be_given_again(
     assert len(failed.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
     change('ALTER TABLE "AWAY" RENAME TO "FAILOVER_LOG"')
-    again = run(*command)
+    again = run(*command, "--queue", "orders", "--queue", "oders")
     assert again.exit_code == 0, again.stderr
+    assert again.stderr == "orthia: there is no queue oders now: is that its name?\n"
     assert "Messages that cannot be read: 1" in again.stdout
     assert "its checksum does not match" in again.stdout
     assert Manifest.from_json((out / NAME).read_text(), NAME).corrupt == 1

@@ -8,6 +8,7 @@ from orthia.nodemanager import events
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.outages import Outage, Present
+from orthia.pipeline.history.rows import rows_of
 from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us
 
 NODE_STOPPED = events.NodeStopped(0, "stopped")
@@ -57,12 +58,12 @@ TOLD = [
             .says(100.8, events.CrashDetected(A, 2_500.0, 15_000.0))
             .becomes_live(102.6, 2, A, renewed=98, gone=100.1),
         ],
-        Told((98, 100.1), (2.54, 4.64), "crash detected"),
+        Told((98, 100.1), (2.525, 4.64), "crash detected"),
         id="kill -9: from the last renewal to the end of its session",
     ),
     pytest.param(
         [a(), b().becomes_live(118.1, 2, A, renewed=98, gone=118)],
-        Told((98, 102), (16.14, 20.14), "lease expired"),
+        Told((98, 102), (16.125, 20.14), "lease expired"),
         id="kill -9 without crash detection: two renewals did not come",
     ),
     pytest.param(
@@ -72,7 +73,7 @@ TOLD = [
             .says(131, NODE_STOPPED),
             b().becomes_live(118.1, 2, A, renewed=98, gone=118),
         ],
-        Told((98, 102), (16.14, 20.14), "lease expired"),
+        Told((98, 102), (16.125, 20.14), "lease expired"),
         id="frozen, and awake after the takeover",
     ),
     pytest.param(
@@ -83,7 +84,7 @@ TOLD = [
             .says(80.6, NODE_STOPPED),
             b().becomes_live(80.7, 2, A, renewed=80.4, gone=80.6),
         ],
-        Told((80, 80.5), (0.24, 0.74), "released"),
+        Told((80, 80.5), (0.225, 0.74), "released"),
         id="an orderly stop: until the last receipt was sent",
     ),
     pytest.param(
@@ -94,7 +95,7 @@ TOLD = [
             .says(60.2, events.NodeStopped(74, "no store")),
             b().becomes_live(90, 2, A, renewed=58.5, gone=78.5),
         ],
-        Told((58.5, 60), (30.04, 31.54), "lost"),
+        Told((58.5, 60), (30.025, 31.54), "lost"),
         id="the database stopped",
     ),
     pytest.param(
@@ -105,7 +106,7 @@ TOLD = [
             .says(70.2, events.NodeStopped(74, "the event loop")),
             b().becomes_live(90, 2, A, renewed=69, gone=89),
         ],
-        Told((50, 50), (40.04, 40.04), "wedged"),
+        Told((50, 50), (40.025, 40.04), "wedged"),
         id="a loop that did not answer",
     ),
     pytest.param(
@@ -116,7 +117,7 @@ TOLD = [
             .says(119, events.StartFailed("the port is taken")),
             Node("c").becomes_live(130, 3, B, renewed=119, gone=119.1),
         ],
-        Told((98, 102), (28.04, 32.04), "lease expired"),
+        Told((98, 102), (28.025, 32.04), "lease expired"),
         id="the first to take over did not serve",
     ),
 ]
@@ -195,6 +196,49 @@ OPEN = [
 ]
 
 
+CRASH = events.CrashDetected(A, 2_500.0, 15_000.0)
+WITHOUT_TIMERS = "a@host:1:uuid"
+CAUSES = [
+    pytest.param(b().obtains(102.6, 2, A, 98, 100.1), "unknown", id="no crash, and no lease out"),
+    pytest.param(
+        b().says(100.8, CRASH).obtains(102.6, 2, A, 98, 100.1).without(2),
+        "crash detected",
+        id="a crash, and its event is lost",
+    ),
+    pytest.param(
+        b().says(100, events.BackupStarted()).obtains(100.1, 2, A, 99, 100).without(2),
+        "unknown",
+        id="handed over in good order, of which no event is left",
+    ),
+    pytest.param(b().obtains(118.1, 2, A, 98.2, 118), "lease expired", id="by clocks that differ"),
+    pytest.param(b().obtains(118.1, 2, A), "unknown", id="nothing was seen of it"),
+    pytest.param(
+        b().obtains(118.1, 2, A, 98, 118).opens(119, 2).without(2), "unknown", id="event is lost"
+    ),
+    pytest.param(b().obtains(100, 2, WITHOUT_TIMERS, 99, 99.9), "lock free", id="no lease"),
+]
+
+
+@pytest.mark.parametrize(("second", "cause"), CAUSES)
+def test_a_cause_is_what_whoever_took_over_saw(second: Node, cause: str) -> None:
+    """Of a node whose own log does not say how it ended."""
+    found = account(a(), second, now=SERVED_BY_B)
+    assert [one.cause for one in found.takeovers][1:] == [cause]
+    # Also if nothing is left of the node before.
+    (alone,) = account(second, now=SERVED_BY_B).takeovers
+    assert alone.cause in (cause, "first start")
+
+
+def test_an_outage_ends_between_the_loaded_journal_and_the_word_of_the_open_acceptors() -> None:
+    """Clients are served before the node comes to say so. Without its timings: since it may be."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    (outage,) = account(a(), second, now=SERVED_BY_B).outages
+    assert outage.end == (us(118.125), us(118.14))
+    second.says(119, events.ClockDrift(1.0, 250)).without(5)
+    (outage,) = account(a(), second, now=SERVED_BY_B).outages
+    assert outage.end == (us(118.1), us(118.14))
+
+
 def test_a_write_is_a_later_proof_of_life_than_a_renewal() -> None:
     """Of a node that was killed: its end lies between the last that it stored, and its silence."""
     second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
@@ -271,8 +315,12 @@ def test_a_waiting_node_does_not_make_its_own_wait_an_outage() -> None:
         .says(0.5, events.WaitingForLiveLock(Lock.LIVE, B))
         .becomes_live(93.2, 2, B, renewed=93.05, gone=93.15)
     )
-    (outage,) = account(first, second, now=present(300, A, 2, renewed=299)).outages
-    assert told(outage).seconds == pytest.approx((0.14, 0.24))
+    # The one that handed over waits now, and stops much later.
+    second.says(93.3, events.BackupLockObtained(Lock.BACKUP, 1)).says(250, NODE_STOPPED)
+    found = account(first, second, now=present(300, A, 2, renewed=299))
+    (outage,) = found.outages
+    assert told(outage).seconds == pytest.approx((0.125, 0.24))
+    assert (outage.cause, list(found.overlaps)) == ("released", [])
 
 
 def test_files_alone_do_not_tell_what_came_after_them() -> None:
@@ -281,6 +329,48 @@ def test_files_alone_do_not_tell_what_came_after_them() -> None:
     (outage,) = found.outages
     assert (outage.is_known, outage.cause) == (False, "unknown: the log ends")
     assert found.availability == pytest.approx((1 / 3, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (events.LockReleased(Lock.LIVE, 1), "unknown: released, and the log ends"),
+        (LOST, "unknown: lost, and the log ends"),
+    ],
+)
+def test_files_alone_do_not_tell_that_nobody_came_after_a_service(
+    end: events.Event, cause: str
+) -> None:
+    """Whoever took over has a file of its own, and of this one nobody knows how old it is."""
+    ended = a().says(60, end).says(60.1, events.BackupStarted())
+    ended.says(60.2, events.BackupAnnounced("nobody yet"))
+    (outage,) = account(ended, until=100).outages
+    assert (outage.is_known, outage.cause, outage.least_us) == (False, cause, 0)
+    # Later it saw who serves.
+    ended.says(80, events.BackupAnnounced(B))
+    found = account(ended, until=100)
+    assert [one.is_known for one in found.outages] == [False]
+    assert (found.serving, found.out_least_us) == (None, 0)
+    # The store knows.
+    (outage,) = account(ended, now=present(300, None, 1)).outages
+    assert (outage.is_known, outage.is_open) == (True, True)
+
+
+def test_files_alone_do_not_tell_whether_another_served_where_one_could_not() -> None:
+    """It took the lock, could not open its port, and gave the lock back."""
+    second = b().obtains(118, 2, A, renewed=98, gone=118)
+    second.says(119, events.StartFailed("the port is taken"))
+    second.says(119.1, events.LockReleased(Lock.LIVE, 2))
+    (outage,) = account(a(), second).outages
+    assert (outage.is_known, outage.begin) == (False, (us(98), us(102)))
+    assert outage.cause == "unknown: lease expired, b has not served, and the log ends"
+
+
+def test_what_a_file_says_later_tells_that_its_node_served_until_then() -> None:
+    """The period is over before the log is."""
+    later = a().says(200, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    found = account(later, until=100)
+    assert (list(found.outages), found.serving, found.availability) == ([], "a", (1.0, 1.0))
 
 
 def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> None:
@@ -294,8 +384,8 @@ def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> N
     found = account(first, now=present(300, A, 3, renewed=299))
     assert {one.kind for one in found.doubts} == {"token missing", "log missing"}
     (outage,) = found.outages
-    assert told(outage).seconds == pytest.approx((0.54, 100.04))
-    assert found.availability == pytest.approx((1 - 100.04 / 300, 1 - 0.54 / 300))
+    assert told(outage).seconds == pytest.approx((0.525, 100.04))
+    assert found.availability == pytest.approx((1 - 100.04 / 300, 1 - 0.525 / 300))
 
 
 def test_the_store_knows_a_holder_that_the_log_does_not() -> None:
@@ -354,6 +444,29 @@ def test_an_outage_that_was_over_after_the_period_is_open_at_its_end() -> None:
     assert found.availability == pytest.approx((98 / 110, 102 / 110))
 
 
+def test_a_period_that_is_over_was_served_by_who_served_at_its_end() -> None:
+    """The log goes on to another node."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    for until, node in ((90, "a"), (110, None), (119, "b"), (300, "b")):
+        assert account(a(), second, now=SERVED_BY_B, until=until).serving == node
+        assert account(a(), second, until=until).serving == (node if until < 110 else None)
+
+
+def test_doubts_and_overlaps_are_counted_as_they_are_shown() -> None:
+    """Of a period that is over: not those of later."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    second.says(250, events.ClockDrift(1.0, 250)).says(251, events.ClockDrift(1.0, 250))
+    went_on = a().says(130, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    of_lives = lives(went_on, second.without(second.said[-2].seq))
+    for until, count in ((90, 0), (300, 1)):
+        found = account_of(of_lives, SERVED_BY_B, None, us(until))
+        rows = list(rows_of("pair", found, of_lives))
+        (pair,) = (row for name, row in rows if name == "availability")
+        shown = [name for name, _ in rows]
+        assert (pair["doubts"], shown.count("doubts")) == (count, count)
+        assert (pair["overlaps"], shown.count("overlaps")) == (count, count)
+
+
 @pytest.mark.parametrize("off", [-3_600, 3_600], ids=["back", "forward"])
 def test_a_clock_that_steps_during_an_outage_makes_it_uncertain(off: float) -> None:
     """Availability stays what it can be: between nothing and all."""
@@ -396,7 +509,7 @@ def test_a_token_that_was_declined_is_not_missing() -> None:
     second = b().becomes_live(118.1, 3, A, renewed=98, gone=118)
     found = account(a(), second, now=present(300, B, 3, renewed=299))
     assert list(found.doubts) == []
-    assert told(found.outages[0]).seconds == pytest.approx((16.14, 20.14))
+    assert told(found.outages[0]).seconds == pytest.approx((16.125, 20.14))
 
 
 def test_a_token_that_is_given_back_unused_is_no_takeover() -> None:
@@ -405,7 +518,7 @@ def test_a_token_that_is_given_back_unused_is_no_takeover() -> None:
     second.becomes_live(118.1, 3, A, renewed=98, gone=118)
     found = account(a(), second, now=present(300, B, 3, renewed=299))
     assert list(found.doubts) == []
-    assert told(found.outages[0]).seconds == pytest.approx((16.14, 20.14))
+    assert told(found.outages[0]).seconds == pytest.approx((16.125, 20.14))
     only = b().says(118.05, events.LockReleased(Lock.LIVE, 2))
     (outage,) = account(a(), only, now=present(300, None, 2)).outages
     assert (outage.is_open, outage.cause) == (True, "released, and nobody after it")

@@ -27,6 +27,8 @@ from tests.pipeline.forging import (
 
 PERIOD = PERIOD_MS / 1_000
 LEASE = EXPIRATION_MS / 1_000
+OPEN_SECONDS = OPENING_SECONDS - 0.012
+"""When clients are served, after the lock was taken: somewhat before the node says so."""
 WAYS = ("killed", "lease", "frozen", "stopped", "cut off", "failed", "wedged")
 
 
@@ -129,7 +131,7 @@ def worlds(draw: st.DrawFn) -> World:
                 watched_ms = (at - former.free_at) * 1_000
                 node.says(at, events.CrashDetected(before.holder, watched_ms, left_ms))
             node.becomes_live(at, token, before.holder, former.renewed, seen)
-            world.outages.append((former.served_until, at + OPENING_SECONDS))
+            world.outages.append((former.served_until, at + OPEN_SECONDS))
             if services[number - 1]["way"] == "frozen":
                 silent = (at + 30 - former.renewed) * 1_000
                 before.says(at + 30, events.LeaseLost(Lock.LIVE, token - 1, "paused", silent))
@@ -193,6 +195,21 @@ def test_each_outage_is_within_what_is_told(world: World) -> None:
 
 def _holds_the_truth(found: Account, world: World) -> None:
     out_us = world.out_seconds * SECOND
+    slack = ROUNDING * (1 + len(world.outages))
+    assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.sampled_from(["a", "b", "ab"]), st.floats(0.01, 1))
+def test_files_alone_hold_the_truth_whosever_they_are(
+    world: World, names: str, share: float
+) -> None:
+    """Also where the other node's file is not here, and where the period ends before the log."""
+    known = [node for node in world.nodes if node.name in names]
+    until = us(world.now * share)
+    found = account_of(lives(*known), None, None, until)
+    served = [(max(us(begin), found.begin), min(us(end), until)) for begin, end in world.outages]
+    out_us = sum(end - begin for begin, end in served if end > begin)
     slack = ROUNDING * (1 + len(world.outages))
     assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
 

@@ -126,6 +126,7 @@ def export(
         raise OutputExists(f"{target} exists already: nothing was written")
     settings = store_of(store)
     with inputs_of(settings, spark_on) as inputs:
+        from orthia.pipeline.jobs.export import absent
         from orthia.pipeline.outputs import left_behind, without_slash
         from orthia.pipeline.watermark import Selection
 
@@ -135,6 +136,9 @@ def export(
         )
         for name in left_behind(inputs.spark, wanted.target):
             spark_on.say(f"{name} is what a run that was killed left; nothing needs it")
+        # No error: a queue that clients create may come later, and a deleted one has a history.
+        for name in absent(inputs.bindings(), queues):
+            click.echo(f"orthia: there is no queue {name} now: is that its name?", err=True)
         if incremental:
             written = _export_what_is_new(inputs, settings, wanted)
         else:

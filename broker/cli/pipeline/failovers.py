@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 @click.option(
     "--until",
     type=Since(),
-    help="End of the period.  [default: now; of files alone the last event]",
+    help="End of the period, if that is earlier than now; of files alone, than the last event.",
 )
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a report there.")
 @click.option("--png", "png_file", type=click.Path(path_type=Path), help="Write the chart there.")
@@ -80,6 +80,7 @@ def failovers(
     """
     if not (paths or pairs or store.is_given):
         raise click.UsageError("Say where the failover logs are: --config, --url, --pair or PATHS.")
+    _check_period(since, until)
     require_spark()
     files = _files(paths)
     spark_on.say("asking the stores")
@@ -103,6 +104,15 @@ def failovers(
         for heading, rows, columns in shown(tables):
             show(heading, rows, columns)
     _end_if_unread(tables["availability"])
+
+
+def _check_period(since: datetime | None, until: datetime | None) -> None:
+    """Raise UsageError for a period in which nothing can have happened."""
+    now = datetime.now(UTC)
+    end = now if until is None else min(until, now)
+    if since is not None and since >= end:
+        what = "--until" if end == until else "now"
+        raise click.UsageError(f"--since is not before {what}: in such a period nothing happened.")
 
 
 def _end_if_unread(rows: Rows) -> None:
