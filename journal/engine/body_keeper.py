@@ -60,7 +60,8 @@ _Job: TypeAlias = tuple[_Body, Piece] | _Finish[_Body] | _Check
 class BodyKeeper(Generic[_Body]):
     """Does to the bodies of ``store`` what the loop asks, in the order it asks.
 
-    ``landed`` and ``done`` are posted: bytes of a body wait no more, and it is stored or it is not.
+    ``landed``, ``done`` and ``looked_at`` are posted: bytes of a body wait no more, it is stored or
+    it is not, and it was removed, or not because of a reference, or of a pin (``was_pinned``).
     ``failed`` is called on the thread.
     """
 
@@ -74,6 +75,7 @@ class BodyKeeper(Generic[_Body]):
         landed: Callable[[_Body, int], None],
         done: Callable[[_Body, LargeBody | OrthiaError], None],
         is_pinned: Callable[[int], bool],
+        looked_at: Callable[..., None],
         sweep_period_seconds: float | None,
     ) -> None:
         self._store = store
@@ -82,6 +84,7 @@ class BodyKeeper(Generic[_Body]):
         self._landed = landed
         self._done = done
         self._is_pinned = is_pinned
+        self._looked_at = looked_at
         self._sweep_period_seconds = sweep_period_seconds
         self._worker: Worker[_Job[_Body]] = Worker(
             "large-messages",
@@ -227,15 +230,16 @@ class BodyKeeper(Generic[_Body]):
     def _remove(self, body_id: int) -> None:
         # At its end again, unless that was all: others have their turn.
         del self._removals[body_id]
-        # A pin that comes after this look is of a message in a queue, which is a reference.
-        if self._is_pinned(body_id):
-            return
+        # No pin comes after this look: nothing refers to the body from which one could.
+        was_pinned = self._is_pinned(body_id)
         try:
-            ended = self._store.remove(body_id)
+            is_over = was_pinned or self._store.remove(body_id)
         except OrthiaError:
             self._removals[body_id] = None
             raise
-        if not ended:
+        if is_over:
+            self._call(partial(self._looked_at, body_id, was_pinned=was_pinned))
+        else:
             self._removals[body_id] = None
 
     def _sweep(self, after_id: int) -> None:

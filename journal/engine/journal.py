@@ -220,8 +220,11 @@ class Journal(MessageJournal):
 
     def _complete(self, batch: Batch, report: BatchReport) -> None:
         if not self._silent:
+            gone = set(batch.unlinked)
+            linked = {link.large_id for link in batch.linked if link not in gone}
+            self.large.linked(linked)
             self._intake.complete(batch.items, report)
-            self.large.unlinked({large_id for large_id, _ in batch.unlinked})
+            self.large.unlinked({large_id for large_id, _ in gone} - linked)
 
     def _refuse(self, item: Appended, reason: OrthiaError) -> None:
         if not self._silent:

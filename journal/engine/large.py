@@ -18,7 +18,7 @@ bodies are, and blocks.
 """
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from orthia.config.errors import OrthiaError
@@ -124,6 +124,10 @@ class LargeMessages:
         self._store = store
         self._next_id = next_id
         self._pins: dict[int, int] = {}
+        self._unreferenced: set[int] = set()
+        """Bodies that nothing in the store refers to, as far as is known. No others are looked at:
+        the store may take long to look, and what a message has at its beginning may be pinned and
+        unlinked at its end."""
         self._withholding = 0
         self._withheld: set[int] = set()
         self._uploaded: dict[int, _Count] = {}
@@ -137,6 +141,7 @@ class LargeMessages:
             landed=self._landed,
             done=self._done,
             is_pinned=self._is_pinned,
+            looked_at=self._looked_at,
             sweep_period_seconds=sweep_period_seconds,
         )
         self._reader = ReadThread(
@@ -156,6 +161,7 @@ class LargeMessages:
         """
         upload = Upload(self, self._next_id(), room, done)
         self.pin(upload.body_id)
+        self._unreferenced.add(upload.body_id)
         self._uploaded[upload.body_id] = _Count(counted)
         return upload
 
@@ -171,7 +177,8 @@ class LargeMessages:
         else:
             del self._pins[body_id]
             self.taken_over(body_id)
-            self._check(body_id)
+            if body_id in self._unreferenced:
+                self._check(body_id)
 
     def came(self, body_id: int, size: int) -> None:
         """Count bytes of a body that is on its way."""
@@ -185,8 +192,13 @@ class LargeMessages:
         if count is not None:
             count.hears(-count.size)
 
-    def unlinked(self, body_ids: Iterable[int]) -> None:
+    def linked(self, body_ids: Collection[int]) -> None:
+        """Take note that the store has references to bodies."""
+        self._unreferenced.difference_update(body_ids)
+
+    def unlinked(self, body_ids: Collection[int]) -> None:
         """Take note that references are gone from the store."""
+        self._unreferenced.update(body_ids)
         for body_id in body_ids:
             if body_id not in self._pins:
                 self._check(body_id)
@@ -204,6 +216,15 @@ class LargeMessages:
         if not self._withholding:
             withheld, self._withheld = self._withheld, set()
             self.unlinked(withheld)
+
+    def _looked_at(self, body_id: int, *, was_pinned: bool) -> None:
+        """Look again once it is pinned no more, if it was."""
+        if not was_pinned:
+            self._unreferenced.discard(body_id)
+        elif body_id in self._pins:
+            self._unreferenced.add(body_id)
+        else:
+            self._check(body_id)
 
     def _check(self, body_id: int) -> None:
         if self._withholding:

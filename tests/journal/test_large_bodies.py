@@ -645,6 +645,7 @@ def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str
     kept = 77
     if how != "unlinked":
         bodies.pin(kept)
+        bodies.unlinked([kept])
     if how == "asked before":
         bodies.unpin(kept)
     for _ in range(2):

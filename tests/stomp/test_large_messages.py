@@ -458,6 +458,31 @@ def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
     send()
 
 
+def test_the_store_is_asked_to_remove_no_body_that_a_message_has(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer may take long: by then a client may have it, and have acknowledged its message."""
+    store = node.journal.large._store  # type: ignore[union-attr]
+    remove, asked = store.remove, list[int]()
+
+    def note(body_id: int) -> bool:
+        asked.append(body_id)
+        return remove(body_id)
+
+    monkeypatch.setattr(store, "remove", note)
+    sender, consumer = Client(node), Client(node)
+    sender.send_stored(LONG)
+    consumer.subscribe()
+    message = consumer.next("MESSAGE")
+    for _ in range(2):  # after which the thread has done what it was asked before
+        sender.send_stored(LONG, "/queue/others")
+    assert asked == []
+    first, *others = node.bodies
+    consumer.send("ACK", id=message.get(b"ack") or "")
+    node.wait(lambda: node.bodies == others, "it is removed")
+    assert asked == [first]
+
+
 def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:
     """The client is cut off before its end, and the message stays."""
     Client(node).send_stored(LONG)
