@@ -4,16 +4,24 @@ A writer that died or met an error may have left bytes that the system has in me
 has not: those of its last write, or a seal. They are read as if they were durable, and are gone
 after a power failure. To sync them is not enough, as a sync that failed may have left them marked
 as written: they are written once more, the same, and synced then.
+
+The writer before us may still run, and find out only at its next look at the fence that it has lost
+its place. A sealed file that it had closed it may be making another one of, under another name. So
+of those we write nothing but a byte that is the same in every file.
 """
 
+import contextlib
 import os
+from pathlib import Path
 from typing import Final
 
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.format import Seal, encode_seal
+from orthia.journal.file.format import HEADER_BYTES, Seal, encode_seal
 from orthia.journal.file.recovery import Listing
 
+ALWAYS_ZERO_AT: Final = HEADER_BYTES - 1
+"""In the sector of the seal, which it has written once more, and no part of what that says."""
 _COPY_BYTES: Final = 1024 * 1024
 
 
@@ -25,16 +33,28 @@ def seal_files(listing: Listing, complete: int) -> None:
     """
     order = listing.highest_order
     for found in listing.counting:
-        if found.seal is not None and found.header.generation < complete:
-            continue
-        with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
+        with io_errors(f"seal {found.path}"):
             if found.seal is None:
                 order += 1
-                _write_again(file.fileno(), found.end)
-                # Before the seal, which says that all before it was durable.
-                os.fsync(file.fileno())
                 found.seal = Seal(found.end, order)
-            disk.seal(file.fileno(), encode_seal(found.seal))
+                _seal_at_end(found.path, found.seal)
+            elif found.header.generation >= complete:
+                _sync_seal(found.path)
+
+
+def _seal_at_end(path: Path, seal: Seal) -> None:
+    with path.open("r+b", buffering=0) as file:
+        _write_again(file.fileno(), seal.end)
+        # Before the seal, which says that all before it was durable.
+        os.fsync(file.fileno())
+        disk.seal(file.fileno(), encode_seal(seal))
+
+
+def _sync_seal(path: Path) -> None:
+    # One that is gone its writer had sealed durably, and nothing in it is needed any more.
+    with contextlib.suppress(FileNotFoundError), path.open("r+b", buffering=0) as file:
+        disk.write_all(file.fileno(), b"\0", ALWAYS_ZERO_AT)
+        os.fsync(file.fileno())
 
 
 def _write_again(descriptor: int, end: int) -> None:

@@ -164,7 +164,8 @@ class Device:
             descriptor, data, offset = arguments
             # What was under way when the power failed may be there too.
             if not _is_probe(descriptor):
-                self._files[os.fstat(descriptor).st_ino].pending.append((offset, bytes(data)))
+                number = os.fstat(descriptor).st_ino
+                self._files[number].pending.append(_sectors(descriptor, data, offset))
         if not has_power:
             raise PowerFailure
         if name in SYNCS:
@@ -275,6 +276,17 @@ def _asked_by(frame: Any) -> str:
 def _is_probe(descriptor: int) -> bool:
     """Tell a file that only shows whether asynchronous IO is to be had: nothing is kept in it."""
     return Path(f"/proc/self/fd/{descriptor}").readlink().name.split(" ")[0] == PROBE_FILE
+
+
+def _sectors(descriptor: int, data: bytes, offset: int) -> tuple[int, bytes]:
+    """Return what a write has written to the disk, which is whole sectors, and where they begin."""
+    begin = offset // SECTOR * SECTOR
+    end = -(-(offset + len(data)) // SECTOR) * SECTOR
+    # By another way than the descriptor: it may be for writing only.
+    with Path(f"/proc/self/fd/{descriptor}").open("rb") as file:
+        content = bytearray(os.pread(file.fileno(), end - begin, begin))
+    _put(content, offset - begin, data)
+    return begin, bytes(content)
 
 
 def _put(content: bytearray, offset: int, data: bytes) -> None:

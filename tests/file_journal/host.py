@@ -17,17 +17,26 @@ class Host:
     """One node after the other works in the same directories."""
 
     def __init__(
-        self, base: Path, monkeypatch: pytest.MonkeyPatch, seed: int, journal_type: JournalType
+        self,
+        base: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        seed: int,
+        journal_type: JournalType,
+        forgets: str = "",
     ) -> None:
+        """A sync that is made for ``forgets`` is left out."""
         self._base = base
         self._monkeypatch = monkeypatch
         self._chance = random.Random(seed)
         self._journal_type = journal_type
         self._client = Client()
         self._lives = 0
+        self._forgets = forgets
+        self.met = False
+        """Whether a node got as far as to where it was to be killed, or to meet an error."""
         self._root = base / "0"
         self._root.mkdir()
-        self.device = Device(self._root, fails_at=NEVER)
+        self.device = Device(self._root, fails_at=NEVER, forgets=self._forgets)
 
     def work(
         self, steps: list[str], *, dies_at: int = 0, errs_at: int = 0, fails_at: int = NEVER
@@ -58,6 +67,7 @@ class Host:
                 return False
             finally:
                 life.abandon()
+                self.met |= 0 < (dies_at or errs_at) <= len(self.device.made)
         return True
 
     def lose_power(self) -> None:
@@ -68,7 +78,7 @@ class Host:
         self._root.mkdir()
         device.fail(self._root, self._chance)
         device.close()
-        self.device = Device(self._root, fails_at=NEVER)
+        self.device = Device(self._root, fails_at=NEVER, forgets=self._forgets)
 
     def check(self) -> None:
         """Start with what is there, go on, stop in good order, and start again."""

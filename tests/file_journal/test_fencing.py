@@ -244,6 +244,38 @@ def test_a_compaction_that_is_published_amid_a_takeover_harms_nothing(
         looks_of_a_takeover(tmp_path / str(look), monkeypatch, look)
 
 
+def test_a_file_that_is_used_again_amid_a_takeover_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer looked at the fence before it lost its place; the successor seals meanwhile."""
+    s = file_settings(tmp_path)
+    old = DirectJournal(s)
+    for _ in range(4):
+        old.delete(*old.add(*["x" * 900] * 7))
+    kept = old.add("kept")
+    real = disk.write_all
+    used_again: list[int] = []
+
+    def write_all(descriptor: int, data: bytes, offset: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.suffix == ".amq" and not used_again:
+            used_again.append(0)
+            used_again[0] = old.opened.messages.reclaim()
+        real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(old.opened.fence, "check", lambda: None)
+        patch.setattr(disk, "write_all", write_all)
+        successor = DirectJournal(s, token=2)
+    assert used_again[0] > 2
+    assert successor.live() == kept
+    successor.close()
+    third = DirectJournal(s, token=3)
+    assert third.live() == kept
+    third.close()
+    old.abandon()
+
+
 def test_a_stale_token_opens_nothing(tmp_path: Path) -> None:
     """A journal that was opened under a newer token refuses an older one."""
     s = file_settings(tmp_path)

@@ -28,7 +28,7 @@ NEEDED = {
     "the name of a file that was prepared": "sync_directory<_give_name",
     "a batch": "_sync",
     "a seal": "seal<_seal",
-    "a seal at a takeover": "seal<seal_files",
+    "a seal at a takeover": "seal<_seal_at_end",
     "a compacted file": "seal<finish",
     "the header of a file that is used again": "rewrite_header<use_again",
     "the name of a compacted file": "sync_directory<publish",
