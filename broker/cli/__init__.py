@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Have what is written to a closed standard output or error go nowhere.
+    """Have what is written to a closed standard output or error go nowhere, and nothing be read.
 
     The next file that is opened would get its number: a database, perhaps, and a warning into it.
     """
@@ -45,6 +45,9 @@ def _open_what_is_closed() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(number, True)  # noqa: FBT003 - as the system has it
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0)
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w")
     if sys.stderr is None:

@@ -127,6 +127,8 @@ class Showing(Source[MessageReference]):
         what it is stored under."""
         self._is_showing = False
         self._is_reading = False
+        self._withheld_for = 0
+        """Which read of messages it is for which bodies are withheld from removal."""
         self._queue_id = 0
         """Under which id messages are stored that are read at this moment."""
         self._rank = 0
@@ -198,7 +200,8 @@ class Showing(Source[MessageReference]):
         if self._subscription is None:
             return False
         if self._large is not None:
-            self._large.withhold()  # others take messages while they are read, and bodies go
+            # Others take messages while they are read, and their bodies go.
+            self._withheld_for = self._large.withhold()
         with suppress(JournalClosed):  # this node is ending, and its clients with it
             self._journal.read_window(
                 self._queue_id,
@@ -245,7 +248,7 @@ class Showing(Source[MessageReference]):
 
     def _let_go(self) -> None:
         if self._large is not None:
-            self._large.let_go()
+            self._large.let_go(self._withheld_for)
 
     def _has_read(self) -> None:
         """Note that all of a window was taken."""

@@ -227,6 +227,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 break
         self._full += len(parts)
         self._empty += records - len(parts)
+        self._is_over = self._is_over or error is not None
         if parts:
             self._inner.data_received(b"".join(parts))
         if error is not None:
@@ -274,7 +275,8 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
-            return self._tls if self._is_secure else default
+            # One that failed cannot be asked for anything.
+            return self._tls if self._is_secure and not self._is_over else default
         if name == IS_HANDSHAKING:
             return not self._is_secure
         return self._raw.get_extra_info(name, default)

@@ -128,8 +128,11 @@ class LargeMessages:
         """Bodies that nothing in the store refers to, as far as is known. No others are looked at:
         the store may take long to look, and what a message has at its beginning may be pinned and
         unlinked at its end."""
-        self._withholding = 0
-        self._withheld: set[int] = set()
+        self._reads = 0
+        """Numbers those that bodies are withheld for."""
+        self._open_reads: dict[int, None] = {}
+        self._withheld: dict[int, int] = {}
+        """Bodies that are to go, by the last read that may have seen their messages."""
         self._uploaded: dict[int, _Count] = {}
         self._stalled: set[Upload] = set()
         self._waiting_bytes = 0
@@ -203,19 +206,27 @@ class LargeMessages:
             if body_id not in self._pins:
                 self._check(body_id)
 
-    def withhold(self) -> None:
-        """Remove no body that is needed at this moment, until as many calls of ``let_go``.
+    def withhold(self) -> int:
+        """Remove no body that is needed at this moment, until ``let_go`` of what this returns.
 
         For who reads messages that somebody else may take before the answer is there.
         """
-        self._withholding += 1
+        self._reads += 1
+        self._open_reads[self._reads] = None
+        return self._reads
 
-    def let_go(self) -> None:
-        """Undo one ``withhold``; what was read is pinned."""
-        self._withholding -= 1
-        if not self._withholding:
-            withheld, self._withheld = self._withheld, set()
-            self.unlinked(withheld)
+    def let_go(self, read: int) -> None:
+        """Undo one ``withhold``; what was read is pinned.
+
+        Reads that began later withhold nothing that was unlinked before: else bodies would stay as
+        long as there is always another.
+        """
+        del self._open_reads[read]
+        oldest = next(iter(self._open_reads), self._reads + 1)
+        for body_id in [one for one, last in self._withheld.items() if last < oldest]:
+            del self._withheld[body_id]
+            if body_id not in self._pins:
+                self._keeper.check(body_id)
 
     def _looked_at(self, body_id: int, *, was_pinned: bool) -> None:
         """Look again once it is pinned no more, if it was."""
@@ -227,8 +238,8 @@ class LargeMessages:
             self._check(body_id)
 
     def _check(self, body_id: int) -> None:
-        if self._withholding:
-            self._withheld.add(body_id)
+        if self._open_reads:
+            self._withheld[body_id] = self._reads
         else:
             self._keeper.check(body_id)
 

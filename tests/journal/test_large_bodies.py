@@ -648,8 +648,7 @@ def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str
         bodies.unlinked([kept])
     if how == "asked before":
         bodies.unpin(kept)
-    for _ in range(2):
-        bodies.withhold()
+    first, second = bodies.withhold(), bodies.withhold()
     if how == "unpinned":
         bodies.unpin(kept)
     else:
@@ -665,10 +664,12 @@ def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str
 
     pass_some_time()
     assert kept not in store.removed
-    bodies.let_go()
+    bodies.let_go(first)
     pass_some_time()
     assert kept not in store.removed, "somebody reads on"
-    bodies.let_go()
+    third = bodies.withhold()  # who cannot have seen it
+    bodies.let_go(second)
     wait_until(lambda: kept in store.removed, what="it is removed")
+    bodies.let_go(third)
     bodies.close()
     bodies.join(30)

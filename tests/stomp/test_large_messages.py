@@ -392,6 +392,32 @@ def test_a_client_that_leaves_amid_a_body_has_the_message(
     node.wait_no_bodies()
 
 
+@pytest.mark.parametrize("how", ["DISCONNECT", "UNSUBSCRIBE"])
+def test_who_leaves_amid_a_body_gives_back_and_acknowledges_at_once(node: Node, how: str) -> None:
+    """The body may wait for the memory of just that."""
+    sender, client = Client(node), Client(node)
+    sender.send_stored("kept", "/queue/others")
+    sender.send_stored(LONG)
+    client.send("SUBSCRIBE", destination="/queue/others", id="o", ack="client-individual")
+    kept = client.next("MESSAGE")
+    client.stall()
+    client.subscribe(ack="auto")
+    node.wait(lambda: b"content-length:" in client.written, "the head")
+    if how == "DISCONNECT":
+        client.send("DISCONNECT", receipt="bye")
+        other = Client(node)
+        other.subscribe("/queue/others")
+        assert other.next("MESSAGE").body == b"kept"
+    else:
+        client.send("UNSUBSCRIBE", id="s", receipt="bye")
+        client.send("ACK", id=kept.get(b"ack") or "")
+        sender.send_stored("behind it", "/queue/more")
+        assert node.broker.depths()["others"] == 0
+    client.drain()
+    node.wait(lambda: client.closed or b"receipt-id:bye" in client.written, "the end")
+    assert client.frames()[0].body.decode() == LONG
+
+
 def test_a_body_stays_whose_message_moves_while_it_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

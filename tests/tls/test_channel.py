@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,7 @@ class Protocol(asyncio.Protocol):
         self.came: list[bytes] = []
         self.failures: list[str] = []
         self.ends = 0
+        self.heard: Callable[[], None] = lambda: None
 
     @override
     def eof_received(self) -> None:
@@ -70,6 +71,7 @@ class Protocol(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self.came.append(data)
+        self.heard()
 
     def has_no_tls(self, reason: str, first: bytes) -> None:
         """Not in these tests."""
@@ -190,6 +192,20 @@ def test_the_protocol_learns_that_nothing_more_comes(
         end.channel.data_received(b"nonsense" * 10)
         assert end.socket.is_over
     assert end.protocol.ends == 1
+
+
+def test_what_came_before_no_tls_is_taken_and_nothing_is_asked_of_what_failed(
+    end: End, authority: Authority
+) -> None:
+    """In one piece: a login, for which a certificate may be wanted, and nonsense behind it."""
+    client = end.secured(trusting(authority))
+    assert end.channel.get_extra_info("ssl_object") is not None
+    client.write(b"CONNECT")
+    asked: list[object] = []
+    end.protocol.heard = lambda: asked.append(end.channel.get_extra_info("ssl_object"))
+    end.channel.data_received(end.sent.read() + b"nonsense" * 10)
+    assert (end.protocol.came, asked) == ([b"CONNECT"], [None])
+    assert end.socket.is_over
 
 
 def hello_without_keys() -> bytes:

@@ -23,12 +23,7 @@ from orthia.broker.protocols.stomp.several import (
     several,
 )
 from orthia.broker.protocols.stomp.states import Handlers
-from orthia.broker.protocols.stomp.subscribing import (
-    Subscribe,
-    Unsubscribe,
-    read_subscribe,
-    read_unsubscribe,
-)
+from orthia.broker.protocols.stomp.subscribing import Subscribe, read_subscribe, read_unsubscribe
 from orthia.broker.protocols.stomp.subscriptions import (
     AckMode,
     ClientBrowser,
@@ -55,6 +50,7 @@ class Receiver:
         "_cut_off",
         "_fail",
         "_holds",
+        "_leaving",
         "_options",
         "_outbox",
         "_receipts",
@@ -103,6 +99,8 @@ class Receiver:
         self._streamed_whole = streamed
         self._streaming: ClientSubscription | None = None
         """Whose message has a body that was the last to be written."""
+        self._leaving: ClientSubscription | None = None
+        """What ends when the body of its last message is written."""
 
     @property
     def handlers(self) -> Handlers:
@@ -226,27 +224,8 @@ class Receiver:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
         asked = read_unsubscribe(frame, self._client.version)
         self._options.unknown_headers.look("UNSUBSCRIBE", frame.raw)
-        acknowledging = self._acknowledging()
-        if acknowledging and self._subscriptions.is_meant(acknowledging, asked.key, asked.durable):
-            return self._unsubscribe_behind(frame, asked)
-        return self._unsubscribe(frame, asked)
-
-    def _acknowledging(self) -> ClientSubscription | None:
-        """Return whose message is acknowledged by the end of the body that is being written."""
-        streaming = self._streaming if self._outbox.is_streaming else None
-        return streaming if streaming is not None and streaming.mode is AckMode.AUTO else None
-
-    def _unsubscribe_behind(self, frame: Frame, asked: Unsubscribe) -> Steps:
-        """Do it when the message is whole: given back amid its body, it would come again."""
-        yield from self._outbox.whole()
-        steps = self._unsubscribe(frame, asked)
-        self.resume()
-        if steps is not None:
-            yield from steps
-
-    def _unsubscribe(self, frame: Frame, asked: Unsubscribe) -> Steps | None:
         if asked.durable is None:
-            self._detach(self._subscriptions.remove(asked.key))
+            self._end(self._subscriptions.remove(asked.key))
             self._receipts.now(frame)
             return None
         # Its queue may be this connection's to end without a subscription to it, as in Artemis.
@@ -261,6 +240,22 @@ class Receiver:
             self._receipts.take_back(ended)
             raise
         return ending.awaited()
+
+    def _end(self, subscription: ClientSubscription) -> None:
+        """Close a subscription, once the message that its client is getting is acknowledged.
+
+        Given back amid its body it would come again.
+        """
+        if subscription is self._acknowledging():
+            subscription.stop()
+            self._leaving = subscription
+        else:
+            self._detach(subscription)
+
+    def _acknowledging(self) -> ClientSubscription | None:
+        """Return whose message is acknowledged by the end of the body that is being written."""
+        streaming = self._streaming if self._outbox.is_streaming else None
+        return streaming if streaming is not None and streaming.mode is AckMode.AUTO else None
 
     @staticmethod
     def _detach(subscription: ClientSubscription) -> None:
@@ -309,7 +304,10 @@ class Receiver:
 
     def leave(self) -> Steps:
         """End all subscriptions of a client that goes in good order."""
-        if self._acknowledging() is not None:
+        for subscription in self._subscriptions.clear():
+            self._end(subscription)
+            yield GO_ON
+        if self._leaving is not None:
             yield from self._outbox.whole()
         yield from self.close((), None)
 
@@ -319,7 +317,11 @@ class Receiver:
         Where the client failed, its socket took ``left`` bytes and ``works`` were open: what it can
         have been working on counts as an attempt.
         """
-        for subscription in self._subscriptions.clear():
+        ended = self._subscriptions.clear()
+        if self._leaving is not None:
+            ended.append(self._leaving)
+            self._leaving = None
+        for subscription in ended:
             core = subscription.core
             if core is None:
                 continue
@@ -348,6 +350,9 @@ class Receiver:
     ) -> None:
         if error is None:
             subscription.streamed(reference)
+            if subscription is self._leaving:
+                self._leaving = None
+                self._detach(subscription)
             self._streamed_whole()
             return
         LOGGER.error(

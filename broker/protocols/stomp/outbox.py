@@ -86,12 +86,10 @@ class Outbox:
         )
 
     def whole(self) -> Steps:
-        """Wait for the end of the body that is being written; no message follows it until then."""
-        was_serving, self.is_serving = self.is_serving, False
+        """Wait for the end of the body that is being written."""
         self._whole = Wait(lambda _: None)
         yield self._whole
         self._whole = None
-        self.is_serving = was_serving
 
     def _may_go_on(self) -> bool:
         return self.is_writable and self._may_take()

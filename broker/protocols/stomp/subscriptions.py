@@ -111,6 +111,10 @@ class ClientSubscription:
         """Whether the socket takes more."""
         return self._is_writable()
 
+    def stop(self) -> None:
+        """Take no more messages."""
+        self._is_writable = lambda: False
+
     def fail(self, reason: str) -> None:
         """End the connection."""
         self._fail(reason)
@@ -322,11 +326,6 @@ class ClientSubscriptions:
         if subscription.core is not None:
             del self._by_core[subscription.core]
         return subscription
-
-    def is_meant(self, one: ClientSubscription, key: str, durable: str | None) -> bool:
-        """Tell whether an UNSUBSCRIBE with that key, or that name, ends a subscription."""
-        found = self._by_key.get(key)
-        return found is one or (not key and durable is not None and one.durable == durable)
 
     def using(self, key: str, durable: str) -> ClientSubscription | None:
         """Forget the subscription that a frame ends with a durable one; None if it names none.
