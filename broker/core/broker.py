@@ -97,9 +97,8 @@ class Broker:
             journal.bindings,
             lambda address: self._addresses.settings_of(address).id_cache_size,
         )
-        self._publisher = Publisher(
-            journal, time_ms, duplicates, persistent=settings.persistence_enabled
-        )
+        persistent = settings.persistence_enabled
+        self._publisher = Publisher(journal, time_ms, duplicates, persistent=persistent)
         self.security = Security(settings, clock, audit)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
@@ -126,6 +125,7 @@ class Broker:
         """Calls what it gets once all queues that were created are stored; raises NotLive."""
         self._budget = factory.budget
         self._topic_memory = factory.topic_memory
+        self._topic_memory.count_bodies = self.store_use.add
         self._showing = factory.showing
         creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         self._addresses = AddressBook(

@@ -146,7 +146,7 @@ def commit(
             settlement.committed(all_done)
         all_done()
 
-    publisher.taken_over([one.large for _, one in stored if one.large is not None])
+    publisher.taken_over(bodies)
     with charges.unless_refused():
         for placed_in, record in stored:
             publisher.charge(charges, placed_in, record)

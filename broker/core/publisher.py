@@ -73,7 +73,7 @@ class Publisher:
             self.refuse_if_full(queues, record)
         done = on_stored
         if record.large is not None:
-            done = self._unpinning(record.large, done, stored=bool(queues))
+            done = self._unpinning(record.large, done)
         is_first = topic is None or topic.has_published_all
         if topic is not None:
             done = self._publishing([(topic, record)], done, sender)
@@ -102,7 +102,7 @@ class Publisher:
         """
         done = on_stored
         if message.large is not None:
-            done = self._unpinning(message.large, done, stored=any(one.queues for one in routed))
+            done = self._unpinning(message.large, done)
         topics = [(topic, one.record) for one in routed for topic in one.topics]
         is_first = all(topic.has_published_all for topic, _ in topics)
         if topics:
@@ -245,10 +245,9 @@ class Publisher:
             queue.use.release(size)
             raise refusal_of_journal(error) from None
 
-    def _unpinning(self, body: LargeBody, done: Done | None, *, stored: bool) -> Done:
+    def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
         """Return what lets go of a body, once its message is stored and published."""
-        if stored:
-            self.taken_over([body])
+        self.taken_over([body])
 
         def unpin() -> None:
             self.unpin([body])
@@ -382,7 +381,7 @@ class Publisher:
                     values[number, queue].sent(record, location)
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
-        """Have bodies counted with their messages, in queues; other bodies stay uploads."""
+        """Have bodies counted with their messages from here on, and not as uploads any more."""
         if self._large is not None:
             for body in bodies:
                 self._large.taken_over(body.id)

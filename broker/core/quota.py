@@ -117,8 +117,7 @@ class AddressUse:
         self.used = 0
         self.messages = 0
         self.uploading = 0
-        """Bytes of bodies that are on their way, of transactions that are open, or that are for
-        subscribers of a topic alone, who do not have them yet."""
+        """Bytes of bodies that are on their way, or of transactions that are open."""
         fails = settings.address_full_policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),

@@ -1,5 +1,6 @@
 """What subscribers of topics make the broker hold: all of them together, and each connection."""
 
+from collections.abc import Callable
 from typing import Any
 
 from orthia.broker.core.memory import CreditPool
@@ -54,6 +55,10 @@ class TopicMemory:
         """How much of that the topics' own turn holds, of what not all subscribers have yet."""
         self._max_unacknowledged_bytes = max_unacknowledged_bytes
         self._large = large
+        self.count_bodies: Callable[[int], None] = lambda _: None
+        """Hears how many bytes more, or fewer, are in the store for subscribers."""
+        self._bodies: dict[int, int] = {}
+        """How many publications each body is of: many patterns may hear one message."""
         self._accounts: dict[object, TopicAccount] = {}
 
     @property
@@ -69,6 +74,9 @@ class TopicMemory:
         body = publication.record.large
         if body is not None and self._large is not None:
             self._large.pin(body.id)
+            if body.id not in self._bodies:
+                self.count_bodies(body.size)
+            self._bodies[body.id] = self._bodies.get(body.id, 0) + 1
 
     def given(self, publication: Publication) -> None:
         """Take note that a topic's subscribers have a message: from here on it is theirs."""
@@ -82,6 +90,10 @@ class TopicMemory:
             self.used -= publication.size
             body = publication.record.large
             if body is not None and self._large is not None:
+                self._bodies[body.id] -= 1
+                if not self._bodies[body.id]:
+                    del self._bodies[body.id]
+                    self.count_bodies(-body.size)
                 self._large.unpin(body.id)
 
     def account_of(self, connection: object) -> TopicAccount:

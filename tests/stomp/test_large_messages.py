@@ -456,14 +456,22 @@ def test_a_body_stays_whose_message_moves_while_it_is_replaced(
 
 
 @pytest.mark.parametrize("transaction", [{}, {"transaction": "t"}])
+@pytest.mark.parametrize("durable", [False, True])
 def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
-    tmp_path: Path, transaction: dict[str, str]
+    tmp_path: Path, transaction: dict[str, str], *, durable: bool
 ) -> None:
     """Else a sender fills the store for one that does not read; once that is gone there is room."""
-    node = Node(tmp_path, replace(SETTINGS, max_store_bytes=3 * len(LONG)))
+    node = Node(tmp_path, replace(SETTINGS, max_store_bytes=3 * len(LONG) + 10_000))
     slow, sender = Client(node), Client(node)
     slow.subscribe("/topic/news")
     slow.stall()
+    second = Client(node)
+    second.subscribe("/topic/#", ack="auto")
+    second.stall()
+    quick = Client(node, client_id="me")
+    if durable:
+        name = {"durable_subscription_name": "mine"}
+        quick.send("SUBSCRIBE", destination="/topic/news", id="q", ack="auto", **name)
 
     def send() -> None:
         if transaction:
@@ -476,11 +484,16 @@ def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
 
     for _ in range(3):
         send()
+        if durable:
+            assert quick.next("MESSAGE").body.decode() == LONG
+    wait_until(lambda: not node.store.loop.run_posted(), what="all is stored")
     refused = Client(node)
     refused.send("SEND", LONG, destination="/topic/news")
     assert b"max-store-bytes" in refused.next("ERROR").body
-    slow.session.connection_lost()
+    for one in (slow, second):
+        one.session.connection_lost()
     node.wait_no_bodies()
+    assert node.broker.store_use.used == 0
     send()
 
 
