@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.routing import Routed
-from orthia.broker.core.schedule_queues import ScheduleQueue
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -18,7 +16,6 @@ from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore
-from orthia.journal.message import Message
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
 from tests.stomp.support import Client
 
@@ -583,30 +580,3 @@ def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, A
     consumer = clock.core.consume("/queue/orders", auto=True)
     clock.pass_ms(2_000)
     assert consumer.texts == ["1000", "2000"]
-
-
-def test_one_that_fails_keeps_no_other_back(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whatever it is, the others come; it is tried again."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    for text in ("before", "fails", "behind"):
-        send(clock, text, AMQ_SCHEDULED_DELAY=100)
-    queues = clock.core.broker._schedule_queues
-    route_due = queues.route_due
-
-    def fail(schedule: ScheduleQueue, record: Message, client_id: str | None) -> list[Routed]:
-        if record.body == b"fails":
-            raise RuntimeError("a bug")
-        return route_due(schedule, record, client_id)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(queues, "route_due", fail)
-        clock.pass_ms(100)
-        assert consumer.texts == ["before", "behind"]
-        send(clock, "later", AMQ_SCHEDULED_DELAY=100)
-        clock.pass_ms(100)
-    assert consumer.texts == ["before", "behind", "later"]
-    assert "a bug" in caplog.text
-    clock.pass_ms(60_000)
-    assert consumer.texts == ["before", "behind", "later", "fails"]
