@@ -5,16 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from orthia.broker.cli import data
-from orthia.broker.cli.app import orthia
 from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.tools import Recovered
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.server_lock import ServerLock
+from tests.file_journal.commands import run, write_broker_xml
 from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
 
@@ -39,22 +38,7 @@ def store(tmp_path: Path) -> FileJournalStore:
 @pytest.fixture
 def broker_xml(tmp_path: Path, store: FileJournalStore) -> Path:
     """Give the broker.xml of that journal."""
-    path = tmp_path / "broker.xml"
-    path.write_text(
-        f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-        <journal-directory>{store.settings.journal_directory}</journal-directory>
-        <bindings-directory>{store.settings.bindings_directory}</bindings-directory>
-        <large-messages-directory>{store.settings.large_messages_directory}</large-messages-directory>
-        <journal-file-size>64K</journal-file-size><journal-type>NIO</journal-type>
-        </core></configuration>"""
-    )
-    return path
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Run the command line; return exit code, output and errors."""
-    result = CliRunner().invoke(orthia, [str(one) for one in arguments], prog_name="orthia")
-    return result.exit_code, result.stdout, result.stderr
+    return write_broker_xml(tmp_path, store.settings)
 
 
 def test_print_shows_files_and_records(broker_xml: Path) -> None:

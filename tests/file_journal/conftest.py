@@ -1,7 +1,10 @@
 """Where the journals of these tests are."""
 
+import itertools
+import logging
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +20,25 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="orthia-") as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def quietly() -> Iterator[None]:
+    """Say nothing of writes that were dropped."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Callable[[], Path]:
+    """Give what makes directories, of which the last alone is kept."""
+    count = itertools.count()
+
+    def next_directory() -> Path:
+        shutil.rmtree(tmp_path)
+        directory = tmp_path / str(next(count))
+        directory.mkdir(parents=True)
+        return directory
+
+    return next_directory

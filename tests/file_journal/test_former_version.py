@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from orthia.broker.cli.app import orthia
 from orthia.broker.node.exit_codes import ExitCode, code_of
 from orthia.journal import QueueBinding
 from orthia.journal.errors import JournalDamaged, UnknownFormat
@@ -17,6 +15,7 @@ from orthia.journal.file.format import decode_header
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.tools import compact, recover
 from orthia.journal.message import RECORD_OVERHEAD
+from tests.file_journal.commands import run, write_broker_xml
 from tests.file_journal.former import FILE_HEADER, VERSION, refusal, restore
 from tests.file_journal.support import FILE_SIZE, DirectJournal, file_settings, stored
 from tests.journal.support import OTHER_QUEUE, QUEUE, FileJournalStore
@@ -67,23 +66,7 @@ def restored(tmp_path: Path) -> Restored:
 @pytest.fixture
 def broker_xml(tmp_path: Path, restored: Restored) -> Path:
     """Give the broker.xml of that journal."""
-    s = restored.settings
-    path = tmp_path / "broker.xml"
-    path.write_text(
-        f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-        <journal-directory>{s.journal_directory}</journal-directory>
-        <bindings-directory>{s.bindings_directory}</bindings-directory>
-        <large-messages-directory>{s.large_messages_directory}</large-messages-directory>
-        <journal-file-size>64K</journal-file-size><journal-type>NIO</journal-type>
-        </core></configuration>"""
-    )
-    return path
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Run the command line; return exit code, output and errors."""
-    result = CliRunner().invoke(orthia, [str(one) for one in arguments], prog_name="orthia")
-    return result.exit_code, result.stdout, result.stderr
+    return write_broker_xml(tmp_path, restored.settings)
 
 
 def test_a_journal_of_the_former_version_is_opened_and_goes_on(restored: Restored) -> None:

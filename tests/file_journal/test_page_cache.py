@@ -5,9 +5,7 @@ what the first has written, serves it, and confirms more. Then the power fails.
 """
 
 import itertools
-import logging
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,31 +15,20 @@ from orthia.journal.errors import JournalError
 from tests.file_journal.device import NEVER
 from tests.file_journal.host import Host
 
+pytestmark = pytest.mark.usefixtures("quietly")
 COMPACTING = [*["add"] * 3, "delete", "compact", "add", "keep", "transact", "delete", "keep"] * 2
 FIRST = ["add", "add", "transact", "add", "delete", "add", "reopen", "upload", "add", "add"]
 SECOND = ["add", "transact"]
 
 
-@pytest.fixture(autouse=True)
-def _quietly() -> Iterator[None]:
-    """Say nothing of writes that were dropped."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
-
-
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
+def host(base: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
     """Give what makes machines, of which the last alone is kept."""
-    count = itertools.count()
 
     def next_host(
         seed: int, journal_type: JournalType = JournalType.NIO, forgets: str = ""
     ) -> Host:
-        shutil.rmtree(tmp_path)
-        directory = tmp_path / str(next(count))
-        directory.mkdir(parents=True)
-        return Host(directory, monkeypatch, seed, journal_type, forgets)
+        return Host(base(), monkeypatch, seed, journal_type, forgets)
 
     return next_host
 

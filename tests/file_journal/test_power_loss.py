@@ -1,10 +1,8 @@
 """The power fails at any moment: whoever was told that something is stored finds it."""
 
 import itertools
-import logging
 import random
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from orthia.journal.errors import JournalError
 from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.lives import Client, Life
 from tests.file_journal.steps import observed
+
+pytestmark = pytest.mark.usefixtures("quietly")
 
 STEPS = [*["add"] * 3, "delete", "transact", "keep", "compact", "reopen", "upload", "consume"]
 TYPICAL = ["add", "add", "transact", "add", "keep", "delete", "keep", *["add"] * 5, "transact"]
@@ -97,28 +97,6 @@ class Machine:
         life = self._life(next(self._lives))
         life.work(["add", "reopen"])
         life.abandon()
-
-
-@pytest.fixture(autouse=True)
-def _quietly() -> Iterator[None]:
-    """Say nothing of writes that were dropped."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Callable[[], Path]:
-    """Give what makes directories, of which the last alone is kept."""
-    count = itertools.count()
-
-    def next_directory() -> Path:
-        shutil.rmtree(tmp_path)
-        directory = tmp_path / str(next(count))
-        directory.mkdir(parents=True)
-        return directory
-
-    return next_directory
 
 
 @pytest.mark.parametrize("journal_type", JournalType)
