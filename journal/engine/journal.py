@@ -219,7 +219,11 @@ class Journal(MessageJournal):
             raise JournalClosed(self._refusal)
 
     def _complete(self, batch: Batch, report: BatchReport) -> None:
-        if not self._silent:
+        if self._silent:
+            return
+        if not (batch.linked or batch.unlinked):  # as almost always
+            self._intake.complete(batch.items, report)
+        else:
             gone = set(batch.unlinked)
             linked = {link.large_id for link in batch.linked if link not in gone}
             self.large.linked(linked)
