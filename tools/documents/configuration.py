@@ -102,6 +102,8 @@ _SECTIONS: Final = (
 )
 _SAME_AS: Final = {"master", "slave", "multicast", "file-store"}
 """Elements whose inside is described under another."""
+_ALSO_IN: Final[Mapping[str, str]] = {"core/store/database-store/locker": "core/store/file-store"}
+"""The second place of an element."""
 
 
 def reference() -> str:
@@ -190,7 +192,10 @@ def _elements() -> Iterator[str]:
 def _described(path: str, element: Element) -> Iterator[str]:
     """Describe an element and those inside it that hold others."""
     namespace = f" of `{element.namespace}`" if element.namespace == "urn:orthia" else ""
-    yield f"**`<{element.name}>`**{namespace} in `{path.rpartition('/')[0]}`. {element.meaning}\n"
+    places = " and ".join(
+        f"`{one}`" for one in (path.rpartition("/")[0], _ALSO_IN.get(path)) if one
+    )
+    yield f"**`<{element.name}>`**{namespace} in {places}. {element.meaning}\n"
     yield from _table(path, element)
     if element.example and element.kind is None:
         yield f"```xml\n{element.example}\n```\n"
