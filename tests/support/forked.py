@@ -29,8 +29,21 @@ PROGRAM: Final = "orthia.broker.cli"
 _IMPORTED: Final = (
     *(f"{PROGRAM}.{command}" for command in ("app", "backup", "live", "run")),
     "orthia.broker.node.service",
+    "orthia.broker.node.node",
+    "orthia.broker.node.critical_analyzer",
+    "orthia.nodemanager.file_lock_manager",
+    "orthia.nodemanager.in_vm_manager",
+    "alembic.config",
+    "alembic.command",
+    "apscheduler.triggers.interval",
+    "uvloop",
+    *(f"sqlalchemy.dialects.{one}" for one in ("sqlite", "postgresql.psycopg2", "mysql.pymysql")),
+    "psycopg2",
+    "pymysql",
+    "_strptime",
+    "encodings.idna",
 )
-"""A node imports the last when it starts to serve."""
+"""All but the first few a node imports when it comes to need them."""
 _EARLY: Final = ("GLIBC", "LANG", "LC_", "LD_", "MALLOC", "OPENSSL", "PYTHON", "SSL_", "TZ")
 """How the names of variables begin that act when a program starts, or is imported."""
 _LONGEST: Final = 2**18
