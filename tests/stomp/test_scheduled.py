@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.diverts import Divert
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -16,6 +17,7 @@ from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore
+from orthia.journal.message import Message
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
 from tests.stomp.support import Client
 
@@ -580,3 +582,30 @@ def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, A
     consumer = clock.core.consume("/queue/orders", auto=True)
     clock.pass_ms(2_000)
     assert consumer.texts == ["1000", "2000"]
+
+
+def test_one_that_fails_keeps_no_other_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it is, the others come; it is tried again."""
+    clock = Clock(replace(SETTINGS, diverts=(DivertSettings("d", "orders", "audit"),)))
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    for text in ("before", "fails", "behind"):
+        send(clock, text, AMQ_SCHEDULED_DELAY=100)
+    takes = Divert.takes
+
+    def fail(divert: Divert, record: Message) -> bool:
+        if record.body == b"fails":
+            raise RuntimeError("a bug")
+        return takes(divert, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Divert, "takes", fail)
+        clock.pass_ms(100)
+        assert consumer.texts == ["before", "behind"]
+        send(clock, "later", AMQ_SCHEDULED_DELAY=100)
+        clock.pass_ms(100)
+    assert consumer.texts == ["before", "behind", "later"]
+    assert "a bug" in caplog.text
+    clock.pass_ms(60_000)
+    assert consumer.texts == ["before", "behind", "later", "fails"]
