@@ -1,10 +1,12 @@
 """What the pipeline's tests share: one Spark session, and journals made without a broker."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -45,7 +47,11 @@ def spark() -> Iterator[SparkSession]:
         )
         session = build_session("local[2]", settings=QUICK_START, passwords=passwords)
         answer_filters(session)
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        # pytest gives its handlers to each logger that does not propagate, and Spark's, which log
+        # what is wrong with a query, have all that they get write JSON from then on.
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield session
     session.stop()
 
 

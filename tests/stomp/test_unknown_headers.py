@@ -38,14 +38,14 @@ def test_each_is_told_once_by_its_name(told: pytest.LogCaptureFixture) -> None:
     receive(client, subscribe % 2)
     receive(client, "UNSUBSCRIBE\nid:1\nif-unused:true\n\n\0")
     assert not client.closed
-    assert [record.message.partition(", which")[0] for record in told.records] == [
+    assert [record.getMessage().partition(", which")[0] for record in told.records] == [
         "a client's CONNECT has the header 'durable'",
         "a client's SUBSCRIBE has the header 'Selektor'",
         "a client's SUBSCRIBE has the header 'filter'",
         "a client's NACK has the header 'requeue'",
         "a client's UNSUBSCRIBE has the header 'if-unused'",
     ]
-    assert "did it mean selector?" in told.records[1].message
+    assert "did it mean selector?" in told.records[1].getMessage()
 
 
 def test_what_is_known_is_not_told(told: pytest.LogCaptureFixture) -> None:
@@ -66,4 +66,4 @@ def test_so_many_are_told_that_a_log_can_bear(told: pytest.LogCaptureFixture) ->
         headers.look("SUBSCRIBE", [b"%d" % number, b"id"])
     headers.look("CONNECT", [b"durable"])
     assert len(told.records) == 64 + 1
-    assert len(max((record.message for record in told.records), key=len)) < 400
+    assert len(max((record.getMessage() for record in told.records), key=len)) < 400
