@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +49,10 @@ class Socket(asyncio.Transport):
     @override
     def close(self) -> None:
         self.is_over = True
+
+    @override
+    def write_eof(self) -> None:
+        """Not looked at."""
 
     def take(self) -> bytes:
         """Return what was written since the last time."""
@@ -206,6 +211,29 @@ def test_what_came_before_no_tls_is_taken_and_nothing_is_asked_of_what_failed(
     end.channel.data_received(end.sent.read() + b"nonsense" * 10)
     assert (end.protocol.came, asked) == ([b"CONNECT"], [None])
     assert end.socket.is_over
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_what_openssl_holds_of_a_connection_goes_with_it(
+    end: End, authority: Authority, is_secure: bool
+) -> None:
+    """No collection of garbage is waited for, and whatever is still asked for does nothing."""
+    if is_secure:
+        end.secured(trusting(authority))
+        held = weakref.ref(end.channel.get_extra_info("ssl_object"))
+    else:
+        held = weakref.ref(end.channel._tls)  # nobody is given it before
+        end.channel.data_received(hello_without_keys())  # whose turn has yet to come
+    end.socket.take()
+    end.channel.connection_lost(None)
+    end.have_turns()
+    end.channel.data_received(b"more")
+    end.channel.write(b"x")
+    end.channel.write_eof()
+    end.channel.close()
+    assert end.channel.get_extra_info("ssl_object") is None
+    assert end.socket.written == b""
+    assert held() is None
 
 
 def hello_without_keys() -> bytes:
