@@ -15,6 +15,7 @@ from typing import Protocol
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 from tests.support.forked import start_program
+from tests.support.openssl_errors import forget_openssl_errors
 from tests.support.waiting import wait_until
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -161,6 +162,7 @@ class Witness:
 
     def is_served(self) -> None:
         """Send a message, and get its receipt and the message itself."""
+        forget_openssl_errors()  # of those who mean harm
         self._count += 1
         body, receipt = b"witness-%d!" % self._count, b"receipt-id:w%d\n" % self._count
         self._socket.sendall(

@@ -18,7 +18,6 @@ _FUNCTIONS: Final = {
     "SSL_do_handshake": (ctypes.c_int, (_POINTER,)),
     "SSL_key_update": (ctypes.c_int, (_POINTER, ctypes.c_int)),
     "SSL_renegotiate": (ctypes.c_int, (_POINTER,)),
-    "ERR_clear_error": (None, ()),
     "SSL_write": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
     "SSL_read": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
 }
@@ -76,6 +75,4 @@ class OpenSslClient:
     def renegotiate(self) -> bool:
         """Begin another handshake within this one; return whether it came about."""
         self._library.SSL_renegotiate(self._ssl)
-        has_begun = int(self._library.SSL_do_handshake(self._ssl)) == 1
-        self._library.ERR_clear_error()  # Python would find it there, and take it for its own
-        return has_begun
+        return int(self._library.SSL_do_handshake(self._ssl)) == 1
