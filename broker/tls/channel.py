@@ -108,7 +108,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._is_over = False
         """Whether nothing is read any more."""
         self._is_ended = False
-        """Whether the client was told that nothing more follows."""
+        """Whether TLS sends nothing more: the client was told so, or what it sends is no TLS."""
         self._unsent = 0
         """Plain bytes written since the socket had taken all."""
 
@@ -162,12 +162,16 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
 
     def _go_on(self) -> Iterator[bool]:
         """Handle what has come, a few records at a time."""
-        while self._early and not self._is_over:
-            early = bytes(self._early)
-            self._early.clear()
-            step = self._decrypt if self._is_secure else self._shake_hands
-            self._early[:0] = early[step(early) :]
-            yield False
+        try:
+            while self._early and not self._is_over:
+                early = bytes(self._early)
+                self._early.clear()
+                step = self._decrypt if self._is_secure else self._shake_hands
+                self._early[:0] = early[step(early) :]
+                yield False
+        except Exception:
+            self._raw.abort()  # as the loop does where such is raised outside of a turn
+            raise
         self._early.clear()
         self._is_in_turn = False
         if self._is_read and not self._raw.is_closing():
@@ -207,8 +211,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def _decrypt(self, data: bytes) -> int:
         """Give the protocol what can be decrypted of ``data``, at once; return how much that is."""
         parts: list[bytes] = []
-        error: ssl.SSLError | None = None
-        has_ended = False
+        has_failed = has_ended = False
         at, records, size = 0, 0, len(data)
         while True:
             end, ended = self._records.cut(
@@ -224,17 +227,18 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             except ssl.SSLWantReadError:
                 if at == size or records == _MOST_RECORDS:
                     break
-            except ssl.SSLError as why:
-                error = why
+            except ssl.SSLError:
+                has_failed = True
                 break
         self._full += len(parts)
         self._empty += records - len(parts)
-        self._is_over = self._is_over or error is not None
+        if has_failed:
+            self._is_over = True
+            self._flush()  # the alert, which is the last that OpenSSL writes now
+            self._is_ended = True
         if parts:
             self._inner.data_received(b"".join(parts))
-        if error is not None:
-            self._failed(error)
-        elif has_ended:
+        if has_failed or has_ended:
             self._ends()
         else:
             self._flush()
@@ -246,15 +250,12 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         return at
 
     def _failed(self, error: ssl.SSLError) -> None:
-        """End a client whose bytes cannot be read; the alert that says so is sent."""
+        """End a client with which no TLS comes about; the alert that says so is sent."""
         self._is_over = True
         self._flush()
-        if self._is_secure:
-            self._ends()
-        else:
-            name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
-            asked = f"it asks for {name!r}, which sniHost does not match"
-            self._inner.handshake_failed(in_words(error) if name is None else asked)
+        name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
+        asked = f"it asks for {name!r}, which sniHost does not match"
+        self._inner.handshake_failed(in_words(error) if name is None else asked)
 
     def _ends(self) -> None:
         """Close once all is sent: nothing more can be read."""

@@ -22,7 +22,7 @@ from tests.support.certificates import Authority
 from tests.support.openssl_errors import forget_openssl_errors
 from tests.tls.openssl import OpenSslClient
 from tests.tls.test_acceptors import trusting
-from tests.tls.test_hostile import client_hello
+from tests.tls.test_hostile import client_hello, shake_hands
 from tests.websocket.test_upgrade import head
 from tests.websocket.test_websocket import frame
 
@@ -229,7 +229,7 @@ def test_very_many_records_of_one_byte_leave_others_their_turn(tls: TlsNode) -> 
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with tls.node.open() as plain:
-        _shake_hands(plain, client, incoming, outgoing)
+        shake_hands(plain, client, incoming, outgoing)
         client.write(CONNECT)
         plain.sendall(outgoing.read())
         for _ in range(4):
@@ -245,20 +245,6 @@ def test_very_many_records_of_one_byte_leave_others_their_turn(tls: TlsNode) -> 
             with suppress(ssl.SSLWantReadError):
                 while True:
                     data += client.read(65_536)
-
-
-def _shake_hands(
-    plain: socket.socket, client: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
-) -> None:
-    while True:
-        try:
-            client.do_handshake()
-        except ssl.SSLWantReadError:
-            plain.sendall(outgoing.read())
-            incoming.write(plain.recv(65_536))
-        else:
-            plain.sendall(outgoing.read())
-            return
 
 
 # --- a WebSocket by TLS

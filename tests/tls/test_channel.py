@@ -28,7 +28,7 @@ class Socket(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.reads = True
-        self.is_over = False
+        self.is_over = self.is_cut_off = False
 
     @override
     def write(self, data: "bytes | bytearray | memoryview") -> None:
@@ -53,6 +53,10 @@ class Socket(asyncio.Transport):
     @override
     def write_eof(self) -> None:
         """Not looked at."""
+
+    @override
+    def abort(self) -> None:
+        self.is_over = self.is_cut_off = True
 
     def take(self) -> bytes:
         """Return what was written since the last time."""
@@ -234,6 +238,39 @@ def test_what_openssl_holds_of_a_connection_goes_with_it(
     assert end.channel.get_extra_info("ssl_object") is None
     assert end.socket.written == b""
     assert held() is None
+
+
+def test_what_is_answered_once_tls_has_failed_is_dropped(end: End, authority: Authority) -> None:
+    """OpenSSL takes nothing more; the alert is the last that is sent."""
+    client = end.secured(trusting(authority))
+    end.socket.take()
+
+    def answer() -> None:
+        end.channel.write(b"answer")
+        end.channel.write_eof()
+
+    end.protocol.heard = answer
+    client.write(b"CONNECT")
+    end.channel.data_received(end.sent.read() + b"nonsense" * 10)
+    assert end.protocol.came == [b"CONNECT"]
+    assert len(end.socket.take()) < 50  # a record with an alert
+    assert (end.protocol.ends, end.socket.is_over) == (1, True)
+
+
+def test_who_raises_in_a_turn_loses_its_connection(end: End, authority: Authority) -> None:
+    """As outside of one, where the loop sees to it: it would be read from never again."""
+    client = end.secured(trusting(authority))
+
+    def fail() -> None:
+        if len(end.protocol.came) == 2:  # in the turn after what is handled at once
+            raise RuntimeError
+
+    end.protocol.heard = fail
+    for _ in range(2 * AT_ONCE):
+        client.write(b"x")
+    with pytest.raises(RuntimeError):
+        end.give()
+    assert end.socket.is_cut_off
 
 
 def hello_without_keys() -> bytes:

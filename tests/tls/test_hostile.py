@@ -14,6 +14,7 @@ from tests.hostile.node import live_node
 from tests.support.certificates import Authority, rsa_key
 from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
+from tests.websocket.test_upgrade import head
 
 RECORD = b"\x16\x03\x01"
 """How the first record of TLS begins."""
@@ -118,6 +119,43 @@ def test_bytes_that_are_no_records_end_a_client(authority: Authority, parameters
         plain.close()
         wait_until(lambda: server.connections == 0, what="it is forgotten")
         assert server.depth("q") == 0
+
+
+@pytest.mark.parametrize(
+    "first", [CONNECT, b"RUBBISH\n\n\0", head()], ids=["CONNECT", "no STOMP", "WebSocket"]
+)
+def test_what_is_answered_and_then_no_tls_leaves_nobody_behind(
+    authority: Authority, parameters: str, first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one piece with the end of the handshake: the answer can be sent no more."""
+    with serving(with_tls(parameters), max_unauthenticated_per_address=3) as server:
+        for _ in range(5):
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain:
+                shake_hands(plain, client, incoming, outgoing)
+                client.write(first)
+                plain.sendall(outgoing.read() + b"nonsense" * 10)
+                read_to_the_end_or_reset(plain)
+        wait_until(lambda: server.connections == 0, what="they are forgotten")
+        with secured(server, trusting(authority)) as honest:
+            honest.sendall(CONNECT)
+            assert read_until(honest, b"\0").startswith(b"CONNECTED")
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+def shake_hands(
+    plain: socket.socket, client: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+) -> None:
+    """Have ``client`` shake hands by a socket; what it sends last is left in ``outgoing``."""
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            plain.sendall(outgoing.read())
+            incoming.write(plain.recv(65_536))
+        else:
+            return
 
 
 @pytest.mark.parametrize("how", [socket.SHUT_WR, socket.SHUT_RDWR])
