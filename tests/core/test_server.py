@@ -456,8 +456,10 @@ def test_who_ends_its_half_and_does_not_read_is_cut_off(monkeypatch: pytest.Monk
 
 def test_who_does_not_read_and_makes_room_holds_no_descriptor() -> None:
     """It is counted no more, so nothing else would end it."""
-    ping = frame(0x89, b"x" * 125) * 100
-    with serving(max_connections=2, max_unauthenticated_per_address=1) as server:
+    ping = frame(0x89, b"x" * 125) * 500
+    with serving(
+        max_connections=2, max_unauthenticated_per_address=1, connect_timeout=600_000
+    ) as server:
         before = _descriptors()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
