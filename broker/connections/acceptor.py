@@ -133,11 +133,16 @@ class Acceptors:
             connection.update_reading()
 
     def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick)  # whatever this one raises
         now = monotonic_seconds()
         late = now - self._ticked_at - _TICK_SECONDS
         paused = late if self._ticked_at and late > _PAUSED_SECONDS else 0.0
         self._ticked_at = now
         for connection in self.clients.all():
-            connection.tick(now, paused)
+            try:
+                connection.tick(now, paused)
+            except Exception as error:  # noqa: BLE001 - the others have their time-outs all the same
+                loop.call_exception_handler({"message": "a client is cut off", "exception": error})
+                connection.abort()
         self.clients.tick(now)
-        self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)

@@ -4,18 +4,26 @@ What takes long is done by other threads, when it is the turn of where the clien
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.clients import Clients
 from orthia.broker.core.api import BrokerCore, Done
-from orthia.broker.core.errors import AuthenticationFailed, BrokerError, CertificateUnknown
+from orthia.broker.core.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    CertificateUnknown,
+    LoginNotChecked,
+)
 from orthia.broker.core.identity import Principal, Verification
 from orthia.config.clock import monotonic_seconds
 
 _Client = TypeVar("_Client", bound=Client)
+LOGGER = logging.getLogger("orthia.broker")
+_NOT_CHECKED: Final = "this node cannot check the login, for a reason its log says; try again later"
 _Answered = Callable[[Principal | BrokerError], None]
 
 
@@ -125,6 +133,14 @@ class Authentication(Generic[_Client]):
                         outcome = await self._verified(login, passcode)
             except BrokerError as error:
                 self._answer(answered, error)
+                return
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+                LOGGER.error(  # noqa: TRY400 - clients may try again and again
+                    "the login of a client at %s cannot be checked: %r", self._client.address, error
+                )
+                self._answer(answered, LoginNotChecked(_NOT_CHECKED))
                 return
             if outcome is None:
                 self._wait(wait, login, passcode, answered)

@@ -61,7 +61,7 @@ class Verifications:
             try:
                 await asyncio.shield(running)
             except asyncio.CancelledError:
-                with contextlib.suppress(MemoryError):
+                with contextlib.suppress(Exception):  # nobody waits for how it ends
                     await running
                 raise
             except MemoryError:

@@ -11,6 +11,10 @@ class AuthenticationFailed(BrokerError):  # noqa: N818 - named for what is the c
     """Login or passcode is wrong; which of them is not said."""
 
 
+class LoginNotChecked(BrokerError):  # noqa: N818 - named for what is the case
+    """This node failed to find out whose a login is; its log says how."""
+
+
 class CertificateUnknown(AuthenticationFailed):
     """A client's certificate is trusted, and no user's."""
 

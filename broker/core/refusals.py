@@ -16,6 +16,7 @@ from orthia.broker.core.errors import (
     ConnectionLimitExceeded,
     DestinationRefused,
     LimitExceeded,
+    LoginNotChecked,
     NotAuthorized,
 )
 from orthia.broker.core.quota import NoRoomInStore, QuotaExceeded
@@ -70,6 +71,7 @@ class Refusal(Enum):
 _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (CertificateUnknown, Refusal.CERTIFICATE),
     (AuthenticationFailed, Refusal.AUTHENTICATION),
+    (LoginNotChecked, Refusal.AUTHENTICATION),
     (NotAuthorized, Refusal.AUTHORIZATION),
     (DestinationRefused, Refusal.DESTINATION),
     (AcknowledgementRefused, Refusal.ACKNOWLEDGEMENT),

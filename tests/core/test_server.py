@@ -16,8 +16,10 @@ import pytest
 import stomp
 import uvloop
 from stomp.utils import Frame
+from typing_extensions import override
 
 from orthia.broker.connections.acceptor import Acceptors
+from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
 from orthia.broker.tls.certificates import Certificates
@@ -477,6 +479,40 @@ def test_who_does_not_read_and_makes_room_holds_no_descriptor() -> None:
                     lambda: _descriptors() == before + 3,
                     what="the node has one socket, of the two clients that are here",
                 )
+
+
+def test_a_tick_that_fails_is_that_of_one_client_and_not_the_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """That client is cut off; the others are still ended when their time is up."""
+
+    class Failing(Activity):
+        """Cannot be looked at."""
+
+        @override
+        def look(self, now: float, moved: int, held: int) -> None:
+            raise RuntimeError
+
+    with (
+        serving(connect_timeout=2_000) as server,
+        connected(server) as broken,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as late,
+    ):
+        wait_until(lambda: server.connections == 2, what="both are there")
+
+        def break_one() -> None:
+            (one,) = (
+                one
+                for one in server.server.clients.all()
+                if one._transport is not None
+                and one._transport.get_extra_info("peername") == broken.getsockname()
+            )
+            one.activity = Failing(monotonic_seconds())
+
+        server.call(break_one)
+        assert read_to_the_end(broken) == b""
+        assert read_to_the_end(late).startswith(b"ERROR")
+    assert "a client is cut off" in caplog.text
 
 
 def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:

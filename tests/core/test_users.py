@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from typing_extensions import override
 
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal, Verification
@@ -201,6 +202,25 @@ def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
         plain.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
         assert b"receipt-id:bye" in read_to_the_end(plain)
     assert answer_to(server, "ada", "n3w", "127.0.0.2").startswith(b"CONNECTED")
+
+
+class UnusablePassword(SlowPassword):
+    """One that this machine cannot check, as with an OpenSSL that lacks what hashed it."""
+
+    @override
+    def matches(self, candidate: str) -> bool:
+        raise ValueError(candidate)
+
+
+def test_a_check_that_fails_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it fails with; the log says it, and others log in."""
+    with serving(SECURED) as server:
+        users = [User("ada", UnusablePassword("s3cret"), STAFF), hashed("bob")]
+        server.call(lambda: server.broker.security.users.replace(users))
+        assert b"cannot check the login" in answer_to(server, "ada", "s3cret", "127.0.0.2")
+        assert answer_to(server, "bob", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+        wait_until(lambda: server.connections == 0, what="they are forgotten")
+    assert "the login of a client at 127.0.0.2 cannot be checked: ValueError" in caplog.text
 
 
 def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
