@@ -96,7 +96,7 @@ class ClientTls:
             context.load_default_certs()
         else:
             store = _opened_by(self.trust_store, environment.get(TRUST_STORE_PASSWORD))
-            trust(context, read_trust_store(store))
+            trust(context, read_trust_store(store), store.path)
         if self.key_store is not None:
             store = _opened_by(self.key_store, environment.get(KEY_STORE_PASSWORD))
             use_keys(context, read_key_store(store, self.key_store_alias), "keyStorePath")

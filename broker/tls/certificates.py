@@ -106,9 +106,21 @@ class Certificates:
     def _read_again(self, one: _Shown, state: _State) -> None:
         try:
             self._read(one, state)
+        except MemoryError:
+            raise  # the node is to end with this thread
         except TlsUnusable as error:
-            one.state = state
-            LOGGER.error("%s; the certificate it has is shown on", error)  # noqa: TRY400 - all said
+            self._refuse(one, state, str(error))
+        except Exception as error:  # noqa: BLE001 - no file is to end the node that has a good one
+            self._refuse(
+                one, state, f"acceptor {one.name!r}: {type(error).__name__}: {error}", error
+            )
+
+    @staticmethod
+    def _refuse(
+        one: _Shown, state: _State, reason: str, unforeseen: Exception | None = None
+    ) -> None:
+        one.state = state
+        LOGGER.error("%s; the certificate it has is shown on", reason, exc_info=unforeseen)
 
     def _remind(self, one: _Shown, now: datetime, seconds: float) -> None:
         if one.validity is None:
@@ -132,6 +144,6 @@ def _state(tls: AcceptorTls) -> _State:
 def _file(path: Path) -> tuple[Path, int, int, int] | None:
     try:
         found = path.stat()
-    except OSError:
-        return None
+    except (OSError, ValueError):
+        return None  # a PEMCFG may name what no file can be called
     return path, found.st_ino, found.st_size, found.st_mtime_ns

@@ -6,12 +6,13 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from orthia.broker.tls.ciphers import choose, take_modern
-from orthia.broker.tls.errors import TlsUnusable, in_words
+from orthia.broker.tls.errors import TlsUnusable, in_words, unusable
 from orthia.broker.tls.expiry import Validity
 from orthia.broker.tls.stores import (
     Certificates,
@@ -50,9 +51,9 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     take(context, tls.enabled_protocols, tls.enabled_cipher_suites)
     use_keys(context, keys, "keyStorePath")
     if tls.trust_store is not None:
-        trust(context, read_trust_store(tls.trust_store))
+        trust(context, read_trust_store(tls.trust_store), tls.trust_store.path)
     if tls.crl_path is not None:
-        refuse_revoked(context, read_revocations(tls.crl_path))
+        refuse_revoked(context, read_revocations(tls.crl_path), tls.crl_path)
     context.verify_mode = _VERIFY[tls.client_certificate]
     if tls.sni_host is not None:
         _take_names(context, re.compile(tls.sni_host))
@@ -105,22 +106,39 @@ def _in_memory(data: bytes) -> Iterator[str]:
         os.close(descriptor)
 
 
-def trust(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Have ``context`` trust these, and what they signed."""
-    context.load_verify_locations(
-        cadata=b"".join(one.public_bytes(Encoding.DER) for one in certificates)
-    )
+def trust(context: ssl.SSLContext, certificates: Certificates, path: Path) -> None:
+    """Have ``context`` trust these of a file, and what they signed; raises TlsUnusable."""
+    data = b"".join(one.public_bytes(Encoding.DER) for one in certificates)
+    with _taking("trustStorePath", path, "certificates"):
+        context.load_verify_locations(cadata=data)
     # A certificate that was put there by name is trusted, whoever signed it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # Many authorities of companies lack what RFC 5280 asks for and nobody else does.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
-def refuse_revoked(context: ssl.SSLContext, lists: bytes) -> None:
-    """Have ``context`` refuse certificates that these lists name, or that no list is for."""
-    with _in_memory(lists) as name:
+def refuse_revoked(context: ssl.SSLContext, lists: bytes, path: Path) -> None:
+    """Have ``context`` refuse certificates that these lists name, or that no list is for.
+
+    Raises TlsUnusable; the lists are those of the file at ``path``.
+    """
+    with _taking("crlPath", path, "lists of revoked certificates"), _in_memory(lists) as name:
         context.load_verify_locations(cafile=name)
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+@contextmanager
+def _taking(parameter: str, path: Path, expected: str) -> Iterator[None]:
+    """Tell of what was read, and OpenSSL refuses: it looks closer than who parsed it."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise unusable(
+            parameter,
+            path,
+            f"OpenSSL refuses what is in it: {in_words(error)}; expected {expected} that"
+            " `openssl` reads",
+        ) from None
 
 
 class ServerObject(ssl.SSLObject):

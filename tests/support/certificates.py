@@ -133,6 +133,18 @@ class Authority:
         return Identity(made, key, () if self._by is None else (self.certificate,))
 
 
+def damaged(der: bytes, name: str = "tests") -> bytes:
+    """Return what an authority of this name made, as DER, so that OpenSSL alone refuses it.
+
+    The name is a BOOLEAN, and too long for one. ``cryptography`` parses names when they are asked
+    for, OpenSSL at once.
+    """
+    text = bytes([len(name)]) + name.encode()
+    found = der.replace(b"\x0c" + text, b"\x01" + text)
+    assert found != der
+    return found
+
+
 def self_signed(hosts: Iterable[str] = LOOPBACK) -> Identity:
     """Return a certificate that nobody else signed."""
     key, name = ec.generate_private_key(ec.SECP256R1()), _name((("CN", "alone"),))

@@ -163,6 +163,54 @@ def test_a_new_certificate_is_shown_and_clients_stay(
         assert b"receipt-id:r\n" in read_until(client, b"\0")
 
 
+def test_no_file_ends_the_thread_that_looks(
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever reading it raises; without memory alone the node is to end."""
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    certificates = Certificates(with_tls(f"keyStorePath={store};sslAutoReload=true").acceptors)
+    certificates.load()
+    shown_before = certificates.context("tls")
+    error: list[Exception] = [RuntimeError("unforeseen")]
+
+    def fail(_name: str, _tls: object) -> None:
+        raise error[0]
+
+    monkeypatch.setattr("orthia.broker.tls.certificates.load_acceptor", fail)
+    store.write_text("another")
+    for _ in range(2):
+        certificates.look(datetime.now(UTC), 0.0)
+    assert caplog.messages[-1] == (
+        "acceptor 'tls': RuntimeError: unforeseen; the certificate it has is shown on"
+    )
+    assert certificates.context("tls") is shown_before
+    error[0] = MemoryError()
+    store.write_text("yet another")
+    certificates.look(datetime.now(UTC), 0.0)
+    with pytest.raises(MemoryError):
+        certificates.look(datetime.now(UTC), 0.0)
+
+
+def test_a_pemcfg_may_name_what_no_file_is_called(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be used, and the certificate there was is shown on."""
+    certificate, key = authority.sign().write_apart(tmp_path / "broker.crt")
+    store = tmp_path / "broker.pemcfg"
+    store.write_text(f"source.cert={certificate}\nsource.key={key}\n")
+    certificates = Certificates(
+        with_tls(f"keyStorePath={store};keyStoreType=PEMCFG;sslAutoReload=true").acceptors
+    )
+    certificates.load()
+    store.write_text("source.cert=a\0b\n")
+    for _ in range(2):
+        certificates.look(datetime.now(UTC), 0.0)
+    assert f"keyStorePath={store} cannot be used" in caplog.messages[-1]
+
+
 def test_without_sslautoreload_files_are_left_alone(authority: Authority, tmp_path: Path) -> None:
     """Until the node starts, or takes over, again."""
     old, new = authority.sign(), authority.sign()

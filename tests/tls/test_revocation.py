@@ -1,5 +1,6 @@
 """``crlPath``: certificates of clients that were revoked."""
 
+import base64
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from orthia.broker.tls.check import unusable_tls
 from orthia.config.acceptors import parse_acceptor
 from orthia.config.errors import ConfigurationError
 from tests.core.test_server import CONNECT, ServerUnderTest, read_until, serving
-from tests.support.certificates import Authority, Identity, write
+from tests.support.certificates import Authority, Identity, damaged, write
 from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
 from tests.tls.test_handshakes import showing
@@ -73,6 +74,40 @@ def test_who_was_revoked_since_is_refused_once_the_file_says_so(
                 server.certificates.look(datetime.now(UTC), 0.0)
             assert is_let_in(server, authority, client, tmp_path) == is_taken
     assert f"crlPath={path} cannot be used: there is no list" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["revoked.crl", "clients.pem"])
+def test_what_openssl_alone_refuses_is_told_and_changes_nothing(
+    authority: Authority,
+    parameters: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+) -> None:
+    """A list, or a trust store, that can be parsed: check names it, and a running node goes on."""
+    client = authority.sign(())
+    path = write(tmp_path / "revoked.crl", authority.revoke())
+    settings = with_tls(f"{parameters};crlPath={path};sslAutoReload=true")
+    with serving(settings) as server:
+        der = x509.load_pem_x509_crl(authority.revoke()).public_bytes(Encoding.DER)
+        if name == "clients.pem":
+            der = authority.certificate.public_bytes(Encoding.DER)
+        _write_damaged(tmp_path / name, der)
+        (violation,) = unusable_tls(settings)
+        assert f"{tmp_path / name} cannot be used: OpenSSL refuses" in violation.message
+        for _ in range(2):
+            server.certificates.look(datetime.now(UTC), 0.0)
+        assert f"{tmp_path / name} cannot be used: OpenSSL refuses" in caplog.text
+        assert "the certificate it has is shown on" in caplog.text
+        assert is_let_in(server, authority, client, tmp_path)
+
+
+def _write_damaged(path: Path, der: bytes) -> None:
+    if path.suffix == ".pem":
+        text = base64.encodebytes(damaged(der)).decode()
+        path.write_text(f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n")
+    else:
+        path.write_bytes(damaged(der))
 
 
 @pytest.mark.parametrize(
