@@ -6,11 +6,15 @@ EXPRESSION/`` for the subject as Java writes it; the other ``ROLE = USER,USER``.
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from orthia.config.distinguished_names import Parts, read_name
 from orthia.config.errors import ConfigurationError
 from orthia.config.security_settings import PropertiesLoginModule
 from orthia.config.user_files import read_properties
+
+_MOST_SHOWN: Final = 200
+"""Characters of a regular expression that is told of."""
 
 
 @dataclass(frozen=True)
@@ -51,5 +55,7 @@ def _subject(text: str) -> Parts | re.Pattern[str]:
         return read_name(text)
     try:
         return re.compile(text[1:-1])
-    except re.error as error:
-        raise ConfigurationError(f"{text} is no regular expression: {error}") from None
+    # Python has limits of its own: to how deep, how large a number and how many digits it reads.
+    except (re.error, RecursionError, OverflowError, ValueError) as error:
+        shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+        raise ConfigurationError(f"{shown} is no regular expression: {error}") from None

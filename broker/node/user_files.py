@@ -68,12 +68,12 @@ class UserFiles(Generic[_Module, _User]):
         users: tuple[_User, ...] = ()
         try:
             users = self._read_users(module)
-        except ConfigurationError as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - logged; the node has the lock
             self._told_wrong("no user of the login module can log in until this is mended", error)
         if module.reload:
-            self._thread = threading.Thread(
-                target=self._run, args=(module,), name="user-files", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
             self._thread.start()
         return users
 
@@ -83,18 +83,27 @@ class UserFiles(Generic[_Module, _User]):
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
-    def _run(self, module: _Module) -> None:
+    def _run(self) -> None:
         while not self._stopped.wait(self._period_seconds):
-            found = _signature(module)
-            if found != self._read and found == self._seen:
-                self._read = found
-                self._reload(module)
-            self._seen = found
+            self.look()
+
+    def look(self) -> None:
+        """Read the files if they changed, and stand still since the last look."""
+        module = self._module
+        if module is None:
+            return
+        found = _signature(module)
+        if found != self._read and found == self._seen:
+            self._read = found
+            self._reload(module)
+        self._seen = found
 
     def _reload(self, module: _Module) -> None:
         try:
             users = self._read_users(module)
-        except ConfigurationError as error:
+        except MemoryError:
+            raise  # the node is to end with this thread
+        except Exception as error:  # noqa: BLE001 - logged; no file is to end a node that serves
             self._told_wrong(
                 "the files of users changed and are not taken, the users stay as they were until"
                 " this is mended",
@@ -104,8 +113,11 @@ class UserFiles(Generic[_Module, _User]):
         self._told(users)
 
     @staticmethod
-    def _told_wrong(what: str, error: ConfigurationError) -> None:
-        LOGGER.error("%s: %s", what, error)
+    def _told_wrong(what: str, error: Exception) -> None:
+        if isinstance(error, ConfigurationError):
+            LOGGER.error("%s: %s", what, error)
+        else:
+            LOGGER.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
 
 
 def _signature(module: _LoginModule) -> _Signature:

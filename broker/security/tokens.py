@@ -29,6 +29,14 @@ _MOST_BYTES: Final = 1_048_576
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _PEM: Final = b"-----BEGIN "
+_NO_KEYS: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    jwt.PyJWTError,
+    RecursionError,
+)
+"""What reading a file of keys raises that has none; the last if it is nested too deep."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ def read_tokens(module: TokenLoginModule) -> Tokens:
         raise ConfigurationError(f"{path}: has more than {_MOST_BYTES} bytes")
     try:
         keys = _of_pem(data) if _PEM in data else _of_jwks(data)
-    except (ValueError, TypeError, UnsupportedAlgorithm, jwt.PyJWTError) as error:
+    except _NO_KEYS as error:
         raise ConfigurationError(
             f"{path}: has no keys that can be read: {error}; expected a JWKS or public keys as PEM"
         ) from None
@@ -182,6 +190,8 @@ def _of_jwks(data: bytes) -> tuple[TokenKey, ...]:
             continue  # "oct" is a shared secret
         if "d" in one:
             raise ValueError("it has a private key, which belongs to the issuer alone")
+        if one.get("alg") == "none":
+            raise ValueError("a key says that none is its algorithm, which signs nothing")
         key = jwt.PyJWK.from_dict(one, one.get("alg") or _any_algorithm(one)).key
         algorithms = _algorithms(key)
         if one.get("alg") is not None:

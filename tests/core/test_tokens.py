@@ -188,7 +188,13 @@ def test_roles_are_found_where_providers_have_them() -> None:
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "a shared secret is not taken"),
         ('{"keys": []}', "has no public key"),
         ("-----BEGIN NONSENSE-----", "has no keys that can be read"),
+        (100_000 * "[", "has no keys that can be read: .*decoding a JSON array"),
+        (
+            '{"keys": [{"kty": "RSA", "alg": "none"}]}',
+            "a key says that none is its algorithm, which signs nothing",
+        ),
     ],
+    ids=["nothing", "no-jwks", "shared", "no-key", "no-pem", "deep", "unsigned"],
 )
 def test_a_file_without_keys_is_told(module: TokenLoginModule, text: str, told: str) -> None:
     """Before a node asks for the lock."""

@@ -137,6 +137,19 @@ def test_the_files_are_read_as_artemis_writes_them(tmp_path: Path) -> None:
     assert second.startswith(f"{module.user}:3: c: /(/ is no regular expression")
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["CN=a{4294967296}", "CN=a{" + 5_000 * "9" + "}", 10_000 * "(" + 10_000 * ")"],
+    ids=["large", "long", "deep"],
+)
+def test_an_expression_beyond_what_python_reads_is_told_of(tmp_path: Path, expression: str) -> None:
+    """As any other that is none; of a long one the beginning."""
+    module = write_users(tmp_path, f"a=CN=a\nb=/{expression}/\n", "")
+    with pytest.raises(ConfigurationError, match=f"{module.user}:2: b: .*no regular") as refused:
+        read_certificate_users(module)
+    assert len(str(refused.value)) < 1_000
+
+
 def secured_by_certificates(parameters: str, module: CertificateLoginModule) -> Settings:
     """Return settings with users by certificate, and one with a passcode."""
     granted = {one: frozenset({"senders"}) for one in ("send", "createAddress")}
