@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import ConfigurationError
 
 LOGGER = logging.getLogger("orthia.broker")
 PERIOD_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
+_REST: Final = 10
+"""A read that failed is tried again after this many times as long as it took: of 100,000 users it
+takes seconds, and the loop would share its processor with that for good."""
 
 
 class _LoginModule(Protocol):
@@ -27,14 +31,16 @@ class _LoginModule(Protocol):
 
 _Module = TypeVar("_Module", bound=_LoginModule)
 _User = TypeVar("_User")
-_Signature = tuple[tuple[int, int, int] | None, ...]
+_Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class UserFiles(Generic[_Module, _User]):
     """Looks every second; ``told`` gets all users when a file changed, on the thread of the watch.
 
-    A file that cannot be read changes nothing: who could log in still can. And a change counts when
-    nothing changed for a second after it: an editor may empty a file before it writes it.
+    A file that cannot be read changes nothing: who could log in still can. It is read again until
+    it can be: what was in the way, as a lack of descriptors, may be no matter of the file. And a
+    change counts when nothing changed for a second after it: an editor may empty a file before it
+    writes it.
     """
 
     def __init__(
@@ -43,16 +49,21 @@ class UserFiles(Generic[_Module, _User]):
         read: Callable[[_Module], tuple[_User, ...]],
         told: Callable[[tuple[_User, ...]], None],
         period_seconds: float = PERIOD_SECONDS,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """``module`` names the files, which ``read`` reads; with None there are none."""
         self._module = module
         self._read_users = read
         self._told = told
         self._period_seconds = period_seconds
+        self._clock = clock
         self._stopped = threading.Event()
         self._read: _Signature | None = None
         """Of the files as they were when they were last read."""
         self._seen: _Signature | None = None
+        self._refused: str | None = None
+        """Why they could not be read the last time, if they could not."""
+        self._rest_until_seconds = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> tuple[_User, ...]:
@@ -65,17 +76,13 @@ class UserFiles(Generic[_Module, _User]):
         if module is None:
             return ()
         self._read = self._seen = _signature(module)
-        users: tuple[_User, ...] = ()
-        try:
-            users = self._read_users(module)
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - logged; the node has the lock
-            self._told_wrong("no user of the login module can log in until this is mended", error)
+        users = self._users(
+            module, "no user of the login module can log in until this is mended", is_new=True
+        )
         if module.reload:
             self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
             self._thread.start()
-        return users
+        return () if users is None else users
 
     def stop(self) -> None:
         """Look no more; any thread but the loop's."""
@@ -88,45 +95,57 @@ class UserFiles(Generic[_Module, _User]):
             self.look()
 
     def look(self) -> None:
-        """Read the files if they changed, and stand still since the last look."""
+        """Read the files if they changed, or could not be read, and stand still."""
         module = self._module
         if module is None:
             return
         found = _signature(module)
-        if found != self._read and found == self._seen:
+        is_new = found != self._read
+        is_due = self._refused is not None and self._clock() >= self._rest_until_seconds
+        if found == self._seen and (is_new or is_due):
             self._read = found
-            self._reload(module)
+            users = self._users(
+                module,
+                "the files of users changed and are not taken, the users stay as they were until"
+                " this is mended",
+                is_new=is_new,
+            )
+            if users is not None:
+                self._told(users)
         self._seen = found
 
-    def _reload(self, module: _Module) -> None:
+    def _users(self, module: _Module, refused: str, *, is_new: bool) -> tuple[_User, ...] | None:
+        """Return what is read; None, and an error in the log, if nothing can be.
+
+        It is logged once for each change and each reason.
+        """
+        started_seconds = self._clock()
         try:
             users = self._read_users(module)
         except MemoryError:
             raise  # the node is to end with this thread
-        except Exception as error:  # noqa: BLE001 - logged; no file is to end a node that serves
-            self._told_wrong(
-                "the files of users changed and are not taken, the users stay as they were until"
-                " this is mended",
-                error,
-            )
-            return
-        self._told(users)
-
-    @staticmethod
-    def _told_wrong(what: str, error: Exception) -> None:
-        if isinstance(error, ConfigurationError):
-            LOGGER.error("%s: %s", what, error)
-        else:
-            LOGGER.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
+        except Exception as error:
+            # No file is to end a node that serves.
+            ended_seconds = self._clock()
+            self._rest_until_seconds = ended_seconds + _REST * (ended_seconds - started_seconds)
+            is_told = isinstance(error, ConfigurationError)
+            reason = str(error) if is_told else f"{type(error).__name__}: {error}"
+            if is_new or reason != self._refused:
+                LOGGER.error("%s: %s", refused, reason, exc_info=None if is_told else error)  # noqa: TRY400 - the reason is said
+            self._refused = reason
+            return None
+        self._refused = None
+        return users
 
 
 def _signature(module: _LoginModule) -> _Signature:
     return tuple(_of_file(path) for path in module.files)
 
 
-def _of_file(path: Path) -> tuple[int, int, int] | None:
+def _of_file(path: Path) -> tuple[int, int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    # The last is another when the rights are: the times of what is in it do not say so.
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns

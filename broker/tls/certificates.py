@@ -1,8 +1,8 @@
 """The certificates of a node's acceptors: read off the loop, looked at by it.
 
 With ``sslAutoReload`` a file that has changed, and stands still since the last look, is read again;
-the next client is met with what it says, and the others stay. What cannot be used is told once, and
-the node goes on with what it has.
+the next client is met with what it says, and the others stay. What cannot be used is told once,
+and read again at each look; the node goes on with what it has.
 """
 
 import logging
@@ -23,8 +23,9 @@ from orthia.config.settings import AcceptorSettings
 LOGGER = logging.getLogger("orthia.broker")
 REMIND_SECONDS: Final = 86_400.0
 """How often a certificate is warned of that ends soon."""
-_State: TypeAlias = tuple[tuple[Path, int, int, int] | None, ...]
-"""Of each file its inode, size and time of change; None for one that is not there."""
+_State: TypeAlias = tuple[tuple[Path, int, int, int, int] | None, ...]
+"""Of each file its inode, size and times of change, that of its rights, too; None for one that is
+not there."""
 
 
 @dataclass
@@ -37,6 +38,8 @@ class _Shown:
     validity: Validity | None = None
     state: _State = ()
     """That of the files as they were read last, or cannot be used."""
+    refused: str | None = None
+    """Why they could not be used the last time, if they could not."""
     seen: _State = ()
     """That of the files at the last look."""
     warned_at: float | None = None
@@ -60,7 +63,7 @@ class Certificates:
             state = _state(one.tls)
             if one.context is None:
                 self._read(one, state)
-            elif state != one.state:
+            elif state != one.state or one.refused is not None:
                 self._read_again(one, state)
 
     def context(self, acceptor: str) -> ssl.SSLContext:
@@ -82,7 +85,8 @@ class Certificates:
         for one in self._shown.values():
             if one.tls.auto_reload:
                 state = _state(one.tls)
-                if state != one.state and state == one.seen:
+                # What was in the way, as a lack of descriptors, may be no matter of the files.
+                if state == one.seen and (state != one.state or one.refused is not None):
                     self._read_again(one, state)
                 one.seen = state
             self._remind(one, now, seconds)
@@ -93,6 +97,7 @@ class Certificates:
         except TlsUnusable as error:
             raise TlsUnusable(f"acceptor {one.name!r}: {error}") from None
         one.state = state
+        one.refused = None
         one.validity = loaded.validity
         one.context = loaded.context
         one.warned_at = None
@@ -119,8 +124,10 @@ class Certificates:
     def _refuse(
         one: _Shown, state: _State, reason: str, unforeseen: Exception | None = None
     ) -> None:
+        if state != one.state or reason != one.refused:
+            LOGGER.error("%s; the certificate it has is shown on", reason, exc_info=unforeseen)
         one.state = state
-        LOGGER.error("%s; the certificate it has is shown on", reason, exc_info=unforeseen)
+        one.refused = reason
 
     def _remind(self, one: _Shown, now: datetime, seconds: float) -> None:
         if one.validity is None:
@@ -141,9 +148,9 @@ def _state(tls: AcceptorTls) -> _State:
     return tuple(_file(path) for path in paths)
 
 
-def _file(path: Path) -> tuple[Path, int, int, int] | None:
+def _file(path: Path) -> tuple[Path, int, int, int, int] | None:
     try:
         found = path.stat()
     except (OSError, ValueError):
         return None  # a PEMCFG may name what no file can be called
-    return path, found.st_ino, found.st_size, found.st_mtime_ns
+    return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -7,6 +7,7 @@ import pytest
 
 from orthia.broker.node.user_files import UserFiles
 from orthia.config.errors import ConfigurationError
+from tests.support.waiting import wait_until
 
 REASON = "users:1: the password is empty; expected one"
 
@@ -31,14 +32,20 @@ class Watched:
     module: Module
     error: Exception | None = None
     reads: int = 0
+    now_seconds: float = 0.0
+    read_seconds: float = 0.0
+    """How long reading takes, by a clock that nothing else moves."""
     told: list[tuple[str, ...]] = field(default_factory=list)
     files: UserFiles[Module, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.files = UserFiles(self.module, self._read, self.told.append)
+        self.files = UserFiles(
+            self.module, self._read, self.told.append, clock=lambda: self.now_seconds
+        )
 
     def _read(self, module: Module) -> tuple[str, ...]:
         self.reads += 1
+        self.now_seconds += self.read_seconds
         if self.error is not None:
             raise self.error
         return tuple(module.file.read_text().split())
@@ -94,3 +101,68 @@ def test_without_memory_a_node_ends(watched: Watched) -> None:
     watched.look()
     with pytest.raises(MemoryError):
         watched.look()
+
+
+def test_what_could_not_be_read_is_read_again_until_it_can(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although the file is as it was; each reason is told once for each change."""
+    watched.files.start()
+    watched.module.file.write_text("bob")
+    watched.error = ConfigurationError("users: cannot be read: Too many open files")
+    watched.look(4)
+    assert watched.reads == 1 + 3
+    watched.error = ConfigurationError("users: cannot be read: Input/output error")
+    watched.look(2)
+    assert [one.rpartition(": ")[2] for one in caplog.messages] == [
+        "Too many open files",
+        "Input/output error",
+    ]
+    watched.error = None
+    watched.look(3)
+    assert watched.told == [("bob",)]
+    assert len(caplog.messages) == 2
+    watched.module.file.write_text("eve, too")
+    watched.error = ConfigurationError("users: cannot be read: Input/output error")
+    watched.look(3)
+    assert len(caplog.messages) == 3
+
+
+def test_what_a_node_could_not_read_when_it_opened_is_read_again(watched: Watched) -> None:
+    """Nobody has to touch the file."""
+    watched.error = ConfigurationError(REASON)
+    assert watched.files.start() == ()
+    watched.error = None
+    watched.look(2)
+    assert watched.told == [("ada",)]
+
+
+def test_what_takes_long_to_read_is_not_read_all_the_time(watched: Watched) -> None:
+    """The loop is to have its processor for itself; a file that changed is read at once."""
+    watched.error, watched.read_seconds = ConfigurationError(REASON), 2.0
+    watched.files.start()
+    watched.look(3)
+    assert watched.reads == 1
+    watched.now_seconds += 20.0
+    watched.look(3)
+    assert watched.reads == 2
+    watched.module.file.write_text("another")
+    watched.look(3)
+    assert watched.reads == 3
+
+
+def test_rights_that_are_given_are_a_change(watched: Watched) -> None:
+    """What is in the file, its size and the time it was written are as they were."""
+    watched.files.start()
+    before = watched.module.file.stat()
+    # The clock that files have goes in steps: the time is another one once a step is over.
+    wait_until(lambda: _changed_rights(watched.module.file) > before.st_ctime_ns)
+    after = watched.module.file.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    watched.look(2)
+    assert watched.told == [("ada",)]
+
+
+def _changed_rights(file: Path) -> int:
+    file.chmod(0o640)
+    return file.stat().st_ctime_ns

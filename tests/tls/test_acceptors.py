@@ -17,6 +17,7 @@ from stomp.utils import Frame
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.tls.certificates import REMIND_SECONDS, Certificates
+from orthia.broker.tls.errors import TlsUnusable
 from orthia.config.acceptors import parse_acceptor
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS
@@ -192,6 +193,64 @@ def test_no_file_ends_the_thread_that_looks(
     certificates.look(datetime.now(UTC), 0.0)
     with pytest.raises(MemoryError):
         certificates.look(datetime.now(UTC), 0.0)
+
+
+def test_what_could_not_be_read_is_read_again_until_it_can(
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although the file is as it was; each reason is told once."""
+    now = datetime.now(UTC)
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    certificates = Certificates(with_tls(f"keyStorePath={store};sslAutoReload=true").acceptors)
+    certificates.load()
+    shown_before = certificates.context("tls")
+    authority.sign().write_pem(store)
+    reason = "Too many open files"
+
+    def fail(_name: str, _tls: object) -> None:
+        raise TlsUnusable(f"keyStorePath={store} cannot be used: {reason}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orthia.broker.tls.certificates.load_acceptor", fail)
+        for _ in range(4):
+            certificates.look(now, 0.0)
+        reason = "Input/output error"
+        for _ in range(2):
+            certificates.look(now, 0.0)
+        certificates.load()  # as a backup that takes over does
+    assert [one for one in caplog.messages if "cannot be used" in one] == [
+        f"acceptor 'tls': keyStorePath={store} cannot be used: {why}; the certificate it has is"
+        " shown on"
+        for why in ("Too many open files", "Input/output error")
+    ]
+    assert certificates.context("tls") is shown_before
+    for _ in range(2):
+        certificates.look(now, 0.0)
+    shown_now = certificates.context("tls")
+    assert shown_now is not shown_before
+    certificates.look(now, 0.0)
+    assert certificates.context("tls") is shown_now
+
+
+def test_rights_that_are_given_are_a_change(authority: Authority, tmp_path: Path) -> None:
+    """What is in the file, its size and the time it was written are as they were."""
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    certificates = Certificates(with_tls(f"keyStorePath={store};sslAutoReload=true").acceptors)
+    certificates.load()
+    shown_before, before = certificates.context("tls"), store.stat().st_ctime_ns
+
+    def changed_at() -> int:
+        store.chmod(0o600)
+        return store.stat().st_ctime_ns
+
+    # The clock that files have goes in steps: the time is another one once a step is over.
+    wait_until(lambda: changed_at() > before, what="the time is another")
+    for _ in range(2):
+        certificates.look(datetime.now(UTC), 0.0)
+    assert certificates.context("tls") is not shown_before
 
 
 def test_a_pemcfg_may_name_what_no_file_is_called(
