@@ -32,7 +32,10 @@ class PropertiesFile:
     """The text of a file, of which entries can be changed; the rest stays as it is."""
 
     def __init__(self, text: str) -> None:
-        """Read ``text``; raises ConfigurationError for a backslash that means nothing."""
+        """Read ``text``; raises ConfigurationError for a backslash that means nothing.
+
+        What it says begins with the number of the line.
+        """
         self._entries = list(_entries(text))
 
     @property
@@ -89,8 +92,11 @@ def _entries(text: str) -> Iterator[_Entry]:
                 break
             logical += lines[number].rstrip("\r\n").lstrip(_BLANKS)
             number += 1
-        name, value = _split(logical)
-        yield _Entry("".join(lines[first:number]), first + 1, _plain(name), _plain(value))
+        try:
+            name, value = (_plain(part) for part in _split(logical))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{first + 1}: {error}") from None
+        yield _Entry("".join(lines[first:number]), first + 1, name, value)
 
 
 def _goes_on(line: str) -> bool:
@@ -117,7 +123,14 @@ def _plain(text: str) -> str:
             return chr(int(escaped[1:], 16))
         return _ESCAPES.get(escaped, escaped)
 
-    return _ESCAPED.sub(meaning, text)
+    try:
+        # Java writes a character beyond the first 65,536 as two escapes, and knows it by both. Half
+        # of one is no text: it could be compared with none, and not be sent or stored.
+        return _ESCAPED.sub(meaning, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            r"one of \ud800 to \udfff is half a character; expected both halves, as \ud83d\ude00"
+        ) from None
 
 
 def _written(text: str, *, name: bool) -> str:

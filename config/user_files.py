@@ -61,7 +61,7 @@ def read_properties(path: Path) -> PropertiesFile:
     try:
         return PropertiesFile(decode_properties(data))
     except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from None
+        raise ConfigurationError(f"{path}:{error}") from None
 
 
 @dataclass

@@ -6,10 +6,11 @@ or anybody could.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -29,6 +30,8 @@ _MOST_BYTES: Final = 1_048_576
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _PEM: Final = b"-----BEGIN "
+_HALF: Final = re.compile("[\ud800-\udfff]")
+"""JSON may have one, as ``\\ud83d`` alone."""
 _NO_KEYS: Final = (
     ValueError,
     TypeError,
@@ -113,7 +116,7 @@ class _TokenCheck(Verification):
             raise AuthenticationFailed("login or passcode is wrong")
         module = self._tokens.module
         user = claim(self._claims, module.user_claim)
-        if not isinstance(user, str) or not user or self._login not in {"", user}:
+        if not _is_text(user) or self._login not in {"", user}:
             raise AuthenticationFailed("login or passcode is wrong")
         seconds = float(self._claims["exp"]) + LEEWAY_SECONDS - self._tokens.time_seconds()
         return Principal(
@@ -138,7 +141,12 @@ def roles_in(found: Any) -> frozenset[str]:
     names = found.split() if isinstance(found, str) else found
     if not isinstance(names, list):
         return frozenset()
-    return frozenset(name for name in names if isinstance(name, str) and name)
+    return frozenset(name for name in names if _is_text(name))
+
+
+def _is_text(found: Any) -> TypeGuard[str]:
+    """Return whether it is a text of some length, and no half characters: none could be sent."""
+    return isinstance(found, str) and bool(found) and _HALF.search(found) is None
 
 
 def read_tokens(module: TokenLoginModule) -> Tokens:

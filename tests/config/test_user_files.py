@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from orthia.config.certificate_users import read_certificate_users
 from orthia.config.errors import ConfigurationError
 from orthia.config.loader import load
 from orthia.config.passwords import HashedPassword, hash_password, read_stored
@@ -111,6 +112,40 @@ def test_properties_are_read_as_java_reads_them() -> None:
         "last": "end",
     }
     assert decode_properties("é".encode()) == decode_properties("é".encode("iso-8859-1")) == "é"
+
+
+def test_a_character_may_be_two_escapes() -> None:
+    """As native2ascii writes one beyond the first 65,536; they may be on two lines."""
+    found = PropertiesFile("alice = \\uD83D\\\n  \\uDE00xy\n")
+    assert found.values == {"alice": "\U0001f600xy"}
+    assert PropertiesFile("\\ufeffa = \\ufeffb").values == {"\ufeffa": "\ufeffb"}
+
+
+@pytest.mark.parametrize(
+    ("users", "roles", "line"),
+    [
+        ("alice = s3cret\nbob = s3cret\\ud83d\n", "", "users.properties:2"),
+        ("alice = s3cret\\\n \\ude00\\ud83d\n", "", "users.properties:1"),
+        ("al\\ud83dice = s3cret\n", "", "users.properties:1"),
+        ("alice = s3cret\n", "amq = alice\nx\\udfff = bob\n", "roles.properties:2"),
+        ("alice = s3cret\n", "amq = alice, \\ud83dbob\n", "roles.properties:1"),
+    ],
+)
+def test_half_a_character_is_refused(tmp_path: Path, users: str, roles: str, line: str) -> None:
+    """By file and line, without the password: nothing could be compared with it."""
+    module = files(tmp_path, users, roles)
+    with pytest.raises(ConfigurationError, match=f"{line}: .* is half a character") as refused:
+        read_users(module)
+    assert "s3cret" not in str(refused.value)
+    with pytest.raises(ConfigurationError, match=f"{line}: .* is half a character"):
+        read_certificate_users(module)
+
+
+def test_an_escape_without_its_digits_is_told_with_its_line(tmp_path: Path) -> None:
+    """A path of Windows, as it happens."""
+    module = files(tmp_path, "# ours\nalice = c:\\users\n", "")
+    with pytest.raises(ConfigurationError, match=r"users\.properties:2: \\u is not followed"):
+        read_users(module)
 
 
 def test_one_entry_is_changed_and_the_rest_stays() -> None:

@@ -133,6 +133,7 @@ def test_keys_may_be_pem(module: TokenLoginModule) -> None:
         ({"aud": None}, ""),
         ({"sub": None}, ""),
         ({"sub": ""}, ""),
+        ({"sub": "ada\ud83d"}, ""),
         ({}, "bob"),
         ({"key": OTHER}, ""),
         ({"key": OTHER, "kid": "one"}, ""),
@@ -178,6 +179,7 @@ def test_roles_are_found_where_providers_have_them() -> None:
     assert roles_in(claim(given, "with.dot")) == {"z"}
     assert roles_in(claim(given, "scope.none")) == frozenset()
     assert roles_in(claim(given, "realm_access")) == frozenset()
+    assert roles_in(["a", "\ud83d"]) == {"a"}
 
 
 @pytest.mark.parametrize(
