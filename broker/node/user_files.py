@@ -15,6 +15,8 @@ _JOIN_SECONDS: Final = 5.0
 _REST: Final = 10
 """A read that failed is tried again after this many times as long as it took: of 100,000 users it
 takes seconds, and the loop would share its processor with that for good."""
+_MOST_REST_SECONDS: Final = 60.0
+"""A file system that stood still is no reason to leave a removed user in for long."""
 
 
 class _LoginModule(Protocol):
@@ -127,7 +129,8 @@ class UserFiles(Generic[_Module, _User]):
         except Exception as error:
             # No file is to end a node that serves.
             ended_seconds = self._clock()
-            self._rest_until_seconds = ended_seconds + _REST * (ended_seconds - started_seconds)
+            rest_seconds = min(_REST * (ended_seconds - started_seconds), _MOST_REST_SECONDS)
+            self._rest_until_seconds = ended_seconds + rest_seconds
             is_told = isinstance(error, ConfigurationError)
             reason = str(error) if is_told else f"{type(error).__name__}: {error}"
             if is_new or reason != self._refused:

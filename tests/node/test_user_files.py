@@ -137,13 +137,16 @@ def test_what_a_node_could_not_read_when_it_opened_is_read_again(watched: Watche
     assert watched.told == [("ada",)]
 
 
-def test_what_takes_long_to_read_is_not_read_all_the_time(watched: Watched) -> None:
+@pytest.mark.parametrize(("read_seconds", "rest_seconds"), [(2.0, 20.0), (600.0, 60.0)])
+def test_what_takes_long_to_read_is_not_read_all_the_time(
+    watched: Watched, read_seconds: float, rest_seconds: float
+) -> None:
     """The loop is to have its processor for itself; a file that changed is read at once."""
-    watched.error, watched.read_seconds = ConfigurationError(REASON), 2.0
+    watched.error, watched.read_seconds = ConfigurationError(REASON), read_seconds
     watched.files.start()
     watched.look(3)
     assert watched.reads == 1
-    watched.now_seconds += 20.0
+    watched.now_seconds += rest_seconds
     watched.look(3)
     assert watched.reads == 2
     watched.module.file.write_text("another")
