@@ -60,6 +60,8 @@ _PG_NO_ROOM = {"53100"}
 _PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory
 _PG_LOST = {"25P03", "25P04", "40003", "57P01", "57P02", "57P03", "57P05"}
 _PG_LOST_CLASSES = {"08", "58", "XX"}
+# What psycopg2 says without asking the server; of a cursor too if its connection is closed.
+_PG_CLOSED = ("connection", "cursor already closed")
 _PG_WITHOUT_TLS = "server does not support SSL, but SSL was required"
 # libpq gives no SQLSTATE for a refused login, only the server's text, nor for files of the URL.
 _PG_LOGIN_REFUSED = (
@@ -294,7 +296,7 @@ def _postgresql_without_code(error: psycopg2.Error, reason: str) -> type[StoreEr
     if "FATAL:" in reason and reason.endswith("does not exist"):
         return PermanentStoreError
     if isinstance(error, psycopg2.InterfaceError):
-        return _Lost if "connection" in reason else PermanentStoreError
+        return _Lost if any(text in reason for text in _PG_CLOSED) else PermanentStoreError
     # A connection that breaks in the middle of a COPY is a bare DatabaseError.
     if isinstance(error, psycopg2.OperationalError) or type(error) is psycopg2.DatabaseError:
         return _Lost

@@ -202,6 +202,9 @@ class Writer:
         while not self._abandoned.is_set():
             attempts += 1
             try:
+                if attempts > 1:
+                    # Its failure is judged like any other: what is not open can answer nothing.
+                    self._store.connect()
                 return self._duplicates.screen(batch)
             except StoreError as error:
                 step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
@@ -209,8 +212,6 @@ class Writer:
                     raise given_up(batch, error) from error
                 reminder = self._attempts.say_stuck(reminder, error)
                 self._abandoned.wait(pause_seconds(attempts))
-                with contextlib.suppress(StoreError):  # the next attempt will tell
-                    self._store.connect()
         return None
 
     def _tell_in_turn(self, batch: Batch, seconds: float, attempts: int) -> None:

@@ -1,5 +1,6 @@
 """What a real database's trouble becomes, and what the operator reads."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -222,6 +223,19 @@ def test_a_session_the_administrator_ends_is_unavailable(store: Database) -> Non
 
     with pytest.raises(StoreUnavailable):
         end_and_read()
+
+
+@SERVERS
+def test_a_connection_that_was_closed_is_unavailable(store: Database) -> None:
+    """Though the server was asked nothing: it says no more than that another is to be opened."""
+    with store.engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        with contextlib.closing(driver.cursor()) as cursor:
+            driver.close()
+            with pytest.raises((psycopg2.Error, pymysql.Error)) as caught:
+                cursor.execute("SELECT 1")
+        connection.invalidate()
+    assert type(classify(caught.value)) is StoreUnavailable
 
 
 @SERVERS

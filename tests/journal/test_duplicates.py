@@ -8,13 +8,14 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import StoreError, StoreUnavailable, UnknownOutcome
+from orthia.database import PermanentStoreError, StoreError, StoreUnavailable, UnknownOutcome
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.changes import DuplicateId
 from orthia.journal.codec import IdCacheBinding, encode_duplicate_id
 from orthia.journal.engine import duplicates
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds
+from orthia.journal.engine.journal import Journal
 from orthia.journal.memory import MemoryJournal
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import (
@@ -22,9 +23,13 @@ from tests.journal.support import (
     QUEUE,
     JournalStore,
     MemoryJournalStore,
+    SqlJournalStore,
+    count_connects,
     payload,
 )
 from tests.journal.test_poison import PickyStore, write_all
+from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 KEEP = 5
 
@@ -344,6 +349,89 @@ def test_a_batch_is_looked_at_anew_when_a_cache_could_not_be_read() -> None:
     screened = ids.screen(batch)
     assert again.dropped == {0}
     assert {row.seq for row in screened.rows} == set(range(20, 22))
+
+
+class UnreachableStore(PickyStore):
+    """Lost its connection, and opens another only after some attempts."""
+
+    def __init__(self, *refusals: StoreError) -> None:
+        super().__init__(StoreUnavailable("gone"))
+        self.refusals = list(refusals)
+        self.is_connected = False
+
+    @override
+    def connect(self) -> None:
+        super().connect()
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.is_connected = True
+
+    @override
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        if not self.connects:
+            raise self.error
+        if not self.is_connected:
+            raise PermanentStoreError("there is no connection to ask on")
+        return []
+
+
+def guarded_unit() -> Unit:
+    """Return a message with a duplicate id on its way."""
+    unit = Unit()
+    unit.add_message([QUEUE], payload("x"))
+    unit.guard(known_as(1, "a"), range(1))
+    unit.place(10)
+    return unit
+
+
+def test_a_cache_is_read_only_on_a_connection_that_was_opened() -> None:
+    """However often that takes: what a closed one says of itself is no answer of the store."""
+    store = UnreachableStore(StoreUnavailable("still gone"), StoreUnavailable("still gone"))
+    outcome = write_all(store, [unit := guarded_unit()])
+    assert (outcome.failures, outcome.told) == ([], [("stored", unit.last_seq)])
+    assert store.connects == 3
+
+
+def test_a_cache_is_not_waited_for_where_the_login_is_refused() -> None:
+    """Nor is any other batch: the next node may log in, and this one would wait for ever."""
+    store = UnreachableStore(StoreUnavailable("still gone"), PermanentStoreError("no such user"))
+    outcome = write_all(store, [guarded_unit()])
+    assert outcome.told == []
+    assert ["no such user" in str(one) for one in outcome.failures] == [True]
+    assert store.connects == 2
+
+
+def test_a_message_with_an_id_waits_for_a_server_that_is_away(
+    private_server: ServerProcess,
+) -> None:
+    """As one without does: the journal goes on when the server is there again."""
+    opened = SqlJournalStore(private_server.settings(private_server.create_database()))
+    journal = opened.open()
+    assert isinstance(journal, Journal)
+    cache = bind(journal)
+    opened.settle(journal)
+    connects = count_connects(journal)
+    told: list[frozenset[int]] = []
+    unit = Unit(lambda: told.append(unit.dropped))
+    unit.add_message([QUEUE], payload("first"))
+    unit.guard(known_as(cache, "a"), range(1))
+
+    def has_tried_on() -> bool:
+        opened.loop.run_posted()
+        return len(connects) > 3 or bool(opened.failures)
+
+    try:
+        private_server.stop()
+        journal.append_unit(unit)
+        wait_until(has_tried_on, what="several attempts to connect anew")
+        assert (opened.failures, told) == ([], [])
+        private_server.start()
+        opened.loop.run_until(lambda: told or opened.failures, "the unit is stored")
+        assert (opened.failures, told) == ([], [frozenset()])
+        assert send(opened, journal, [("again", known_as(cache, "a"))]) == {0}
+        assert opened.bodies(journal) == ["first"]
+    finally:
+        opened.close()
 
 
 class LosingStore(PickyStore):
