@@ -267,17 +267,26 @@ class Writer:
         return batch_of([*kept, *batch.items])
 
     def _store_persistently(self, batch: Batch) -> None:
-        """Store what takes no room, however often that has to be tried."""
-        if batch.guarded:
-            screened = self._screened(batch)  # an id cache may end with it
-            if screened is None:
+        """Store what takes no room, in as many parts and however often that has to be tried."""
+        parts = deque([(batch, False)])
+        while parts and not self._abandoned.is_set():
+            part, unresolved = parts.popleft()
+            if part.guarded:
+                screened = self._screened(part)  # an id cache may end with it
+                if screened is None:
+                    return
+                part = screened
+            started = self._clock()
+            try:
+                attempts = self._attempts.store(part, unresolved=unresolved, after_no_room=True)
+            except AtFault as fault:  # there was room for a probe, and what failed was not that
+                smaller = self._part_or_refuse(part, fault.error)
+                parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
+                continue
+            if attempts is None or self._abandoned.is_set():
                 return
-            batch = screened
-        started = self._clock()
-        attempts = self._attempts.store(batch, unresolved=False, after_no_room=True)
-        if attempts is not None and not self._abandoned.is_set():
-            self._duplicates.stored(batch)
-            self._stored(batch, batch.report(self._clock() - started, attempts))
+            self._duplicates.stored(part)
+            self._stored(part, part.report(self._clock() - started, attempts))
 
     def _look_for_room(self) -> None:
         if not self._abandoned.is_set() and self._still_valid():

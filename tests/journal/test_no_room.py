@@ -6,13 +6,20 @@ import pytest
 from typing_extensions import override
 
 from orthia.config.address_settings import RoutingType
-from orthia.database import NoRoom, UnknownOutcome
+from orthia.database import (
+    NoRoom,
+    PermanentStoreError,
+    StoreError,
+    StoreUnavailable,
+    UnknownOutcome,
+)
 from orthia.journal.changes import MessageLocation
 from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.retry import ATTEMPTS
 from orthia.journal.engine.writer import Writer
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import JournalError, StoreFull
 from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import Appended, AppendedMessage, Unit
 from tests.support.waiting import wait_until
@@ -75,11 +82,26 @@ class FullStore(BatchStore):
         pass
 
 
+class FailingStore(FullStore):
+    """One with room for messages and not for queues, which fails where nothing is to be stored."""
+
+    def __init__(self, *errors: StoreError) -> None:
+        super().__init__()
+        self.takes_messages = True
+        self.errors = list(errors)
+
+    @override
+    def store(self, batch: Batch) -> None:
+        if self.errors and not (batch.rows or batch.binding_rows):
+            raise self.errors.pop(0)
+        super().store(batch)
+
+
 class Writing:
     """A writer on a full store, and what it said."""
 
-    def __init__(self) -> None:
-        self.store = FullStore()
+    def __init__(self, store: FullStore | None = None) -> None:
+        self.store = store or FullStore()
         self.told: list[tuple[str, int]] = []
         self.full: list[StoreFull | None] = []
         self.failures: list[object] = []
@@ -153,6 +175,14 @@ def unbinding(seq: int) -> Unit:
     unit = Unit()
     unit.delete_binding(seq)
     unit.place(seq + 1)
+    return unit
+
+
+def end_of_ids(cache_id: int) -> Unit:
+    """Return the end of an id cache on its way."""
+    unit = Unit()
+    unit.delete_id_cache(cache_id)
+    unit.place(20)
     return unit
 
 
@@ -318,10 +348,7 @@ def test_an_id_cache_ends_without_room_with_all_of_its_ids() -> None:
     """What only deletes is stored, what is deleted for its duplicate ids too."""
     writing = Writing()
     writing.store.ids[5] = [8, 9]
-    unit = Unit()
-    unit.delete_id_cache(5)
-    unit.place(20)
-    writing.submit(message(11), unit)
+    writing.submit(message(11), end_of_ids(5))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 2)
     writing.end()
@@ -348,3 +375,44 @@ def test_deletes_wait_where_they_need_room_too() -> None:
     writing.store.takes_deletes = True
     writing.wait(lambda: writing.told == [("refused", 1), ("stored", 9)])
     writing.end()
+
+
+@pytest.mark.parametrize(
+    ("errors", "confirmed"),
+    [
+        ([StoreUnavailable("gone")] * ATTEMPTS, 0),
+        ([UnknownOutcome("cut off")] * ATTEMPTS, 2),
+        ([PermanentStoreError("not this")], 0),
+    ],
+)
+def test_deletes_that_fail_though_a_probe_has_room_are_stored_apart(
+    errors: list[StoreError], confirmed: int
+) -> None:
+    """As they are at other times: the journal goes on, and forgets the ids of a cache that ends."""
+    writing = Writing(FailingStore(*errors))
+    writing.store.ids[5] = [8, 9]
+    writing.submit(binding(1), end_of_ids(5), deletion(21))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 2)
+    assert writing.told == [("stored", 19), ("stored", 21)]
+    assert (writing.store.deleted, writing.store.forgotten) == ([21], [8, 9])
+    assert writing.store.confirmed == confirmed
+    writing.store.is_full = False
+    writing.wait(lambda: writing.full[-1] is None)
+    assert writing.store.bound == [1]
+    writing.end()
+    assert writing.writer.drained
+
+
+def test_a_delete_that_is_refused_though_a_probe_has_room_ends_the_journal_clearly() -> None:
+    """As at other times: it is confirmed to nobody, and what failed is named."""
+    writing = Writing(FailingStore(PermanentStoreError("no such table")))
+    writing.submit(binding(1), deletion(2))
+    writing.writer.start()
+    wait_until(lambda: writing.failures, what="the journal fails")
+    (failure,) = writing.failures
+    assert isinstance(failure, JournalError)
+    assert str(failure).startswith("a batch of 1 units")
+    assert "given up, and not confirmed to any client: no such table" in str(failure)
+    assert writing.told == []
+    assert writing.writer.join(60)
