@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+import psycopg2
 import pymysql
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine import Dialect as SqlalchemyDialect
@@ -83,6 +84,7 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
     match dialect:
         case Dialect.POSTGRESQL:
             prepare: Callable[[Any, SessionLimits], None] = _prepare_postgresql
+            event.listen(engine, "do_connect", _connect_postgresql)
         case Dialect.MYSQL:
             prepare = _prepare_mysql
             event.listen(engine, "do_connect", _connect_mysql)
@@ -117,6 +119,17 @@ def _postgresql_arguments(password: Secret | None, limits: SessionLimits) -> dic
     if password is not None:
         arguments["password"] = password.reveal()
     return arguments
+
+
+def _connect_postgresql(
+    dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
+) -> DBAPIConnection:
+    try:
+        return dialect.connect(*arguments, **options)
+    except UnicodeDecodeError as error:
+        # A server that starts or shuts down, or takes no more clients, may say so in its own
+        # encoding: it has not looked at the client's yet, and psycopg2 takes all for UTF-8.
+        raise psycopg2.OperationalError(error.object.decode("utf-8", "replace")) from error
 
 
 def _prepare_postgresql(connection: Any, limits: SessionLimits) -> None:
