@@ -66,7 +66,7 @@ class Attempts:
 
         ``unresolved`` says that it may be part of what was stored already. None if it was
         abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
-        takes nothing that grows; not so ``after_no_room``, when all that is left is to try on.
+        takes nothing that grows; no OutOfRoom ``after_no_room``: all that is left is to try on.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
