@@ -48,10 +48,13 @@ class Refused(Generic[_Refused]):
     looked whether there was any.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_has_more", "_is_relieving", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[_Refused, None] = OrderedDict()
+        self._is_relieving = False
+        self._has_more = False
+        """Whether room came back while others were told of it."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -70,12 +73,25 @@ class Refused(Generic[_Refused]):
         return self._waiting.popitem(last=False)[0]
 
     def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Refused], None]) -> None:
-        """Call ``go_on`` for each, once, while there is room; the others wait on."""
-        for _ in range(len(self._waiting)):
-            # One that goes on may make others leave.
-            if not self._waiting or not has_room():
-                return
-            go_on(self._waiting.popitem(last=False)[0])
+        """Call ``go_on`` for each, once, while there is room; the others wait on.
+
+        What goes on may give room back at once: then those are told by the call that is under way,
+        for there may be very many, and a call within a call for each is more than Python has.
+        """
+        self._has_more = True
+        if self._is_relieving:
+            return
+        self._is_relieving = True
+        try:
+            while self._has_more:
+                self._has_more = False
+                for _ in range(len(self._waiting)):
+                    # One that goes on may make others leave.
+                    if not self._waiting or not has_room():
+                        break
+                    go_on(self._waiting.popitem(last=False)[0])
+        finally:
+            self._is_relieving = False
 
 
 class _Claimant(Protocol):

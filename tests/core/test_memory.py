@@ -78,6 +78,33 @@ def test_those_that_were_refused_are_asked_in_their_order() -> None:
     assert asked == [first, second, third]
 
 
+class Passing:
+    """Gives what it takes back at once, and wants more as often as it is told."""
+
+    def __init__(self, budget: MemoryBudget, messages: int) -> None:
+        self._budget = budget
+        self.messages = messages
+        budget.refuse(self)
+
+    def resume(self) -> None:
+        """Take one message, and give its room back."""
+        self.messages -= 1
+        if self.messages:
+            self._budget.refuse(self)
+        self._budget.claim(50)
+        self._budget.unclaim(50)
+
+
+def test_very_many_that_give_room_back_at_once_are_all_asked() -> None:
+    """One after the other, not one within the other; and as often as there is room again."""
+    budget = MemoryBudget(100, lambda: budget.relieve())
+    budget.claim(100)
+    waiting = [Passing(budget, 3) for _ in range(2_000)]
+    budget.unclaim(50)
+    assert not any(one.messages for one in waiting)
+    assert budget.claimed == 50
+
+
 def test_room_is_made_by_one_holder_after_the_other() -> None:
     """Nobody is asked for more than is missing, and not the same one first each time."""
     budget = MemoryBudget(100)
