@@ -11,6 +11,7 @@ from functools import partial
 
 from orthia.broker.connections.clients import Clients
 from orthia.broker.connections.connection import Connection
+from orthia.broker.connections.departures import Departures
 from orthia.broker.connections.descriptors import connections_that_fit
 from orthia.broker.connections.listening import acceptor_error
 from orthia.broker.connections.opened import OpenAcceptor
@@ -50,6 +51,7 @@ class Acceptors:
         self._core = core
         self._limits = limits
         self.clients = Clients[Connection](limits, journal, users, refused)
+        self._departures = Departures[Connection](self.clients.is_leaving, self.clients.refusals)
         self._ticked_at = 0.0
         self._certificates = certificates or Certificates(())
         self._servers: list[asyncio.Server] = []
@@ -145,4 +147,5 @@ class Acceptors:
             except Exception as error:  # noqa: BLE001 - the others have their time-outs all the same
                 loop.call_exception_handler({"message": "a client is cut off", "exception": error})
                 connection.abort()
+        self._departures.look(self.clients.all(), now, paused)
         self.clients.tick(now)

@@ -106,8 +106,10 @@ class Authentication(Generic[_Client]):
             self._clients.logins.end(self._client.address, login)
             try:
                 found = self._look(login, passcode)
-            except BrokerError as error:
-                self._answer(answered, error)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+                self._answer(answered, self._refusal(error))
                 return
             if isinstance(found, Principal):
                 self._answer(answered, found)
@@ -131,16 +133,10 @@ class Authentication(Generic[_Client]):
                     wait = 0.0 if has_waited else self._begin(login)
                     if not wait:
                         outcome = await self._verified(login, passcode)
-            except BrokerError as error:
-                self._answer(answered, error)
-                return
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-                LOGGER.error(  # noqa: TRY400 - clients may try again and again
-                    "the login of a client at %s cannot be checked: %r", self._client.address, error
-                )
-                self._answer(answered, LoginNotChecked(_NOT_CHECKED))
+                self._answer(answered, self._refusal(error))
                 return
             if outcome is None:
                 self._wait(wait, login, passcode, answered)
@@ -183,6 +179,15 @@ class Authentication(Generic[_Client]):
             self._core.security.audit.login_failed(self._client.address, None, acceptor)
             raise
         return None if principal is None else self._let_in(principal)
+
+    def _refusal(self, error: Exception) -> BrokerError:
+        """Return what a client is told of an error; one that is this node's own is logged."""
+        if isinstance(error, BrokerError):
+            return error
+        LOGGER.error(
+            "the login of a client at %s cannot be checked: %r", self._client.address, error
+        )
+        return LoginNotChecked(_NOT_CHECKED)
 
     def _failed(self, login: str | None) -> None:
         self._clients.logins.failed(self._client.address, login, monotonic_seconds())

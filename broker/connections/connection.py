@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        self._authentication = Authentication(core, clients, self, self._read_on)
+        self._authentication = Authentication(core, clients, self, self._protocol_waited)
         self._slices = core.slices
         self._stream: WebSocketStream | None = None
         """The WebSocket of a client that has one."""
@@ -213,7 +213,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End what the client began."""
         self._closing = True
-        self._drop_unsent()
+        self._out.clear()
+        self._out_bytes = 0
         if self._lingering is not None:
             self._lingering.cancel()
         if self._stream is not None:
@@ -250,6 +251,11 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
         else:
             transport.pause_reading()
+
+    @property
+    def unread(self) -> asyncio.Transport | None:
+        """The socket while nobody reads from the client, unless it is known to be over."""
+        return None if self._reading or self._closing else self._transport
 
     def tick(self, now: float, paused: float) -> None:
         """Look at heart-beats; a client that is not read from cannot be blamed for silence.
@@ -305,13 +311,10 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection off: nothing more leaves."""
         self._closing = True
-        self._drop_unsent()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _drop_unsent(self) -> None:
         self._out.clear()
         self._out_bytes = 0
+        if self._transport is not None:
+            self._transport.abort()
 
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
@@ -345,10 +348,6 @@ class Connection(asyncio.Protocol):
         self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
         if self._stream is not None:
             self._stream.note(kind, reason)
-
-    def _read_on(self) -> None:
-        self._count()
-        self.update_reading()
 
     def _protocol_waited(self) -> None:
         """Read on: what the protocol waited for has come."""
@@ -396,5 +395,6 @@ class Connection(asyncio.Protocol):
             if not self._reading:
                 self._reading = True
                 transport.resume_reading()
+        self._authentication.end()  # whoever was refused meanwhile is not let in after all
         self._clients.is_leaving(self)
         self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)

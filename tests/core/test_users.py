@@ -204,6 +204,19 @@ def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
     assert answer_to(server, "ada", "n3w", "127.0.0.2").startswith(b"CONNECTED")
 
 
+def test_who_is_refused_while_its_login_is_checked_is_not_let_in() -> None:
+    """It sent too much meanwhile: its user's place stays free for who comes after it."""
+    slow = SlowPassword("s3cret")
+    slow.may_end.set()
+    with serving(SECURED, max_header_bytes=1_000, max_connections_per_user=1) as server:
+        server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+            connect = b"CONNECT\naccept-version:1.2\nlogin:ada\npasscode:s3cret\n\n\0"
+            client.sendall(connect + b"x" * 5_000)
+            assert b"too much was sent" in client.recv(4096)
+            assert answer_to(server, "ada", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+
+
 class UnusablePassword(SlowPassword):
     """One that this machine cannot check, as with an OpenSSL that lacks what hashed it."""
 
