@@ -7,6 +7,9 @@ One that is not answered within the time-out says that the loop is wedged.
 Counted is the time during which the thread itself has seen the loop not answer. A process that is
 stopped, a machine that is suspended or starved does not run that thread either, so that what the
 whole node loses is not taken for the loop's fault: the lease judges that.
+
+A loop may hang because a file system does. So the thread reads no file, not even to tell where the
+loop is.
 """
 
 import asyncio
@@ -14,10 +17,10 @@ import contextlib
 import logging
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from types import FrameType
 from typing import Final
 
 from orthia.config.clock import monotonic_seconds
@@ -26,6 +29,8 @@ LOGGER = logging.getLogger("orthia.broker")
 _LOOKS: Final = 20
 """How often the thread looks within the time-out."""
 _MAX_LOOK_SECONDS: Final = 0.5
+_MOST_FRAMES: Final = 200
+"""How many are told of where the loop is, the innermost: it may hang in a recursion."""
 
 
 class Step(Enum):
@@ -94,13 +99,13 @@ class CriticalAnalyzer:
         timeout_ms: int,
         check_period_ms: int,
         is_serving: Callable[[], bool],
-        wedged: Callable[[float], None],
+        wedged: Callable[[float, str], None],
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """Watch ``loop``, which runs in this thread, while ``is_serving`` says so.
 
         ``check_period_ms`` after an answer it is asked again; 0 is half of the time-out. ``wedged``
-        gets the seconds it has not answered, on the analyzer's thread.
+        gets the seconds it has not answered, and where it is, on the analyzer's thread.
         """
         look_seconds = min(timeout_ms / 1000 / _LOOKS, _MAX_LOOK_SECONDS)
         period_ms = check_period_ms or timeout_ms / 2
@@ -135,8 +140,7 @@ class CriticalAnalyzer:
             if step is Step.PROBE:
                 self._probe()
             elif step is Step.WEDGED:
-                self._show()
-                self._wedged(self._judge.unanswered_seconds)
+                self._wedged(self._judge.unanswered_seconds, self._where())
             elif step is Step.RECOVERED:
                 seconds = self._judge.unanswered_seconds
                 LOGGER.warning("the event loop answers again, after %.1f s", seconds)
@@ -149,9 +153,18 @@ class CriticalAnalyzer:
     def _answer(self, number: int) -> None:
         self._answered = number
 
-    def _show(self) -> None:
-        """Log where the loop is, for whoever has to find out why."""
+    def _where(self) -> str:
+        """Return where the loop is, for whoever has to find out why."""
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - its documented use
-        if frame is not None:
-            stack = "".join(traceback.format_stack(frame))
-            LOGGER.error("the event loop does not answer; it is at:\n%s", stack.rstrip())
+        return "" if frame is None else _shown(frame)
+
+
+def _shown(frame: FrameType) -> str:
+    """Return a stack as ``traceback`` shows it, but for the source, which that would read."""
+    lines: list[str] = []
+    outer: FrameType | None = frame
+    while outer is not None and len(lines) < _MOST_FRAMES:
+        code = outer.f_code
+        lines.append(f'  File "{code.co_filename}", line {outer.f_lineno}, in {code.co_qualname}')
+        outer = outer.f_back
+    return "\n".join(reversed(lines))

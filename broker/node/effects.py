@@ -170,6 +170,13 @@ class ShutDown(Effect):
 
 
 @dataclass(frozen=True)
+class ShowLoop(Effect):
+    """Log where an event loop is that does not answer."""
+
+    where: str
+
+
+@dataclass(frozen=True)
 class EndInTime(Effect):
     """End the process a moment later, whatever hangs."""
 

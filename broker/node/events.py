@@ -167,6 +167,8 @@ class LoopWedged(NodeEvent):
     """The event loop has not answered for so long."""
 
     unanswered_seconds: float
+    where: str
+    """The stack of its thread, innermost last."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TextIO
 
+from typing_extensions import override
+
 from orthia.config.clock import monotonic_seconds
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
@@ -127,6 +129,18 @@ class QueuedHandler(logging.Handler):
         super().__init__()
         self._write = _writer(stream)
         self._lines = LineQueue(self._write, self._report, max_waiting_bytes)
+
+    @override
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Have a record written soon if it passes the filters; raises nothing.
+
+        Without the lock of the handler, which keeps nothing here: whoever formats a traceback reads
+        source files, and where their file system hangs nobody could log any more.
+        """
+        passed = self.filter(record)
+        if passed:
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Have a record written soon; raises nothing."""

@@ -135,7 +135,7 @@ class BrokerNode:
             check_period_ms=self._settings.critical_analyzer_check_period,
             # Before and after it serves, the activation thread has its own bound for what it asks.
             is_serving=lambda: self._phase is Phase.LIVE,
-            wedged=lambda seconds: self._driver.tell(LoopWedged(seconds)),
+            wedged=lambda seconds, where: self._driver.tell(LoopWedged(seconds, where)),
         )
 
     def _finish(self) -> None:

@@ -284,6 +284,8 @@ class NodeShell:
                 self._metrics.role_is(phase.value)
             case effects.Emit(event):
                 self._emit(event)
+            case effects.ShowLoop(where):
+                LOGGER.error("the event loop does not answer; it is at:\n%s", where)
             case effects.ShowTakeover(token):
                 self._show_takeover(self._running(), token)
             case effects.Interrupt():

@@ -41,6 +41,7 @@ from orthia.broker.node.effects import (
     ResumeLiveLock,
     Serve,
     Show,
+    ShowLoop,
     ShowTakeover,
     ShutDown,
     StopBackup,
@@ -308,14 +309,18 @@ def _journal_failed(state: NodeState, event: JournalFailed) -> Outcome:
 def _loop_wedged(state: NodeState, event: LoopWedged) -> Outcome:
     terms, seconds = state.terms, event.unanswered_seconds
     policy = terms.analyzer_policy
-    said = Emit(LoopUnanswered(seconds * 1000, terms.analyzer_timeout_ms, policy.value))
+    said = (
+        ShowLoop(event.where),
+        Emit(LoopUnanswered(seconds * 1000, terms.analyzer_timeout_ms, policy.value)),
+    )
     if policy is CriticalAnalyzerPolicy.HALT:
-        return state, (said, Halt())
+        return state, (*said, Halt())
     effects: tuple[Effect, ...] = ()
     if policy is CriticalAnalyzerPolicy.SHUTDOWN:
         reason = f"the event loop has not answered for {seconds:.1f} s"
         state, effects = _fail_unless_stopping(state, reason)
-    return state, (said, *effects)
+    # The end in time goes first: what hangs the loop may hang whoever says so.
+    return state, (*effects[:1], *said, *effects[1:])
 
 
 def _fail_unless_stopping(state: NodeState, reason: str) -> Outcome:

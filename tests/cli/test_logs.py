@@ -241,6 +241,40 @@ def test_a_log_that_cannot_be_written_is_tried_again() -> None:
     assert (disk.getvalue(), failures) == ("kept\n", [])
 
 
+def test_a_line_that_hangs_as_it_is_made_keeps_no_other_back() -> None:
+    """A traceback shows source: where its file system hangs, others log on and the process ends."""
+    is_hanging, is_let_go = threading.Event(), threading.Event()
+
+    class _Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            if threading.current_thread() is hanging:
+                is_hanging.set()
+                is_let_go.wait()
+            return super().format(record)
+
+    stream = io.StringIO()
+    handler = QueuedHandler(stream)
+    handler.setFormatter(_Formatter())
+    first, second = (
+        logging.LogRecord("x", logging.INFO, __file__, 1, text, None, None)
+        for text in ("first", "second")
+    )
+    hanging = threading.Thread(target=handler.handle, args=(first,), daemon=True)
+    other = threading.Thread(target=handler.handle, args=(second,), daemon=True)
+    hanging.start()
+    assert is_hanging.wait(30)
+    other.start()
+    other.join(30)
+    handler.flush(30)
+    logged = stream.getvalue()
+    is_let_go.set()
+    hanging.join()
+    other.join()
+    handler.stop()
+    assert logged == "second\n"
+    assert stream.getvalue() == "second\nfirst\n"
+
+
 def test_a_line_that_cannot_be_shown_says_so() -> None:
     """A mistake in a call of the log is a line, and no exception for whoever made it."""
     stream = io.StringIO()

@@ -1,14 +1,19 @@
 """A node whose event loop hangs: decided on what a thread sees, and with the loop blocked."""
 
+import asyncio
+import itertools
+import linecache
 import os
+import queue
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orthia.broker.node.critical_analyzer import LoopJudge, Step
+from orthia.broker.node.critical_analyzer import CriticalAnalyzer, LoopJudge, Step
 from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
@@ -77,6 +82,47 @@ def test_a_loop_that_was_not_watched_for_a_while_is_asked_anew() -> None:
     judge.forget()
     assert [judge.look(100 + now / 2, answered=False) for now in range(5)][-1] is Step.PROBE
     assert judge.unanswered_seconds == 0
+
+
+def test_a_wedged_loop_is_told_though_no_file_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hang of a file system, which must not hang who watches it; where it is is told."""
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers = threading.Event()
+
+    def hanging(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def hang(*args: Any, **options: Any) -> Any:
+            if threading.current_thread().name == "orthia-critical-analyzer":
+                told.put(f"the analyzer hangs in {name}")
+                answers.wait()
+            return read(*args, **options)
+
+        return hang
+
+    for module, name in (
+        *((os, "stat"), (os, "open"), (linecache, "checkcache")),
+        *((linecache, "getlines"), (linecache, "updatecache")),
+    ):
+        monkeypatch.setattr(module, name, hanging(name, getattr(module, name)))
+    loop = asyncio.new_event_loop()
+    analyzer = CriticalAnalyzer(
+        loop,
+        timeout_ms=20,
+        check_period_ms=1,
+        is_serving=lambda: True,
+        wedged=lambda _, where: told.put(where),
+        clock=itertools.count().__next__,
+    )
+    analyzer.start()
+    try:
+        where = told.get(timeout=30)
+    finally:
+        answers.set()
+        analyzer.stop()
+        analyzer._thread.join()
+        loop.close()
+    name = test_a_wedged_loop_is_told_though_no_file_can_be_read.__name__
+    assert f'  File "{__file__}", line ' in where
+    assert f", in {name}" in where
 
 
 @pytest.fixture
@@ -154,6 +200,7 @@ def test_a_policy_of_halt_begins_no_next_life(nodes: FileCluster) -> None:
     live.signal(signal.SIGUSR1)
     assert live.exit_code() == 74
     assert "critical-analyzer-policy HALT" in live.log
+    assert "sitecustomize.py" in live.log
 
 
 def test_a_process_that_was_stopped_is_not_wedged(nodes: FileCluster) -> None:

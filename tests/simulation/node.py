@@ -225,10 +225,10 @@ class Node:
             )
         return analyzer
 
-    def _loop_is_wedged(self, seconds: float) -> None:
+    def _loop_is_wedged(self, seconds: float, where: str) -> None:
         if not self.loop.is_wedged:
             raise Violation(f"{self.holder_id} takes its loop for wedged after {seconds:.1f} s")
-        self.driver.tell(LoopWedged(seconds))
+        self.driver.tell(LoopWedged(seconds, where))
 
     def crash(self) -> None:
         """Die: the process's sessions end with it, and what was never answered is never stored."""
@@ -318,7 +318,9 @@ class Node:
                 self.manager.stop()
             case effects.Finish():
                 self.loop.call_soon_threadsafe(self._finish)
-            case effects.Show() | effects.ShowTakeover() | effects.CloseStore():
+            case effects.Show() | effects.ShowLoop() | effects.ShowTakeover():
+                pass
+            case effects.CloseStore():
                 pass
             case _:
                 raise TypeError(f"no simulated node does {effect}")
