@@ -1,7 +1,7 @@
 """What differs by DBMS, and what others see of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -25,15 +25,20 @@ class PresenceLock(ABC):
     """How long one ``acquire`` had best wait: longer where it can be interrupted."""
 
     @abstractmethod
-    def acquire(self, timeout_seconds: float) -> bool:
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait for the lock, in the database where it can; return whether it is held now.
 
-        Raises StoreError.
+        ``is_wanted`` is asked when there is a session, which may take long to get, and before the
+        lock is asked for. If it says no, the session is ended. Raises StoreError.
         """
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Make a waiting ``acquire`` return, or raise, soon; any thread, does not wait itself."""
+        """Make a waiting ``acquire`` return, or raise, soon; any thread, does not wait itself.
+
+        One that has no session yet goes on to ask whether the lock is wanted. So where that is said
+        no to before this is called, no wait begins after it.
+        """
 
     @abstractmethod
     def is_held(self) -> bool:

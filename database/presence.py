@@ -9,11 +9,12 @@ import contextlib
 import os
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
@@ -56,19 +57,29 @@ class _SessionPresenceLock(PresenceLock):
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._name = name
         self._connection: Connection | None = None
+        self._driver: Any = None
+        """The driver's connection while ``acquire`` uses it."""
         self._held = False
 
     @override
-    def acquire(self, timeout_seconds: float) -> bool:
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         try:
             with translate_errors("acquire the presence lock"):
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                    self._prepare(self._connection)
-                self._held = self._take(self._connection, timeout_seconds)
+                former = self._connection
+                self._connection = connection = former or self._engine.connect()
+                # Before it is asked whether the lock is wanted: whoever interrupts later finds it.
+                self._driver = connection.connection.driver_connection
+                if former is None:
+                    self._prepare(connection)
+                if is_wanted():
+                    self._held = self._take(connection, timeout_seconds)
+                else:
+                    self.release()
         except BaseException:
             self.release()
             raise
+        finally:
+            self._driver = None
         return self._held
 
     @override
@@ -77,7 +88,7 @@ class _SessionPresenceLock(PresenceLock):
             return False
         try:
             held = self._asks(self._connection)
-        except DBAPIError:
+        except SQLAlchemyError:
             held = False
         if not held:
             self.release()
@@ -88,8 +99,10 @@ class _SessionPresenceLock(PresenceLock):
         self._held = False
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(DBAPIError):
+            with contextlib.suppress(SQLAlchemyError):
                 connection.invalidate()
+            # Also if that failed: the engine has room for no other before.
+            with contextlib.suppress(SQLAlchemyError):
                 connection.close()
 
     @override
@@ -101,18 +114,16 @@ class _SessionPresenceLock(PresenceLock):
 
     @abstractmethod
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
-        """Wait for the lock; return whether it is held now. Raises DBAPIError."""
+        """Wait for the lock; return whether it is held now. Raises SQLAlchemyError."""
 
     @abstractmethod
     def _asks(self, connection: Connection) -> bool:
-        """Return whether the session still is, and has it. Raises DBAPIError."""
+        """Return whether the session still is, and has it. Raises SQLAlchemyError."""
 
 
 class _PostgresqlPresenceLock(_SessionPresenceLock):
     # The server writes each wait that ends without the lock into its log, as an error.
     patience_seconds = 600.0
-    _driver: Any = None
-    """The driver's connection while it waits for the lock."""
 
     @override
     def interrupt(self) -> None:
@@ -142,7 +153,6 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
         driver: Any = connection.connection.driver_connection
         usual = driver.network_timeout_seconds
         driver.network_timeout_seconds = usual + timeout_seconds
-        self._driver = driver
         try:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": number})
         except DBAPIError as error:
@@ -151,7 +161,6 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
             connection.rollback()
             return False
         finally:
-            self._driver = None
             driver.network_timeout_seconds = usual
         return True
 
@@ -196,7 +205,7 @@ class _FilePresenceLock(PresenceLock):
         self._descriptor: int | None = None
 
     @override
-    def acquire(self, timeout_seconds: float) -> bool:
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         if self._descriptor is not None:
             return True
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -206,8 +215,8 @@ class _FilePresenceLock(PresenceLock):
             raise StoreUnavailable(f"acquire the presence lock {self._path}: {error}") from None
         give_up_seconds = time.monotonic() + timeout_seconds
         try:
-            while not try_lock(descriptor):
-                if time.monotonic() >= give_up_seconds:
+            while not (is_wanted() and try_lock(descriptor)):
+                if not is_wanted() or time.monotonic() >= give_up_seconds:
                     os.close(descriptor)
                     return False
                 time.sleep(_FILE_POLL_SECONDS)

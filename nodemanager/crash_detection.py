@@ -37,6 +37,8 @@ class CrashDetection:
         self._threads = threads
         self.keeper: PresenceKeeper | None = None
         """What wants the lock, from ``want`` to ``drop``."""
+        self._former: PresenceKeeper | None = None
+        """What did before; it may still be in a call to a database that hangs."""
 
     def want(self) -> None:
         """Begin to ask for the lock: this node is live, or next in line."""
@@ -49,6 +51,7 @@ class CrashDetection:
             obtained=self._wake,
             lost=lambda: self._report(PresenceLost()),
             threads=self._threads,
+            former=self._former,
         )
         self.keeper.start()
 
@@ -56,6 +59,7 @@ class CrashDetection:
         """Want the lock no more, and let it go."""
         keeper, self.keeper = self.keeper, None
         if keeper is not None:
+            self._former = keeper
             keeper.stop()
 
     def judge(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:

@@ -27,16 +27,19 @@ class PresenceKeeper:
         obtained: Callable[[], None],
         lost: Callable[[], None],
         threads: Threads = REAL_THREADS,
+        former: "PresenceKeeper | None" = None,
     ) -> None:
         """Prepare to keep ``lock``, looking each ``period_seconds`` whether it is still held.
 
-        ``obtained`` and ``lost`` are called on the keeper's thread.
+        ``obtained`` and ``lost`` are called on the keeper's thread. ``former`` is the keeper that
+        was stopped before and may still have the lock in use.
         """
         self._lock = lock
         self._period_seconds = period_seconds
         self._clock = clock
         self._obtained = obtained
         self._lost = lost
+        self._former = former
         self._changed = threads.condition()
         self._stopped = False
         self._stand_back = False
@@ -66,7 +69,11 @@ class PresenceKeeper:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let the lock go and end the thread; bounded, whatever the database does."""
+        """Let the lock go and end the thread; bounded, whatever the database does.
+
+        A thread that is in a call to a database that hangs outlives this. It does not ask for the
+        lock any more, and the next keeper waits for its end.
+        """
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -75,6 +82,10 @@ class PresenceKeeper:
             self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
+        former, self._former = self._former, None
+        if former is not None:
+            # A lock, and its connection, are for one thread only.
+            former._thread.join()  # noqa: SLF001 - of the same class
         while not self._stopped:
             if self._held_since is None:
                 self._ask()
@@ -100,7 +111,7 @@ class PresenceKeeper:
 
     def _ask(self) -> None:
         try:
-            held = self._lock.acquire(self._lock.patience_seconds)
+            held = self._lock.acquire(self._lock.patience_seconds, lambda: not self._stopped)
         except OrthiaError:
             # The keep-alive tells of a database that is away; here it is only asked again.
             self._wait(self._period_seconds)

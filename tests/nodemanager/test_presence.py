@@ -176,8 +176,9 @@ class ScriptedLock(PresenceLock):
         self.error: StoreUnavailable | None = None
 
     @override
-    def acquire(self, timeout_seconds: float) -> bool:
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait for the test."""
+        del is_wanted
         self.asked += 1
         if self.error is not None:
             raise self.error

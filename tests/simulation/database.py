@@ -188,12 +188,14 @@ class PresenceSession(PresenceLock):
         self.wake: Callable[[bool], None] = lambda _: None
 
     @override
-    def acquire(self, timeout_seconds: float) -> bool:
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait for the lock in the database."""
         database = self._database
         if not database.reaches(self.client):
             database.engine.suspend(CALL_TIMEOUT_SECONDS)
             raise StoreUnavailable("no answer")
+        if not is_wanted():
+            return False
         if database.presence is None:
             database.grant_presence(self)
             return True

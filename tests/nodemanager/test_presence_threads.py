@@ -1,0 +1,276 @@
+"""The presence lock where a database hangs: one thread at a time has it, and no stopped one."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import Engine, event
+from typing_extensions import override
+
+from orthia.config.clock import monotonic_seconds
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database, PresenceLock, StoreUnavailable, presence_lock
+from orthia.nodemanager.crash_detection import CrashDetection
+from orthia.nodemanager.threads import RealThreads, Thread
+from tests.chaos.network import Link, Network
+from tests.conftest import Servers
+from tests.support.servers import SERVER_NAMES
+from tests.support.waiting import wait_until
+
+Maker = Callable[[], PresenceLock]
+NAME = "test-presence"
+
+
+@pytest.fixture
+def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
+    """Give a maker of locks of one name, each with a session of its own."""
+    database = Database.from_settings(store_settings)
+    made: list[PresenceLock] = []
+
+    def make() -> PresenceLock:
+        made.append(presence_lock(database, NAME, query_timeout_ms=60_000))
+        return made[-1]
+
+    yield make
+    for lock in made:
+        lock.release()
+    database.dispose()
+
+
+def test_a_lock_that_is_wanted_no_more_is_not_taken(locks: Maker) -> None:
+    """Though it is free, and whatever it took to get a session."""
+    lock, other = locks(), locks()
+    assert not lock.acquire(lock.patience_seconds, lambda: False)
+    assert not lock.is_held()
+    assert other.acquire(1.0)
+    other.release()
+    assert lock.acquire(1.0, lambda: True)
+
+
+def test_an_interruption_at_any_moment_ends_the_wait(locks: Maker) -> None:
+    """Also of one that comes when the lock was wanted just now, and before the wait began."""
+    first, second = locks(), locks()
+    assert first.acquire(1.0)
+
+    def is_wanted() -> bool:
+        second.interrupt()
+        return True
+
+    with suppress(StoreUnavailable):
+        assert not second.acquire(second.patience_seconds, is_wanted)
+    assert not second.is_held()
+    first.release()
+    assert second.acquire(5.0)
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_session_that_broke_in_a_transaction_holds_nothing(locks: Maker) -> None:
+    """What SQLAlchemy itself says of it is no error of a driver."""
+    lock = locks()
+    assert lock.acquire(1.0)
+    lock._connection.invalidate()  # type: ignore[attr-defined]
+    assert not lock.is_held()
+    assert lock.acquire(5.0)
+
+
+# --- one keeper after the other
+
+
+class _ImpatientThread(threading.Thread):
+    """A thread for whose end nobody waits who would not wait for ever; says who does."""
+
+    def __init__(self, run: Callable[[], None], name: str, said: "queue.SimpleQueue[str]") -> None:
+        super().__init__(target=run, name=name, daemon=True)
+        self._said = said
+
+    @override
+    def join(self, timeout: float | None = None) -> None:
+        if timeout is not None:
+            return
+        self._said.put("waits for the one before")
+        super().join()
+
+
+class _ImpatientThreads(RealThreads):
+    def __init__(self) -> None:
+        self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.made: list[threading.Thread] = []
+
+    @override
+    def thread(self, run: Callable[[], None], name: str) -> Thread:
+        thread = _ImpatientThread(run, name, self.said)
+        self.made.append(thread)
+        return thread
+
+
+class _Wanting:
+    """What wants a lock, on threads that are looked at."""
+
+    def __init__(self, lock: PresenceLock) -> None:
+        self.threads = _ImpatientThreads()
+        self.is_obtained = threading.Event()
+        self.crashes = CrashDetection(
+            lock,
+            period_seconds=0.01,
+            clock=monotonic_seconds,
+            wake=self.is_obtained.set,
+            report=lambda _: None,
+            threads=self.threads,
+        )
+
+    def end(self) -> None:
+        """Want it no more, and wait until no thread is left."""
+        self.crashes.drop()
+        for thread in self.threads.made:
+            threading.Thread.join(thread, 30)
+            assert not thread.is_alive()
+
+
+class _SlowLock(PresenceLock):
+    """A lock whose session is there only when the test says so."""
+
+    patience_seconds = 0.01
+
+    def __init__(self, said: "queue.SimpleQueue[str]") -> None:
+        self.said = said
+        self.is_connected = threading.Event()
+        self.taken_by: list[threading.Thread] = []
+
+    @override
+    def acquire(self, timeout_seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+        self.said.put("uses the lock")
+        self.is_connected.wait()
+        if not is_wanted():
+            return False
+        self.taken_by.append(threading.current_thread())
+        return True
+
+    @override
+    def interrupt(self) -> None:
+        """Do nothing: there is no session."""
+
+    @override
+    def is_held(self) -> bool:
+        return True
+
+    @override
+    def release(self) -> None:
+        """Do nothing."""
+
+
+def test_whoever_wants_the_lock_again_waits_for_the_thread_before() -> None:
+    """Two threads on one connection break it, and a stopped one takes no lock."""
+    lock = _SlowLock(queue.SimpleQueue())
+    wanting = _Wanting(lock)
+    lock.said = said = wanting.threads.said
+    try:
+        wanting.crashes.want()
+        assert said.get(timeout=30) == "uses the lock"
+        wanting.crashes.drop()
+        wanting.crashes.want()
+        assert said.get(timeout=30) == "waits for the one before"
+        wanting.crashes.drop()
+        wanting.crashes.want()
+        assert said.get(timeout=30) == "waits for the one before"
+        lock.is_connected.set()
+        assert wanting.is_obtained.wait(30)
+        assert lock.taken_by == wanting.threads.made[2:]
+    finally:
+        lock.is_connected.set()
+        wanting.end()
+
+
+# --- behind a network that hangs
+
+
+@dataclass
+class _Behind:
+    """Whoever wants the lock of a database behind a network that is silent, and another who may."""
+
+    link: Link
+    wanting: _Wanting
+    other: PresenceLock
+
+    def want_in_vain(self) -> None:
+        """Want the lock until a session is on its way, and then no more."""
+        self.wanting.crashes.want()
+        wait_until(lambda: self.link._pipes, what="a session is on its way")
+        self.wanting.crashes.drop()
+
+
+@pytest.fixture(params=SERVER_NAMES)
+def behind(request: pytest.FixtureRequest, shared_servers: Servers) -> Iterator[_Behind]:
+    """Give one."""
+    server = shared_servers(request.param)
+    name = server.create_database()
+    network = Network()
+    link = network.link(server.port)
+    url = server.url(name).replace(f":{server.port}/", f":{link.port}/")
+    through = server.settings(name, jdbc_connection_url=DatabaseUrl.parse(url))
+    near, far = Database.from_settings(server.settings(name)), Database.from_settings(through)
+    made = _Behind(
+        link,
+        _Wanting(presence_lock(far, NAME, query_timeout_ms=60_000)),
+        presence_lock(near, NAME, query_timeout_ms=60_000),
+    )
+    link.silence("requests", "answers")
+    try:
+        yield made
+    finally:
+        link.heal()
+        made.other.release()
+        made.wanting.end()
+        near.dispose()
+        far.dispose()
+        network.close()
+        server.drop_database(name)
+
+
+@pytest.fixture
+def asked_by() -> Iterator[list[threading.Thread]]:
+    """Record which threads ask for the lock of a session."""
+    found: list[threading.Thread] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if "GET_LOCK" in statement or "pg_advisory_lock" in statement:
+            found.append(threading.current_thread())
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_a_stopped_thread_that_gets_through_leaves_the_lock_to_the_next(
+    behind: _Behind, asked_by: list[threading.Thread]
+) -> None:
+    """The database is back, and whoever wants the lock again has it on a connection of its own."""
+    behind.want_in_vain()
+    behind.wanting.crashes.want()
+    behind.link.heal()
+    assert behind.wanting.is_obtained.wait(60)
+    stopped, wanting = behind.wanting.threads.made
+    threading.Thread.join(stopped, 30)
+    assert not stopped.is_alive()
+    assert set(asked_by) == {wanting}
+    assert wanting.is_alive()
+    assert not behind.other.acquire(1.0)
+    behind.wanting.end()
+    assert behind.other.acquire(5.0)
+
+
+def test_a_stopped_thread_that_gets_through_does_not_wait_for_the_lock(
+    behind: _Behind, asked_by: list[threading.Thread]
+) -> None:
+    """Which somebody has: it would be next in line for minutes."""
+    assert behind.other.acquire(5.0)
+    asked_by.clear()
+    behind.want_in_vain()
+    behind.link.heal()
+    (stopped,) = behind.wanting.threads.made
+    threading.Thread.join(stopped, 30)
+    assert not stopped.is_alive()
+    assert asked_by == []
