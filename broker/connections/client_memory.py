@@ -10,13 +10,14 @@ The clients of one user hold seven eighths of it at most, and where no login is 
 one address: beyond that the same is done, to them alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 from orthia.broker.core.memory import Refused
 
 MIN_SHARE = 65_536
-"""What a client may always make the broker hold, however many there are."""
+"""What a client may make the broker hold, however many may come; less while so many are there that
+all have no room with that."""
 IDLE_SECONDS = 10.0
 """How long a client must do next to nothing before it is ended for what it holds."""
 _ONE_OF_EIGHT = 8
@@ -118,15 +119,23 @@ class ClientMemory:
         """Have clients go on that were refused, while there is room."""
         self._refused.relieve(lambda: not self.is_full, lambda client: client.resume_deliveries())
 
-    def victim(self, clients: Iterable[_Client]) -> _Client | None:
+    def victim(self, clients: Collection[_Client]) -> _Client | None:
         """Return who is to be ended to make room; None if there is room, or all are active."""
         is_full = self.is_full
         if not is_full and not any(one.is_full for one in self._accounts.values()):
             return None
+
+        def is_large(one: _Client) -> bool:
+            # Where there are more clients than shares, all may have less than one, and no room.
+            of, limit = (
+                (len(clients), self.limit) if is_full else (one.account.clients, one.account.limit)
+            )
+            return one.held > self.share or one.held >= limit // max(1, of)
+
         idle = (
             one
             for one in clients
-            if one.activity.is_idle and one.held > self.share and (is_full or one.account.is_full)
+            if one.activity.is_idle and (is_full or one.account.is_full) and is_large(one)
         )
         return max(idle, key=lambda one: one.held, default=None)
 

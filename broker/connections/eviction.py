@@ -1,7 +1,7 @@
 """Who has to go when clients hold too much: told why, in the log and to the client."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TypeVar
 
 from orthia.broker.connections.abc import Client
@@ -24,7 +24,7 @@ class Eviction:
         if sent_bytes > self._memory.share:
             self._end(client, f"{self._who_is_full(client)}, and this one went on sending")
 
-    def make_room(self, clients: Iterable[_Client]) -> None:
+    def make_room(self, clients: Collection[_Client]) -> None:
         """End clients that hold much and do nothing; have others go on when there is room."""
         memory = self._memory
         while (victim := memory.victim(clients)) is not None:

@@ -53,6 +53,22 @@ def test_of_those_that_do_nothing_the_largest_goes() -> None:
     assert memory.victim([holder(50_000)]) is None, "less than its share"
 
 
+def test_of_more_than_have_a_share_the_largest_goes() -> None:
+    """All have less than one, and together all there is: nobody would get anything any more."""
+    memory = ClientMemory(1_000_000, 20)
+    some, largest = [holder(50_000) for _ in range(19)], holder(50_001)
+    memory.used = 1_000_000
+    assert memory.victim([*some, largest]) is largest
+    assert memory.victim([*some, holder(60_000, moved=4_000)]) in some, "not one that does much"
+    memory.used = 999_999
+    eves = [memory.enter("eve") for _ in range(20)]
+    hers = [holder(43_749) for _ in range(19)]
+    for one in (*hers, largest):
+        one.account = eves[0]
+    eves[0].used = 875_000
+    assert memory.victim([*hers, largest]) is largest
+
+
 def test_one_user_leaves_memory_to_others() -> None:
     """Its clients together have seven eighths; of them the largest idle one goes, nobody else's."""
     memory = ClientMemory(800_000, 10)
