@@ -106,8 +106,6 @@ class Authentication(Generic[_Client]):
             self._clients.logins.end(self._client.address, login)
             try:
                 found = self._look(login, passcode)
-            except MemoryError:
-                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 self._answer(answered, self._refusal(error))
                 return
@@ -133,8 +131,6 @@ class Authentication(Generic[_Client]):
                     wait = 0.0 if has_waited else self._begin(login)
                     if not wait:
                         outcome = await self._verified(login, passcode)
-            except MemoryError:
-                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 self._answer(answered, self._refusal(error))
                 return
@@ -184,6 +180,8 @@ class Authentication(Generic[_Client]):
         """Return what a client is told of an error; one that is this node's own is logged."""
         if isinstance(error, BrokerError):
             return error
+        if isinstance(error, MemoryError):
+            raise error  # the node ends of it
         LOGGER.error(
             "the login of a client at %s cannot be checked: %r", self._client.address, error
         )

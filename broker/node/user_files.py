@@ -8,6 +8,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import ConfigurationError
+from orthia.config.file_states import FileState, state_of
 
 LOGGER = logging.getLogger("orthia.broker")
 PERIOD_SECONDS: Final = 1.0
@@ -33,7 +34,7 @@ class _LoginModule(Protocol):
 
 _Module = TypeVar("_Module", bound=_LoginModule)
 _User = TypeVar("_User")
-_Signature = tuple[tuple[int, int, int, int] | None, ...]
+_Signature = tuple[FileState | None, ...]
 
 
 class UserFiles(Generic[_Module, _User]):
@@ -142,13 +143,4 @@ class UserFiles(Generic[_Module, _User]):
 
 
 def _signature(module: _LoginModule) -> _Signature:
-    return tuple(_of_file(path) for path in module.files)
-
-
-def _of_file(path: Path) -> tuple[int, int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    # The last is another when the rights are: the times of what is in it do not say so.
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
+    return tuple(state_of(path) for path in module.files)

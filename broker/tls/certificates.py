@@ -18,14 +18,14 @@ from orthia.broker.tls.errors import TlsUnusable
 from orthia.broker.tls.expiry import Validity, in_utc
 from orthia.broker.tls.stores import files_of
 from orthia.config.acceptor_tls import AcceptorTls
+from orthia.config.file_states import FileState, state_of
 from orthia.config.settings import AcceptorSettings
 
 LOGGER = logging.getLogger("orthia.broker")
 REMIND_SECONDS: Final = 86_400.0
 """How often a certificate is warned of that ends soon."""
-_State: TypeAlias = tuple[tuple[Path, int, int, int, int] | None, ...]
-"""Of each file its inode, size and times of change, that of its rights, too; None for one that is
-not there."""
+_State: TypeAlias = tuple[tuple[Path, FileState | None], ...]
+"""Of each file what it was; None for one that is not there."""
 
 
 @dataclass
@@ -145,12 +145,4 @@ def _state(tls: AcceptorTls) -> _State:
     paths = [path for store in stores for path in files_of(store)]
     if tls.crl_path is not None:
         paths.append(tls.crl_path)
-    return tuple(_file(path) for path in paths)
-
-
-def _file(path: Path) -> tuple[Path, int, int, int, int] | None:
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return None  # a PEMCFG may name what no file can be called
-    return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return tuple((path, state_of(path)) for path in paths)

@@ -28,12 +28,12 @@ def logged_in(server: ServerUnderTest) -> socket.socket:
     return client
 
 
-def blocked(server: ServerUnderTest, before: bytes = b"") -> socket.socket:
+def blocked(server: ServerUnderTest) -> socket.socket:
     """Return a client that waits for room in the address, and is not read from."""
     client = logged_in(server)
-    client.sendall(before + b"SEND\ndestination:/queue/q\n\nwaits\0")
+    client.sendall(b"SEND\ndestination:/queue/q\n\nwaits\0")
     wait_until(
-        lambda: server.call(lambda: any(_is(one, client) for one in _unread(server))),
+        lambda: client.getsockname() in server.call(lambda: _unread(server)),
         what="it is not read from",
     )
     return client
@@ -45,10 +45,6 @@ def _unread(server: ServerUnderTest) -> list[object]:
         for one in server.server.clients.all()
         if one.unread is not None
     ]
-
-
-def _is(name: object, client: socket.socket) -> bool:
-    return bool(name == client.getsockname())
 
 
 def fill(server: ServerUnderTest) -> None:
