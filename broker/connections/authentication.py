@@ -125,12 +125,14 @@ class Authentication(Generic[_Client]):
 
         async def verify() -> None:
             wait, outcome = 0.0, None
+            is_known = self._clients.logins.knows(self._client.address, login)
+            known = login or "" if is_known else None
             try:
-                async with self._clients.verifications.turn(self._client.source):
+                async with self._clients.verifications.turn(self._client.source, known):
                     # Those before it may have failed meanwhile, or found out the same.
                     wait = 0.0 if has_waited else self._begin(login)
                     if not wait:
-                        outcome = await self._verified(login, passcode)
+                        outcome = await self._verified(login, passcode, is_known=is_known)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 self._answer(answered, self._refusal(error))
                 return
@@ -149,12 +151,14 @@ class Authentication(Generic[_Client]):
             raise
         return self._succeeded(login, found) if isinstance(found, Principal) else found
 
-    async def _verified(self, login: str | None, passcode: str | None) -> Principal:
+    async def _verified(
+        self, login: str | None, passcode: str | None, *, is_known: bool
+    ) -> Principal:
         found = self._look(login, passcode)
         if isinstance(found, Principal):
             return found
         try:
-            principal = await self._clients.verifications.run(found)
+            principal = await self._clients.verifications.run(found, is_known=is_known)
         except AuthenticationFailed:
             self._failed(login)
             raise

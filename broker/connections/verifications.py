@@ -1,7 +1,9 @@
 """Logins that take too long for the loop: checked by a few threads, one at a time for each source.
 
 So a source that sends many at once, whatever it means by that, delays its own; and of those that
-wait the next is asked only when it is known how the one before ended.
+wait the next is asked only when it is known how the one before ended. A user who has logged in from
+there before has a turn of its own, and a thread is there for such users alone: a flood of logins
+from very many sources does not keep them out.
 """
 
 import asyncio
@@ -16,7 +18,8 @@ from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal, Verification
 
 MOST_THREADS: Final = 4
-"""Half the processors at most: the rest is for those who have logged in."""
+"""For those who are not known. Half the processors at most: the rest is for who has logged in."""
+_THREADS_FOR_KNOWN: Final = 1
 
 
 @dataclass
@@ -32,13 +35,14 @@ class Verifications:
         """Have so many threads, or as many as the machine can spare."""
         self._threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._free = asyncio.Semaphore(self._threads)
-        self._lanes: dict[str, _Lane] = {}
+        self._free_for_known = asyncio.Semaphore(_THREADS_FOR_KNOWN)
+        self._lanes: dict[tuple[str, str | None], _Lane] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     @contextlib.asynccontextmanager
-    async def turn(self, source: str) -> AsyncIterator[None]:
-        """Wait for the turn of a login that comes from ``source``."""
-        lane = self._lanes.setdefault(source, _Lane())
+    async def turn(self, source: str, known: str | None) -> AsyncIterator[None]:
+        """Wait for the turn of a login from ``source``; ``known`` is a user known there."""
+        lane = self._lanes.setdefault((source, known), _Lane())
         lane.users += 1
         try:
             async with lane.lock:
@@ -46,17 +50,18 @@ class Verifications:
         finally:
             lane.users -= 1
             if not lane.users:
-                del self._lanes[source]
+                del self._lanes[source, known]
 
-    async def run(self, work: Verification) -> Principal:
+    async def run(self, work: Verification, *, is_known: bool) -> Principal:
         """Return who it is; raises AuthenticationFailed, or LimitExceeded for want of memory.
 
         Its thread and its turn stay taken until it is done, though its client may be gone before:
         leaving and coming back makes nobody faster.
         """
-        async with self._free:
+        async with self._free_for_known if is_known else self._free:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, "orthia-logins")
+                threads = self._threads + _THREADS_FOR_KNOWN
+                self._pool = ThreadPoolExecutor(threads, "orthia-logins")
             running = asyncio.get_running_loop().run_in_executor(self._pool, work.run)
             try:
                 await asyncio.shield(running)

@@ -70,6 +70,10 @@ class LoginGuard:
         """How many addresses are remembered."""
         return len(self._addresses)
 
+    def knows(self, address: str, login: str | None) -> bool:
+        """Return whether a user has logged in from there, and others since have not put it out."""
+        return (source_of(address), login or "") in self._known
+
     def begin(self, address: str, login: str | None, now: float) -> float:
         """Return how many seconds to wait before the passcode may be looked at.
 

@@ -266,6 +266,34 @@ def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
         assert server.call(lambda: len(server.server.clients.verifications._lanes)) <= 1
 
 
+def test_logins_from_everywhere_keep_no_known_user_out() -> None:
+    """Who has logged in from its address is checked beside them, also where a guesser is, too."""
+    slow = SlowPassword("s3cret")
+    with serving(SECURED) as server, ExitStack() as stack:
+
+        def have_bob() -> None:
+            """With a new salt: what was found of another hash is not remembered of this one."""
+            users = [User("ada", slow, STAFF), hashed("bob")]
+            server.call(lambda: server.broker.security.users.replace(users))
+
+        have_bob()
+        for address in ("127.0.0.2", "127.0.0.3"):
+            assert answer_to(server, "bob", "s3cret", address).startswith(b"CONNECTED")
+        for number in range(2, 30):
+            if number != 3:
+                stack.enter_context(log_in(server, "ada", "a guess", f"127.0.0.{number}"))
+        verifications = server.server.clients.verifications
+        wait_until(lambda: slow.at_once == verifications._threads, what="all threads check")
+        wait_until(lambda: len(verifications._lanes) == 27, what="all others wait for that")
+        have_bob()
+        assert answer_to(server, "bob", "s3cret", "127.0.0.3").startswith(b"CONNECTED")
+        have_bob()
+        assert answer_to(server, "bob", "wrong", "127.0.0.2").startswith(b"ERROR")
+        assert answer_to(server, "bob", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+        assert slow.most_at_once == verifications._threads
+        slow.may_end.set()
+
+
 def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> None:
     """Neither a place nor a task; its turn ends with what it had begun."""
     slow = SlowPassword("s3cret")
