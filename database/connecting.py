@@ -27,6 +27,9 @@ from orthia.database.tls import MysqlConnection, tls_arguments
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
 
+NOT_UTF_8 = "the server refuses connections and says why in an encoding that is not UTF-8"
+"""What is told of a PostgreSQL of whose answer the driver gives nothing."""
+
 _LOST_HOST_PROBE_SECONDS = 5
 _LOST_HOST_PROBES = 3
 _USER_TIMEOUT_SINCE = 12_00_00
@@ -124,12 +127,17 @@ def _postgresql_arguments(password: Secret | None, limits: SessionLimits) -> dic
 def _connect_postgresql(
     dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> DBAPIConnection:
+    # A server that starts or shuts down, or takes no more clients, may say so in its own encoding:
+    # it has not looked at the client's yet, and psycopg2 takes all for UTF-8.
     try:
         return dialect.connect(*arguments, **options)
     except UnicodeDecodeError as error:
-        # A server that starts or shuts down, or takes no more clients, may say so in its own
-        # encoding: it has not looked at the client's yet, and psycopg2 takes all for UTF-8.
         raise psycopg2.OperationalError(error.object.decode("utf-8", "replace")) from error
+    except psycopg2.OperationalError as error:
+        if error.args:
+            raise
+        # So it is with some versions of Python, as Debian 12's.
+        raise psycopg2.OperationalError(NOT_UTF_8) from error
 
 
 def _prepare_postgresql(connection: Any, limits: SessionLimits) -> None:
