@@ -196,8 +196,11 @@ def rest_of(client: socket.socket) -> bytes:
 
 
 def pour(client: socket.socket, frame: bytes, most: int) -> int:
-    """Send ``frame`` up to ``most`` times, reading nothing; return how often it was taken."""
-    client.settimeout(3.0)
+    """Send ``frame`` up to ``most`` times, reading nothing; return how often it was taken.
+
+    It ends before that when the broker cuts the connection off, or takes nothing for the socket's
+    time-out.
+    """
     for sent in range(most):
         try:
             client.sendall(frame)

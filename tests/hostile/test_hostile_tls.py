@@ -162,27 +162,31 @@ def test_handshakes_that_nobody_ends_make_room_and_take_little_memory(
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("logs_in", [False, True])
-def test_a_flood_of_key_updates_ends_its_client(tls: TlsNode, both: bool, logs_in: bool) -> None:
+def test_a_flood_of_key_updates_ends_its_client(
+    authority: Authority, parameters: str, tmp_path: Path, both: bool, logs_in: bool
+) -> None:
     """Each costs the node more than a message does; an ordinary client asks once in gigabytes."""
-    witness = tls.witness()
-    with OpenSslClient(tls.node.open()) as client:
-        if logs_in:
-            client.send(CONNECT)
-            assert client.receive().startswith(b"CONNECTED")
-        for _ in range(30):
-            assert client.update_keys(both=both)
-        client.send(b"SEND\ndestination:/queue/k\nreceipt:k\n\nx\0" if logs_in else CONNECT)
-        # So many are served; only then it is too much.
-        data = b""
-        while b"\n" not in data:
-            data += client.receive()
-        assert b"ERROR" not in data
-        for _ in range(3_000):
-            client.update_keys(both=both)
-        client.send(DISCONNECT)
-        assert TOO_MANY in _all_of(client)
-    witness.is_served()
-    logged(tls.node, TOO_MANY.decode())
+    with live_node(tmp_path, parameters=parameters) as node:
+        tls = TlsNode(node, trusting(authority))
+        witness = tls.witness()
+        with OpenSslClient(node.open()) as client:
+            if logs_in:
+                client.send(CONNECT)
+                assert client.receive().startswith(b"CONNECTED")
+            for _ in range(30):
+                assert client.update_keys(both=both)
+            client.send(b"SEND\ndestination:/queue/k\nreceipt:k\n\nx\0" if logs_in else CONNECT)
+            # So many are served; only then it is too much.
+            data = b""
+            while b"\n" not in data:
+                data += client.receive()
+            assert b"ERROR" not in data
+            for _ in range(3_000):
+                client.update_keys(both=both)
+            client.send(DISCONNECT)
+            assert TOO_MANY in _all_of(client)
+        witness.is_served()
+        logged(node, TOO_MANY.decode())
 
 
 def _all_of(client: OpenSslClient) -> bytes:
