@@ -5,7 +5,8 @@ from pathlib import Path
 
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
-from orthia.broker.client.traffic import Consumer, Producer
+from orthia.broker.client.traffic import Producer
+from tests.process.clients import take_all
 from tests.process.file_nodes import file_cluster
 from tests.process.nodes import NodeProcess, cluster, wait_any_serving
 from tests.process.takeover_pairs import Client
@@ -44,16 +45,8 @@ def send_through_a_takeover(live: NodeProcess, backup: NodeProcess) -> None:
     sending.join(120)
     assert producer.report.complete
     assert producer.report.repeated > 0, "nothing was sent again: the test shows nothing"
-    received: list[int] = []
-    consumer = Consumer(
-        FailoverLink(addresses),
-        QUEUE,
-        count=None,
-        idle_timeout_seconds=3,
-        on_message=lambda frame: received.append(int(frame.body)),
-    )
-    consumer.run()
-    assert sorted(received) == list(range(COUNT))
+    received = sorted(int(frame.body) for frame in take_all(backup.port, QUEUE))
+    assert received == list(range(COUNT))
 
 
 def test_queues_that_go_take_no_id_that_is_new(tmp_path: Path) -> None:
