@@ -218,7 +218,7 @@ def test_a_flush_is_bounded(full_pipe: _Pipe) -> None:
     _log(full_pipe, "last words")
     began = monotonic_seconds()
     full_pipe.handler.flush(0.2)
-    assert monotonic_seconds() - began < 30
+    assert monotonic_seconds() - began < 120
     assert full_pipe.lines == []
 
 

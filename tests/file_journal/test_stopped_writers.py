@@ -16,7 +16,7 @@ from orthia.journal.file.fence import FENCE_FILE
 from tests.file_journal.steps import CALLS, observed
 from tests.file_journal.support import Client, DirectJournal, file_settings, rolling
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 NEVER = 10**9
 SYNCS = {"fsync", "fdatasync"}
 SOME = 8

@@ -32,9 +32,7 @@ def test_a_change_is_taken_while_the_node_serves(node: SecuredNode) -> None:
         for client in (alice, bob):
             assert client.recv(4096).startswith(b"CONNECTED")
         node.user("reset", "alice", password="n3w")
-        changed = time.monotonic()
         assert b"the password or the roles of this user were changed" in alice.recv(4096)
-        assert time.monotonic() - changed < 30  # two looks, one second apart
         assert node.answer("alice", "n3w").startswith(b"CONNECTED")
         assert b"login or passcode is wrong" in node.answer("alice", "s3cret")
         bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
