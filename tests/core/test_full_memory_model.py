@@ -102,6 +102,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
             self.core.journal,
             lease_valid=lambda: True,
             call_later=self.core._call_later,
+            clock=lambda: 0.0,
         )
         self.memory = ClientMemory(CLIENTS_LIMIT, 1)
         self.clients: list[Client] = []

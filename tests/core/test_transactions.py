@@ -85,7 +85,11 @@ def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
     core.send(QUEUE, "order")
     core.journal = MemoryJournal(core.journal.store, max_record_bytes=1_000)
     core.broker = Broker(
-        SETTINGS, core.journal, lease_valid=lambda: True, call_later=lambda *_: None
+        SETTINGS,
+        core.journal,
+        lease_valid=lambda: True,
+        call_later=core._call_later,
+        clock=lambda: 0.0,
     )
     consumer = core.consume(QUEUE)
     transaction = work((QUEUE, "x" * 2_000), consumer=consumer, acknowledge=("order",))
