@@ -28,6 +28,7 @@ STAFF = frozenset({"staff"})
 SECURED = replace(
     SETTINGS,
     security_enabled=True,
+    security_invalidation_interval=3_600_000,  # however long this machine stands still
     users=(User("plain", Secret("l0vel@ce"), STAFF),),
     security_settings=(SecuritySetting("#", {"send": STAFF, "consume": STAFF}),),
 )
