@@ -2,8 +2,9 @@
 
 So a source that sends many at once, whatever it means by that, delays its own; and of those that
 wait the next is asked only when it is known how the one before ended. A user who has logged in from
-there before has a turn of its own, and a thread is there for such users alone: a flood of logins
-from very many sources does not keep them out.
+its source before has a turn of its own, one for all its sources, and strangers leave a thread to
+such users: a flood of logins from very many sources does not keep them out, nor does one of a user
+who is known at many.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from orthia.broker.core.identity import Principal, Verification
 
 MOST_THREADS: Final = 4
 """For those who are not known. Half the processors at most: the rest is for who has logged in."""
-_THREADS_FOR_KNOWN: Final = 1
+_MORE_FOR_KNOWN: Final = 1
+"""Threads that those leave to users who are known where they are, who may have all."""
 
 
 @dataclass
@@ -35,14 +37,15 @@ class Verifications:
         """Have so many threads, or as many as the machine can spare."""
         self._threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._free = asyncio.Semaphore(self._threads)
-        self._free_for_known = asyncio.Semaphore(_THREADS_FOR_KNOWN)
+        self._all_free = asyncio.Semaphore(self._threads + _MORE_FOR_KNOWN)
         self._lanes: dict[tuple[str, str | None], _Lane] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     @contextlib.asynccontextmanager
     async def turn(self, source: str, known: str | None) -> AsyncIterator[None]:
         """Wait for the turn of a login from ``source``; ``known`` is a user known there."""
-        lane = self._lanes.setdefault((source, known), _Lane())
+        key = (source, None) if known is None else ("", known)
+        lane = self._lanes.setdefault(key, _Lane())
         lane.users += 1
         try:
             async with lane.lock:
@@ -50,7 +53,7 @@ class Verifications:
         finally:
             lane.users -= 1
             if not lane.users:
-                del self._lanes[source, known]
+                del self._lanes[key]
 
     async def run(self, work: Verification, *, is_known: bool) -> Principal:
         """Return who it is; raises AuthenticationFailed, or LimitExceeded for want of memory.
@@ -58,9 +61,9 @@ class Verifications:
         Its thread and its turn stay taken until it is done, though its client may be gone before:
         leaving and coming back makes nobody faster.
         """
-        async with self._free_for_known if is_known else self._free:
+        async with contextlib.nullcontext() if is_known else self._free, self._all_free:
             if self._pool is None:
-                threads = self._threads + _THREADS_FOR_KNOWN
+                threads = self._threads + _MORE_FOR_KNOWN
                 self._pool = ThreadPoolExecutor(threads, "orthia-logins")
             running = asyncio.get_running_loop().run_in_executor(self._pool, work.run)
             try:

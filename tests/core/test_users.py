@@ -295,6 +295,54 @@ def test_logins_from_everywhere_keep_no_known_user_out() -> None:
         slow.may_end.set()
 
 
+def test_a_user_known_at_many_addresses_keeps_no_other_known_user_out() -> None:
+    """It has one turn, wherever it comes from."""
+    slow, slower = SlowPassword("s3cret"), SlowPassword("s3cret")
+    everywhere = [f"127.0.0.{number}" for number in range(2, 30)]
+    with serving(SECURED) as server, ExitStack() as stack:
+
+        def have(*ada: HashedPassword) -> None:
+            users = [hashed("bob"), *(User("ada", one, STAFF) for one in ada)]
+            server.call(lambda: server.broker.security.users.replace(users))
+
+        have(slow)
+        slow.may_end.set()
+        for address in (*everywhere, "127.0.0.99"):
+            assert answer_to(server, "ada", "s3cret", address).startswith(b"CONNECTED")
+        assert answer_to(server, "bob", "s3cret", "127.0.0.99").startswith(b"CONNECTED")
+        have(slower)
+        for address in everywhere:
+            stack.enter_context(log_in(server, "ada", "a guess", address))
+        wait_until(lambda: bool(slower.asked), what="the first is checked")
+        assert answer_to(server, "bob", "s3cret", "127.0.0.99").startswith(b"CONNECTED")
+        assert len(slower.asked) == slower.most_at_once == 1
+        slower.may_end.set()
+
+
+def test_known_users_have_all_threads_that_strangers_leave() -> None:
+    """Clients that come back in numbers wait for no thread that is there for nobody."""
+    with serving(SECURED) as server, ExitStack() as stack:
+        threads = server.server.clients.verifications._threads + 1
+        names = [f"user{number}" for number in range(threads)]
+
+        def have(passwords: list[SlowPassword]) -> None:
+            users = [User(name, one, STAFF) for name, one in zip(names, passwords, strict=True)]
+            server.call(lambda: server.broker.security.users.replace(users))
+
+        first, then = ([SlowPassword(one) for _ in names] for one in ("s3cret", "n3w"))
+        have(first)
+        for name, password in zip(names, first, strict=True):
+            password.may_end.set()
+            assert answer_to(server, name, "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+        have(then)
+        clients = [stack.enter_context(log_in(server, one, "n3w", "127.0.0.2")) for one in names]
+        wait_until(lambda: all(one.asked for one in then), what="all are checked at once")
+        for one in then:
+            one.may_end.set()
+        for client in clients:
+            assert client.recv(4096).startswith(b"CONNECTED")
+
+
 def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> None:
     """Neither a place nor a task; its turn ends with what it had begun."""
     slow = SlowPassword("s3cret")
