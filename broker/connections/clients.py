@@ -119,7 +119,11 @@ class Clients(Generic[_Client]):
             client.account.used += client.held
 
     def end_users(self, names: Collection[str], reason: str) -> int:
-        """End the connections of these users, saying why; return how many they were."""
+        """End the connections of these users, saying why; return how many they were.
+
+        They are new wherever they come from.
+        """
+        self.logins.forget(names)
         theirs = [one for one, who in self._principals.items() if who.name in names]
         for client in theirs:
             client.end(reason)

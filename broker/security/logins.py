@@ -10,6 +10,7 @@ others. No clock, no connections: whoever calls says what time it is, and waits.
 
 import logging
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orthia.broker.core.errors import LimitExceeded
@@ -29,6 +30,8 @@ MAX_WAITING_AT_ADDRESS = 32
 MAX_KNOWN = 10_000
 """Pairs of address and user that are remembered because the user has logged in from there; the one
 that did so longest ago is forgotten first."""
+MAX_KNOWN_OF_ONE = 1_000
+"""Of one user: who comes from very many addresses puts out no other."""
 MAX_ADDRESSES = 10_000
 """Addresses whose failures are remembered; the one that failed longest ago is forgotten first."""
 USER_PLACES = 1_024
@@ -61,6 +64,8 @@ class LoginGuard:
         self._addresses: OrderedDict[str, _Record] = OrderedDict()
         self._users = [_Record() for _ in range(USER_PLACES)]
         self._known: OrderedDict[tuple[str, str], _Record] = OrderedDict()
+        self._known_at: dict[str, OrderedDict[str, None]] = {}
+        """Where each user is known, in the order of its last logins."""
         self._waiting: Counter[tuple[str, int]] = Counter()
         self._waiting_at: Counter[str] = Counter()
         self._burst = _Burst()
@@ -71,7 +76,7 @@ class LoginGuard:
         return len(self._addresses)
 
     def knows(self, address: str, login: str | None) -> bool:
-        """Return whether a user has logged in from there, and others since have not put it out."""
+        """Return whether a user has logged in from there, and that is remembered."""
         return (source_of(address), login or "") in self._known
 
     def begin(self, address: str, login: str | None, now: float) -> float:
@@ -133,11 +138,28 @@ class LoginGuard:
         the address, or behind the one of the user it guesses at.
         """
         self._users[_place(login)].failures = 0
-        key = source_of(address), login or ""
-        self._known.setdefault(key, _Record())
-        self._known.move_to_end(key)
+        source, name = source_of(address), login or ""
+        self._known.setdefault((source, name), _Record())
+        self._known.move_to_end((source, name))
+        known_at = self._known_at.setdefault(name, OrderedDict())
+        known_at[source] = None
+        known_at.move_to_end(source)
+        if len(known_at) > MAX_KNOWN_OF_ONE:
+            self._forget(next(iter(known_at)), name)
         if len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+            self._forget(*next(iter(self._known)))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Know these users nowhere any more: they are gone, or others."""
+        for name in names:
+            for source in [*self._known_at.get(name, ())]:
+                self._forget(source, name)
+
+    def _forget(self, source: str, name: str) -> None:
+        del self._known[source, name]
+        del self._known_at[name][source]
+        if not self._known_at[name]:
+            del self._known_at[name]
 
     def tick(self, now: float) -> None:
         """Log what a burst had, when it is time."""

@@ -200,6 +200,8 @@ def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
         assert server.call(lambda: server.server.clients.end_users(names, "changed")) == 2
         for client in (ada, bob):
             assert b"changed" in read_to_the_end(client)
+        known = server.server.clients.logins.knows
+        assert [known("127.0.0.2", one) for one in ("ada", "bob", "plain")] == [False, False, True]
         plain.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
         assert b"receipt-id:bye" in read_to_the_end(plain)
     assert answer_to(server, "ada", "n3w", "127.0.0.2").startswith(b"CONNECTED")

@@ -167,6 +167,39 @@ def test_the_known_users_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch)
     assert ("10.0.0.99", "ada") in guard._known
 
 
+def test_one_user_puts_no_other_out_of_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that comes from very many addresses its own earliest are forgotten."""
+    monkeypatch.setattr(logins, "MAX_KNOWN", 10)
+    monkeypatch.setattr(logins, "MAX_KNOWN_OF_ONE", 5)
+    guard = LoginGuard(5_000)
+    guard.succeeded("10.0.1.1", OTHER)
+    for number in (*range(100), 96):
+        guard.succeeded(f"10.0.0.{number}", "ada")
+    assert guard.knows("10.0.1.1", OTHER)
+    assert [number for number in range(100) if guard.knows(f"10.0.0.{number}", "ada")] == [
+        *range(95, 100)
+    ]
+    guard.succeeded("10.0.0.100", "ada")
+    guard.succeeded("10.0.0.101", "ada")
+    assert guard.knows("10.0.0.96", "ada"), "it has logged in since"
+    assert not guard.knows("10.0.0.97", "ada")
+
+
+def test_a_user_that_is_gone_is_known_nowhere() -> None:
+    """Nor is one with another password; the others stay."""
+    guard = LoginGuard(5_000)
+    for name in ("ada", OTHER):
+        for number in range(3):
+            guard.succeeded(f"10.0.0.{number}", name)
+    guard.forget(["ada", "nobody"])
+    guard.forget(["ada"])
+    for number in range(3):
+        assert not guard.knows(f"10.0.0.{number}", "ada")
+        assert guard.knows(f"10.0.0.{number}", OTHER)
+    guard.succeeded("10.0.0.1", "ada")
+    assert guard.knows("10.0.0.1", "ada")
+
+
 def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that failed longest ago is forgotten; of IPv6 a network counts as one."""
     monkeypatch.setattr(logins, "MAX_ADDRESSES", 100)
