@@ -125,14 +125,13 @@ class Authentication(Generic[_Client]):
 
         async def verify() -> None:
             wait, outcome = 0.0, None
-            is_known = self._clients.logins.knows(self._client.address, login)
-            known = login or "" if is_known else None
             try:
+                known = self._clients.logins.known_as(self._client.address, login)
                 async with self._clients.verifications.turn(self._client.source, known):
                     # Those before it may have failed meanwhile, or found out the same.
                     wait = 0.0 if has_waited else self._begin(login)
                     if not wait:
-                        outcome = await self._verified(login, passcode, is_known=is_known)
+                        outcome = await self._verified(login, passcode, is_known=known is not None)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 self._answer(answered, self._refusal(error))
                 return

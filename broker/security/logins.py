@@ -75,9 +75,10 @@ class LoginGuard:
         """How many addresses are remembered."""
         return len(self._addresses)
 
-    def knows(self, address: str, login: str | None) -> bool:
-        """Return whether a user has logged in from there, and that is remembered."""
-        return (source_of(address), login or "") in self._known
+    def known_as(self, address: str, login: str | None) -> str | None:
+        """Return the name of a user who is remembered to have logged in from there, or None."""
+        name = login or ""
+        return name if (source_of(address), name) in self._known else None
 
     def begin(self, address: str, login: str | None, now: float) -> float:
         """Return how many seconds to wait before the passcode may be looked at.

@@ -1,6 +1,5 @@
 """Users whose passwords are hashed: verified off the loop, remembered, and changed meanwhile."""
 
-import asyncio
 import select
 import socket
 import threading
@@ -8,10 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import repeat
 
 import pytest
 from typing_extensions import override
 
+from orthia.broker.connections.verifications import Verifications
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal, Verification
 from orthia.broker.security.logins import FREE_FAILURES
@@ -171,8 +172,13 @@ def test_who_changed_is_told(directory: UserDirectory) -> None:
 def server() -> Iterator[ServerUnderTest]:
     """A server with hashed users beside the plain one."""
     with serving(SECURED) as server:
-        server.call(lambda: server.broker.security.users.replace([hashed("ada"), hashed("bob")]))
+        have(server, hashed("ada"), hashed("bob"))
         yield server
+
+
+def have(server: ServerUnderTest, *users: User) -> frozenset[str]:
+    """Have these users beside the configured one, as a node whose files were read again."""
+    return server.call(lambda: server.broker.security.users.replace(users))
 
 
 def test_users_with_hashes_log_in(server: ServerUnderTest) -> None:
@@ -196,12 +202,13 @@ def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
     ):
         for client in (ada, bob, plain):
             assert client.recv(4096).startswith(b"CONNECTED")
-        names = server.call(lambda: server.broker.security.users.replace([hashed("ada", "n3w")]))
+        names = have(server, hashed("ada", "n3w"))
         assert server.call(lambda: server.server.clients.end_users(names, "changed")) == 2
         for client in (ada, bob):
             assert b"changed" in read_to_the_end(client)
-        known = server.server.clients.logins.knows
-        assert [known("127.0.0.2", one) for one in ("ada", "bob", "plain")] == [False, False, True]
+        known_as = server.server.clients.logins.known_as
+        known = [known_as("127.0.0.2", one) for one in ("ada", "bob", "plain")]
+        assert known == [None, None, "plain"]
         plain.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
         assert b"receipt-id:bye" in read_to_the_end(plain)
     assert answer_to(server, "ada", "n3w", "127.0.0.2").startswith(b"CONNECTED")
@@ -212,7 +219,7 @@ def test_who_is_refused_while_its_login_is_checked_is_not_let_in() -> None:
     slow = SlowPassword("s3cret")
     slow.may_end.set()
     with serving(SECURED, max_header_bytes=1_000, max_connections_per_user=1) as server:
-        server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
+        have(server, User("ada", slow, STAFF))
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
             connect = b"CONNECT\naccept-version:1.2\nlogin:ada\npasscode:s3cret\n\n\0"
             client.sendall(connect + b"x" * 5_000)
@@ -232,7 +239,7 @@ def test_a_check_that_fails_is_answered(caplog: pytest.LogCaptureFixture) -> Non
     """Whatever it fails with; the log says it, and others log in."""
     with serving(SECURED) as server:
         users = [User("ada", UnusablePassword("s3cret"), STAFF), hashed("bob")]
-        server.call(lambda: server.broker.security.users.replace(users))
+        have(server, *users)
         assert b"cannot check the login" in answer_to(server, "ada", "s3cret", "127.0.0.2")
         assert answer_to(server, "bob", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
         wait_until(lambda: server.connections == 0, what="they are forgotten")
@@ -243,11 +250,8 @@ def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
     """The loop goes on, other addresses are verified, and of one address one at a time is."""
     slow, fast = SlowPassword("s3cret"), hashed("bob")
     with serving(SECURED) as server, ExitStack() as stack:
-        server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF), fast]))
-        server.call(lambda: setattr(server.server.clients.verifications, "_threads", 2))
-        server.call(
-            lambda: setattr(server.server.clients.verifications, "_free", asyncio.Semaphore(2))
-        )
+        have(server, User("ada", slow, STAFF), fast)
+        server.call(lambda: setattr(server.server.clients, "verifications", Verifications(2)))
         waiting = [
             stack.enter_context(log_in(server, "ada", f"guess {number}", "127.0.0.2"))
             for number in range(20)
@@ -276,8 +280,7 @@ def test_logins_from_everywhere_keep_no_known_user_out() -> None:
 
         def have_bob() -> None:
             """With a new salt: what was found of another hash is not remembered of this one."""
-            users = [User("ada", slow, STAFF), hashed("bob")]
-            server.call(lambda: server.broker.security.users.replace(users))
+            have(server, User("ada", slow, STAFF), hashed("bob"))
 
         have_bob()
         for address in ("127.0.0.2", "127.0.0.3"):
@@ -302,17 +305,12 @@ def test_a_user_known_at_many_addresses_keeps_no_other_known_user_out() -> None:
     slow, slower = SlowPassword("s3cret"), SlowPassword("s3cret")
     everywhere = [f"127.0.0.{number}" for number in range(2, 30)]
     with serving(SECURED) as server, ExitStack() as stack:
-
-        def have(*ada: HashedPassword) -> None:
-            users = [hashed("bob"), *(User("ada", one, STAFF) for one in ada)]
-            server.call(lambda: server.broker.security.users.replace(users))
-
-        have(slow)
+        have(server, User("ada", slow, STAFF), hashed("bob"))
         slow.may_end.set()
         for address in (*everywhere, "127.0.0.99"):
             assert answer_to(server, "ada", "s3cret", address).startswith(b"CONNECTED")
         assert answer_to(server, "bob", "s3cret", "127.0.0.99").startswith(b"CONNECTED")
-        have(slower)
+        have(server, User("ada", slower, STAFF), hashed("bob"))
         for address in everywhere:
             stack.enter_context(log_in(server, "ada", "a guess", address))
         wait_until(lambda: bool(slower.asked), what="the first is checked")
@@ -326,17 +324,12 @@ def test_known_users_have_all_threads_that_strangers_leave() -> None:
     with serving(SECURED) as server, ExitStack() as stack:
         threads = server.server.clients.verifications._threads + 1
         names = [f"user{number}" for number in range(threads)]
-
-        def have(passwords: list[SlowPassword]) -> None:
-            users = [User(name, one, STAFF) for name, one in zip(names, passwords, strict=True)]
-            server.call(lambda: server.broker.security.users.replace(users))
-
         first, then = ([SlowPassword(one) for _ in names] for one in ("s3cret", "n3w"))
-        have(first)
+        have(server, *map(User, names, first, repeat(STAFF)))
         for name, password in zip(names, first, strict=True):
             password.may_end.set()
             assert answer_to(server, name, "s3cret", "127.0.0.2").startswith(b"CONNECTED")
-        have(then)
+        have(server, *map(User, names, then, repeat(STAFF)))
         clients = [stack.enter_context(log_in(server, one, "n3w", "127.0.0.2")) for one in names]
         wait_until(lambda: all(one.asked for one in then), what="all are checked at once")
         for one in then:
@@ -348,7 +341,7 @@ def test_known_users_have_all_threads_that_strangers_leave() -> None:
 def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> None:
     """Neither a place nor a task; its turn ends with what it had begun."""
     slow = SlowPassword("s3cret")
-    server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
+    have(server, User("ada", slow, STAFF))
     clients: list[socket.socket] = [log_in(server, "ada", "s3cret", "127.0.0.2") for _ in range(30)]
     wait_until(lambda: server.connections == len(clients), what="all are connected")
     wait_until(lambda: bool(slow.asked), what="the first is verified")
@@ -374,7 +367,7 @@ def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> No
 def test_many_of_one_user_are_verified_once(server: ServerUnderTest) -> None:
     """Clients that come back in numbers, after a takeover, wait for one check."""
     slow = SlowPassword("s3cret")
-    server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
+    have(server, User("ada", slow, STAFF))
     with ExitStack() as stack:
         clients = [
             stack.enter_context(log_in(server, "ada", "s3cret", "127.0.0.2")) for _ in range(50)

@@ -175,14 +175,14 @@ def test_one_user_puts_no_other_out_of_what_is_known(monkeypatch: pytest.MonkeyP
     guard.succeeded("10.0.1.1", OTHER)
     for number in (*range(100), 96):
         guard.succeeded(f"10.0.0.{number}", "ada")
-    assert guard.knows("10.0.1.1", OTHER)
-    assert [number for number in range(100) if guard.knows(f"10.0.0.{number}", "ada")] == [
+    assert guard.known_as("10.0.1.1", OTHER) == OTHER
+    assert [number for number in range(100) if guard.known_as(f"10.0.0.{number}", "ada")] == [
         *range(95, 100)
     ]
     guard.succeeded("10.0.0.100", "ada")
     guard.succeeded("10.0.0.101", "ada")
-    assert guard.knows("10.0.0.96", "ada"), "it has logged in since"
-    assert not guard.knows("10.0.0.97", "ada")
+    assert guard.known_as("10.0.0.96", "ada") == "ada", "it has logged in since"
+    assert guard.known_as("10.0.0.97", "ada") is None
 
 
 def test_a_user_that_is_gone_is_known_nowhere() -> None:
@@ -194,10 +194,10 @@ def test_a_user_that_is_gone_is_known_nowhere() -> None:
     guard.forget(["ada", "nobody"])
     guard.forget(["ada"])
     for number in range(3):
-        assert not guard.knows(f"10.0.0.{number}", "ada")
-        assert guard.knows(f"10.0.0.{number}", OTHER)
+        assert guard.known_as(f"10.0.0.{number}", "ada") is None
+        assert guard.known_as(f"10.0.0.{number}", OTHER) == OTHER
     guard.succeeded("10.0.0.1", "ada")
-    assert guard.knows("10.0.0.1", "ada")
+    assert guard.known_as("10.0.0.1", "ada") == "ada"
 
 
 def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
