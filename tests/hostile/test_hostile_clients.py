@@ -242,7 +242,7 @@ def test_half_a_million_subscriptions_are_bounded_in_memory(tmp_path: Path) -> N
                     b"SUBSCRIBE\nid:%d\ndestination:/topic/%d\n\n\0" % (number, number)
                     for number in range(start, start + 1_000)
                 )
-                if not pour(client, frames, 1) or select.select([client], [], [], 0)[0]:
+                if pour(client, frames, 1) == 0 or select.select([client], [], [], 0)[0]:
                     break
             witness.is_served()
             assert node.resident - before < 96 * MIB
