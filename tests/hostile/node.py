@@ -24,6 +24,8 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>live</name>
   <store><database-store>
     <jdbc-connection-url>{url}</jdbc-connection-url>
+    <jdbc-lock-renew-period>60000</jdbc-lock-renew-period>
+    <jdbc-lock-expiration>300000</jdbc-lock-expiration>
   </database-store></store>
   <security-enabled>false</security-enabled>
   <global-max-size>{global_max_size}</global-max-size>
@@ -38,7 +40,10 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 
 @dataclass
 class LimitedNode(NodeProcess):
-    """A live node on SQLite, started with ``orthia run`` from a broker.xml."""
+    """A live node on SQLite, started with ``orthia run`` from a broker.xml.
+
+    Its lease is long: a machine that stands still for half a minute does not end it.
+    """
 
     limits: dict[str, int] = field(default_factory=dict)
     global_max_size: int = 64 * MIB
@@ -88,11 +93,17 @@ class LimitedNode(NodeProcess):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the process is gone")
 
+    @property
+    def processor_seconds(self) -> float:
+        """How much time of processors the process has taken."""
+        stat = Path(f"/proc/{self._running().pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
     def open(self, source: str = "127.0.0.1") -> socket.socket:
         """Open a socket to the node, from an address of this machine."""
         return self.sockets.enter_context(
             socket.create_connection(
-                ("127.0.0.1", self.port), timeout=30, source_address=(source, 0)
+                ("127.0.0.1", self.port), timeout=240, source_address=(source, 0)
             )
         )
 

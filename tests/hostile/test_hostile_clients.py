@@ -107,7 +107,9 @@ def test_transactions_of_a_connection_are_bounded(node: LimitedNode) -> None:
 
 def test_a_flood_of_silent_sockets_keeps_nobody_out(tmp_path: Path) -> None:
     """Sockets that say nothing make room for those who come; who is connected stays."""
-    with live_node(tmp_path, max_connections=100, max_connections_per_address=100) as node:
+    with live_node(
+        tmp_path, max_connections=100, max_connections_per_address=100, connect_timeout=600_000
+    ) as node:
         witness = Witness(node)
         before = node.resident
         flood = [node.open() for _ in range(400)]
@@ -152,6 +154,7 @@ def test_one_address_takes_not_every_connection(tmp_path: Path) -> None:
         newcomer = Witness(node)
         newcomer.is_served()
         assert node.resident - before < 32 * MIB
+        logged(node, "max-connections-per-address")
         assert node.log.count("max-connections-per-address") == 1
         assert "AMQ222010" not in node.log
         assert node.log.count("AMQ221007") == 1

@@ -52,12 +52,13 @@ def test_a_request_that_trickles_in_is_refused_when_its_time_is_up(tmp_path: Pat
     """The time for CONNECT runs from the start, and is for the upgrade too."""
     with live_node(tmp_path, parameters=";handshake-timeout=5") as node:
         witness = Witness(node)
-        slow = [node.open() for _ in range(40)]
-        for client in slow[20:]:
-            client.sendall(head())
-            assert client.recv(4096).startswith(b"HTTP/1.1 101 ")
-        for client in slow[:20]:
+        slow = [node.open() for _ in range(20)]
+        for client in slow:
             client.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        for _ in range(20):
+            slow.append(node.open())
+            slow[-1].sendall(head())
+            assert slow[-1].recv(4096).startswith(b"HTTP/1.1 101 ")
         ended: set[socket.socket] = set()
         while len(ended) < len(slow):
             waiting = [one for one in slow if one not in ended]

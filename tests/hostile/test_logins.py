@@ -240,7 +240,7 @@ def have_failed(server: ServerUnderTest, address: str, login: str) -> None:
 def log_in(server: ServerUnderTest, login: str, passcode: str, source: str) -> socket.socket:
     """Open a socket from an address of this machine and say CONNECT."""
     client = socket.create_connection(
-        ("127.0.0.1", server.port), timeout=30, source_address=(source, 0)
+        ("127.0.0.1", server.port), timeout=240, source_address=(source, 0)
     )
     client.sendall(
         f"CONNECT\naccept-version:1.2\nlogin:{login}\npasscode:{passcode}\n\n\0".encode()
@@ -265,21 +265,27 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
     ):
         assert b"login or passcode is wrong" in answer_to(server, "ada", "gu3ss", "127.0.0.2")
         have_failed(server, "127.0.0.2", "ada")
+        began = time.monotonic()
+
+        def is_too_late() -> bool:
+            return time.monotonic() - began > 9  # guesses are answered after ten
+
         guesses = [
             stack.enter_context(log_in(server, "ada", "gu3ss", "127.0.0.2")) for _ in range(60)
         ]
         # All but a few are refused at once, and none of those that wait is answered yet.
         refused: list[socket.socket] = []
         while len(refused) < len(guesses) - MAX_WAITING:
-            ready = select.select([one for one in guesses if one not in refused], [], [], 30)[0]
+            ready = select.select([one for one in guesses if one not in refused], [], [], 240)[0]
             assert ready
             for one in ready:
-                assert b"try again in 10 s" in one.recv(4096)
+                assert b"try again in 10 s" in one.recv(4096) or is_too_late()
                 refused.append(one)
         assert answer_to(server, "ada", "l0vel@ce", "127.0.0.3").startswith(b"CONNECTED")
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.3").startswith(b"CONNECTED")
         waiting = [one for one in guesses if one not in refused]
-        assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
+        answered = select.select(waiting, [], [], 0)[0]
+        assert not answered or is_too_late(), "a guess was answered before its time"
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
     failures = [one for one in caplog.records if "a login from" in one.getMessage()]
     assert len(failures) == 1
@@ -321,7 +327,7 @@ def test_a_user_that_disconnects_can_come_again_at_once() -> None:
 
 def test_names_tried_in_turn_from_one_address_are_as_slow() -> None:
     """A guesser with a connection for each name waits too; a user known there logs in meanwhile."""
-    with serving(SECURED, max_login_delay=3_000) as server, ExitStack() as stack:
+    with serving(SECURED, max_login_delay=600_000) as server, ExitStack() as stack:
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
         have_failed(server, "127.0.0.2", "ada")
         guesses = [
@@ -330,16 +336,14 @@ def test_names_tried_in_turn_from_one_address_are_as_slow() -> None:
         ]
         refused: list[socket.socket] = []
         while len(refused) < len(guesses) - MAX_WAITING_AT_ADDRESS:
-            ready = select.select([one for one in guesses if one not in refused], [], [], 30)[0]
+            ready = select.select([one for one in guesses if one not in refused], [], [], 240)[0]
             assert ready
             for one in ready:
                 assert b"logins failed from this address, and 32 more wait" in one.recv(4096)
                 refused.append(one)
-        began = time.monotonic()
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
-        if time.monotonic() - began < 1.5:  # else the machine is too slow to say
-            waiting = [one for one in guesses if one not in refused]
-            assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
+        waiting = [one for one in guesses if one not in refused]
+        assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
 
 
 def test_what_follows_a_connect_that_waits_is_done_after_it() -> None:
@@ -361,7 +365,13 @@ def test_a_client_that_waits_is_not_read_from() -> None:
         have_failed(server, "127.0.0.2", "ada")
         with log_in(server, "ada", "l0vel@ce", "127.0.0.2") as client:
             waits = server.server.clients.logins._waiting
-            wait_until(lambda: server.call(lambda: sum(waits.values())), what="the login waits")
+            wait_until(
+                lambda: (
+                    server.call(lambda: sum(waits.values()))
+                    or select.select([client], [], [], 0)[0]
+                ),
+                what="the login waits, or did",
+            )
             client.sendall(b"SEND\ndestination:/queue/a\n\n" + b"x" * 200_000 + b"\0")
             client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
             assert b"receipt-id:bye" in read_to_the_end(client)
@@ -397,13 +407,15 @@ def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:
     """Leaving and coming again is no quicker; but soon the right passcode is taken."""
     with serving(SECURED, max_login_delay=1_000) as server:
         have_failed(server, "127.0.0.2", "ada")
+        began = time.monotonic()
         waiting = [log_in(server, "ada", "x", "127.0.0.2") for _ in range(MAX_WAITING)]
         wait_until(lambda: server.connections == MAX_WAITING, what="all wait")
         reset = struct.pack("ii", 1, 0)
         for one in waiting:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             one.close()
-        assert b"try again in 1 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
+        answer = answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
+        assert b"try again in 1 s" in answer or time.monotonic() - began >= 1, answer
         wait_until(
             lambda: answer_to(server, "ada", "l0vel@ce", "127.0.0.2").startswith(b"CONNECTED"),
             what="the right passcode is taken",
@@ -414,7 +426,7 @@ def test_who_makes_room_while_waiting_keeps_its_place_taken() -> None:
     """A flood of a guesser's own connections does not free the places of those that wait."""
     with serving(
         SECURED,
-        max_login_delay=3_000,
+        max_login_delay=600_000,
         max_connections=MAX_WAITING,
         max_connections_per_address=MAX_WAITING,
     ) as server:
@@ -423,7 +435,7 @@ def test_who_makes_room_while_waiting_keeps_its_place_taken() -> None:
             for _ in range(MAX_WAITING):
                 stack.enter_context(log_in(server, "ada", "x", "127.0.0.2"))
             wait_until(lambda: server.connections == MAX_WAITING, what="all wait")
-            assert b"try again in 3 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
+            assert b"try again in 600 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
 
 
 # --- what a user may

@@ -89,6 +89,13 @@ def test_one_user_leaves_memory_to_others() -> None:
     assert ClientMemory(800_000, 10, least_of_one=790_000).enter("eve").limit == 790_000
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have who is ended read why, however long the test stands still before it does."""
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
+
+
+@pytest.mark.usefixtures("_patient")
 def test_while_one_holds_all_it_may_others_get_messages() -> None:
     """With subscriptions of very long names; only who fills the memory is held back and ended."""
     with (
@@ -177,9 +184,11 @@ def test_while_there_is_no_memory_nothing_is_delivered_and_then_it_goes_on(
             + b"\0"
         )
         read_until(hog, b"receipt-id:r")
-        other.sendall(b"BEGIN\ntransaction:t\n\n\0")
-        other.sendall(b"SEND\ndestination:/queue/b\ntransaction:t\n\n" + b"y" * 20_000 + b"\0")
-        other.sendall(b"SEND\ndestination:/queue/a\nreceipt:o\n\nhello\0")
+        other.sendall(
+            b"BEGIN\ntransaction:t\n\n\0"
+            b"SEND\ndestination:/queue/b\ntransaction:t\n\n%b\0"
+            b"SEND\ndestination:/queue/a\nreceipt:o\n\nhello\0" % (b"y" * 20_000)
+        )
         assert b"MESSAGE" not in read_until(other, b"receipt-id:o\n\n\0")
         assert b"did not read, send or acknowledge" in read_to_the_end(hog)
         read_until(other, b"\n\nhello\0")
@@ -203,6 +212,7 @@ def test_memory_that_was_full_for_a_moment_holds_nobody_back_for_ever(destinatio
         read_until(client, b"\n\nhello\0")
 
 
+@pytest.mark.usefixtures("_patient")
 def test_receipts_that_wait_for_the_store_count_as_memory() -> None:
     """Their ids may be as long as the headers of a frame, and thousands may wait."""
     with (
