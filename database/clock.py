@@ -43,7 +43,7 @@ class DatabaseClock:
         if (
             self._ahead_ms is None
             or half_trip_ms <= self._uncertainty_ms
-            or abs(ahead_ms - self._ahead_ms) > half_trip_ms
+            or abs(ahead_ms - self._ahead_ms) > half_trip_ms + self._uncertainty_ms
         ):
             self._ahead_ms, self._uncertainty_ms = ahead_ms, half_trip_ms
         now_ms = self._stopwatch() * 1000 + self._ahead_ms

@@ -53,6 +53,20 @@ def test_a_slow_answer_that_agrees_changes_nothing(stopwatch: ManualClock) -> No
     assert clock.now_ms() == pytest.approx(1_004_000, abs=1)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_answer_of_which_half_was_slow_changes_nothing(
+    stopwatch: ManualClock, is_late: bool
+) -> None:
+    """The question alone took seconds, or the answer did; what counts is not exact either."""
+    clock = clock_of(stopwatch)
+    began, stopwatch.now = stopwatch.now, stopwatch.now + 0.004
+    clock.observe(at(1_000 + 0.004 * (not is_late)), asked_seconds=began, now_seconds=stopwatch.now)
+    asked, stopwatch.now = stopwatch.now, stopwatch.now + 4
+    shown = 1_000 + 0.004 + (4 if is_late else 0)
+    clock.observe(at(shown), asked_seconds=asked, now_seconds=stopwatch.now)
+    assert clock.now_ms() == pytest.approx(1_004_004, abs=3)
+
+
 @pytest.mark.parametrize("step", [-3_600.0, 0.2, 3_600.0])
 @pytest.mark.parametrize("trip", [0.002, 0.004])
 def test_a_step_of_the_databases_clock_is_followed(
