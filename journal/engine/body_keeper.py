@@ -251,4 +251,8 @@ class BodyKeeper(Generic[_Body]):
 
     def _call(self, callback: Callable[[], None]) -> None:
         if not self._closed.is_set():
-            self._post(callback)
+            self._post(partial(self._run_unless_closed, callback))
+
+    def _run_unless_closed(self, callback: Callable[[], None]) -> None:
+        if not self._closed.is_set():  # since it was posted
+            callback()

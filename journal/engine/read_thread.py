@@ -81,8 +81,14 @@ class ReadThread:
             except Exception as error:  # noqa: BLE001 - the caller waits for an answer
                 answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
             if not self._closed.is_set():
-                self._post(partial(done, answer))
+                self._post(partial(self._tell, done, answer))
             return
+
+    def _tell(
+        self, done: Callable[[_Answer | OrthiaError], None], answer: _Answer | OrthiaError
+    ) -> None:
+        if not self._closed.is_set():  # since it was posted
+            done(answer)
 
     def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
         now = self._clock()

@@ -68,6 +68,8 @@ class FileKeeper:
 
     def _run(self) -> None:
         while self._is_to_look():
+            # Asked first: what the look left out may be put off no more at its end.
+            put_off = self._puts_something_off()
             try:
                 self.keep()
             except Fenced:
@@ -79,7 +81,7 @@ class FileKeeper:
             except Exception as error:  # noqa: BLE001 - without this thread the disk would fill up
                 self._say(f"{type(error).__name__}: {error}", error)
             else:
-                if self._said is not None and not self._puts_something_off():
+                if self._said is not None and not put_off:
                     LOGGER.warning("the files of the journal are looked after again")
                     self._said = None
 

@@ -71,6 +71,11 @@ class Loop:
         """Take a callback, from any thread."""
         self._callbacks.put(callback)
 
+    @property
+    def posted(self) -> int:
+        """How many callbacks are here."""
+        return self._callbacks.qsize()
+
     def run_until(
         self, predicate: Callable[[], object], what: str, timeout_seconds: float = 60
     ) -> None:

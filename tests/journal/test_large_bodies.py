@@ -635,6 +635,23 @@ def test_a_store_that_is_away_keeps_no_thread_of_a_journal_that_is_closed(
     assert store.closed.wait(30)
 
 
+def test_nothing_is_told_of_a_body_once_the_journal_is_closed() -> None:
+    """Not what was posted to the loop before, either: whoever sent it has ended by then."""
+    store = BusyStore()
+    loop = Loop()
+    bodies = in_memory(store, loop, lambda: True)
+    outcomes: list[LargeBody | OrthiaError] = []
+    uploading = bodies.upload(lambda: None, outcomes.append)
+    uploading.add(b"piece")
+    uploading.finish()
+    bodies.start()
+    wait_until(lambda: loop.posted >= 2, what="the piece and the body are stored")
+    bodies.close()
+    loop.run_posted()
+    assert outcomes == []
+    bodies.join(60)
+
+
 @pytest.mark.parametrize("how", ["unlinked", "unpinned", "asked before"])
 def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str) -> None:
     """Whatever it was needed for, and whether the thread was to look at it by then."""

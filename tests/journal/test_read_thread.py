@@ -1,6 +1,7 @@
 """A thread that reads for the loop: what it does while the store does not answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Event
 
 import pytest
 
@@ -79,3 +80,22 @@ def test_a_lease_that_lapses_for_a_moment_gives_no_read_up(
     assert thread.join(60)
     assert isinstance(found[0], StoreUnavailable)
     assert len(asked) == reads
+
+
+def test_an_answer_that_is_there_when_the_thread_is_closed_comes_no_more() -> None:
+    """Whoever asked has ended by then: the loop runs what was posted to it all the same."""
+    loop, is_posted = Loop(), Event()
+    found: list[str | OrthiaError] = []
+
+    def post(callback: Callable[[], None]) -> None:
+        loop.post(callback)
+        is_posted.set()
+
+    thread = ReadThread("reader", still_valid=lambda: True, post=post, what="messages of queues")
+    thread.start()
+    thread.ask(lambda: "here", found.append)
+    assert is_posted.wait(120)
+    thread.close()
+    assert loop.run_posted() == 1
+    assert found == []
+    assert thread.join(60)
