@@ -8,7 +8,8 @@ N = ``jdbc-network-timeout`` (all milliseconds):
 * N >= 100: no call to the database lasts for ever.
 
 The lease's queries are given Q = min(N, E - 2 R). A renewal is triggered R after the last one that
-worked, so one that hangs is given up at R + Q <= E - R: one whole period before the lease ends.
+worked, so a call of it that hangs is given up at R + Q <= E - R: one whole period before the lease
+ends. To connect anew may take Q once more; what is not over at the deadline the watchdog ends then.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ _TABLES: Final = (
 def lease_query_timeout(store: DatabaseStoreSettings) -> int:
     """Return how long, in milliseconds, a query of the lease may take before it has failed.
 
-    The rule is in this module's docstring: a hung renewal is over one period before the lease is.
+    The rule is in this module's docstring: a hung call is over one period before the lease is.
     """
     given = getattr(store.locker, "query_timeout", 0) * 1000
     return min(

@@ -269,9 +269,10 @@ The configuration is refused, with the numbers, unless
 
 A query of the lock may take the smaller of `jdbc-network-timeout` and `jdbc-lock-expiration` -
 2 x `jdbc-lock-renew-period`: with the defaults {lease_query_timeout(store)} ms. A renewal begins
-{renew} ms after the last one that worked, so one that hangs is given up
+{renew} ms after the last one that worked, so a call of it that hangs is given up
 {renew + lease_query_timeout(store)} ms after it, one whole period before the lease of
-{expiration} ms ends.
+{expiration} ms ends. To connect anew may take as long once more; what is not over
+when the lease ends is a failed renewal then.
 """
 
 
