@@ -109,12 +109,15 @@ class Checker:
         *,
         once: Iterable[str] = (),
         tails: Sequence[tuple[float, float]] = (),
+        stalls: Sequence[tuple[float, float]] = (),
         has_true_clock: bool = True,
     ) -> None:
         """Check the order on the queues that have one consumer at a time.
 
         To those of ``once``, and to topics of it, messages are sent with duplicate ids.
-        ``tails`` are the times in which what was committed may be lost, and may grow;
+        ``tails`` are the times in which what was committed may be lost, and may grow, as
+        ``stalls`` may: ends and seconds of the machine's standstills, in which nobody notes
+        what has come;
         ``has_true_clock`` says that nodes know the time though their clocks are stepped.
         """
         self.violations = Violations()
@@ -125,6 +128,9 @@ class Checker:
         self.stored_twice = 0
         self.moved: Counter[str] = Counter()
         self._tails = tails
+        self._stalls = stalls
+        self._late: list[tuple[float, float, str]] = []
+        """Receptions after the message had expired: when, since when, and in words."""
         self._has_true_clock = has_true_clock
         self._ordered = frozenset(ordered_queues)
         self._once = frozenset(once)
@@ -313,9 +319,8 @@ class Checker:
     def _check_expiry(self, message: _Message, operation: Operation, told: str) -> None:
         if not self._has_true_clock or not message.expires_at:
             return
-        late = operation.at - message.expires_at
-        if late > LATE_SECONDS:
-            self.violations.add("moved", f"{told}, which had expired {late:.1f} s before")
+        if operation.at - message.expires_at > LATE_SECONDS:
+            self._late.append((operation.at, message.expires_at, told))
 
     def _check_order(self, operation: Operation, told: str, *, is_first_copy: bool) -> None:
         if operation.queue not in self._ordered:
@@ -337,6 +342,12 @@ class Checker:
 
     def finish(self) -> Violations:
         """Return all violations; call it when nothing more can be received."""
+        for at, expired_at, told in self._late:
+            late = at - expired_at
+            for end, seconds in self._stalls:
+                late -= max(0.0, min(end, at) - max(end - seconds, expired_at))
+            if late > LATE_SECONDS:
+                self.violations.add("moved", f"{told}, which had expired {late:.1f} s before")
         for queue, body in sorted(self._unsettled):
             self._add("lost", f"{body} on {queue}", self._messages[queue, body].confirmed_at)
         for message_id, (queue, body) in sorted(self._open):

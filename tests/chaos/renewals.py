@@ -59,7 +59,7 @@ class RenewalWatch(threading.Thread):
         """End the witness; raises AssertionError if it had ended by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        code = self._process.wait(60)
+        code = self._process.wait(240)
         assert code == 0, f"the witness of renewals ended with {code}"
         self.join(60)
         assert self._process.stdout is not None

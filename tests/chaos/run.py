@@ -156,6 +156,10 @@ class Run:
         return self._result
 
     def _run(self, ground: Ground, faults: list[Fault]) -> None:
+        # Before any node: what ends while the machine stands still is explained by that.
+        nodes, machine = NodesWatch(ground), MachineWatch(self._directory)
+        nodes.start()
+        machine.start()
         ground.start()
         verdict = Verdict(ground)
         verdict.install()
@@ -163,7 +167,13 @@ class Run:
         self._meter = Meter(self._began)
         # Without a server the time is that of the nodes' own clocks, which are stepped.
         has_true_clock = not ground.times_by_nodes
-        checker = Checker(ORDERED, once=ONCE, tails=ground.tails, has_true_clock=has_true_clock)
+        checker = Checker(
+            ORDERED,
+            once=ONCE,
+            tails=ground.tails,
+            stalls=machine.stalls,
+            has_true_clock=has_true_clock,
+        )
         lanes = {name: lanes for name, (lanes, _) in SELECTS.items()}
         subscriptions = Subscriptions(checker.observe, checker.forget, lanes)
         topics = TopicChecker(checker.violations)
@@ -171,14 +181,13 @@ class Run:
         selectors = SelectorChecker(lanes, checker.violations)
         delays = DelayChecker(checker.violations, has_true_clock=has_true_clock)
         checkers = (subscriptions, topics, groups, selectors, delays, self._meter)
-        watches = (
+        locks, renewals, starvation = (
             LockWatch(ground, self._began),
-            NodesWatch(ground),
-            MachineWatch(self._directory),
             RenewalWatch(ground),
             StarvationWatch(ground),
         )
-        for watch in watches:
+        watches = (locks, nodes, machine, renewals, starvation)
+        for watch in (locks, renewals, starvation):
             watch.start()
 
         def heard(operation: Operation) -> None:
@@ -206,10 +215,9 @@ class Run:
             for client in population.everybody:
                 client.abandon()
             for client in population.everybody:
-                client.join(30)
-        locks, nodes, machine, renewals, starvation = watches
-        for watch in watches:
-            watch.stop()
+                client.join(240)
+        for each in watches:
+            each.stop()
         violations = checker.finish()
         figures = {
             **checker.figures(),

@@ -171,6 +171,19 @@ def test_a_violation_is_found(rule: str, operations: list[Operation]) -> None:
     assert check(*GOOD, *operations, *acks) == {rule: 1}
 
 
+@pytest.mark.parametrize(
+    ("stalls", "found"), [([(119, 17)], 0), ([(119, 10)], 1), ([(101, 17)], 1)]
+)
+def test_what_was_here_while_the_machine_stood_still_came_no_later(
+    stalls: list[tuple[float, float]], found: int
+) -> None:
+    """Nobody noted it: only the time in which somebody could have is held against the broker."""
+    checker = Checker([QUEUE], stalls=stalls)
+    for operation in (expiring("p/9", 100), received_at("p/9", 99, 120), ack(99)):
+        checker.observe(operation)
+    assert checker.finish().counts["moved"] == found
+
+
 @pytest.mark.parametrize(("at", "is_of_the_tail"), [(5.0, True), (15.0, False)])
 def test_what_a_database_lost_with_its_tail_is_counted_by_itself(
     *, at: float, is_of_the_tail: bool
