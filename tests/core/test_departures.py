@@ -11,7 +11,7 @@ from orthia.broker.connections.departures import KEPT_SECONDS
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import Settings
 from tests.core.support import settings
-from tests.core.test_server import CONNECT, ServerUnderTest, read_until, serving
+from tests.core.test_server import CONNECT, PATIENCE, ServerUnderTest, read_until, serving
 from tests.support.waiting import wait_until
 
 
@@ -22,7 +22,7 @@ def blocking() -> Settings:
 
 def logged_in(server: ServerUnderTest) -> socket.socket:
     """Connect without heart-beats."""
-    client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
     client.sendall(CONNECT)
     read_until(client, b"\0")
     return client

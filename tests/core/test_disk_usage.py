@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from orthia.broker.node.disk_usage import Disk, DiskLimits, DiskWatch
+from tests.core.test_server import PATIENCE
 from tests.support.waiting import wait_until
 
 HERE = Path("/store")
@@ -75,7 +76,7 @@ class Watched:
         """Wait for a look that began from here on."""
         for _ in range(2):
             self.looked.clear()
-            assert self.looked.wait(30)
+            assert self.looked.wait(PATIENCE)
 
 
 def test_each_change_is_told_and_logged_once(

@@ -34,6 +34,8 @@ from tests.websocket.test_websocket import frame
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 LOOPBACK = (AcceptorSettings("stomp", "127.0.0.1", 0),)
+PATIENCE = 120
+"""Seconds to wait for what has to come: a busy machine may stand still for half a minute."""
 _Result = TypeVar("_Result")
 
 
@@ -91,7 +93,7 @@ class ServerUnderTest:
 
     def _run(self, work: object) -> None:
         assert asyncio.iscoroutine(work)
-        asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     def call(self, function: Callable[[], _Result]) -> _Result:
         """Call ``function`` on the loop."""
@@ -99,7 +101,7 @@ class ServerUnderTest:
         async def called() -> _Result:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(called(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result(PATIENCE)
 
     def depth(self, queue: str) -> int:
         """Return how many messages a queue has."""
@@ -123,7 +125,7 @@ class ServerUnderTest:
 
         self._run(settle())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         self.loop.close()
 
 
@@ -151,7 +153,7 @@ def serving(
 def connected(server: ServerUnderTest, source: str = "127.0.0.1") -> Iterator[socket.socket]:
     """Connect, from an address of this machine, and say CONNECT."""
     with socket.create_connection(
-        ("127.0.0.1", server.port), timeout=30, source_address=(source, 0)
+        ("127.0.0.1", server.port), timeout=PATIENCE, source_address=(source, 0)
     ) as client:
         client.sendall(CONNECT)
         assert client.recv(4096).startswith(b"CONNECTED")
@@ -203,7 +205,7 @@ def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
     with serving(max_body_bytes=1_000) as server, connected(server) as client:
         head = b"SEND\ndestination:/queue/a\ncontent-length:50000000\n\n"
         client.sendall(head)
-        assert select.select([client], [], [], 30)[0], "no ERROR came"
+        assert select.select([client], [], [], PATIENCE)[0], "no ERROR came"
         for _ in range(100):
             client.sendall(b"x" * 50_000)
         assert b"max-body-bytes" in read_to_the_end(client)
@@ -219,8 +221,8 @@ def test_a_node_that_stood_still_blames_no_client(monkeypatch: pytest.MonkeyPatc
         )
     with (
         serving(max_login_delay=0) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as late,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as late,
     ):
         client.sendall(CONNECT.replace(b"host", b"heart-beat:10000,0\nhost"))
         assert client.recv(4096).startswith(b"CONNECTED")
@@ -245,7 +247,7 @@ def test_a_client_that_is_refused_leaves_a_line_and_a_number(
         with connected(server) as client:
             client.sendall(b"SEND\ndestination:/queue/\n\nx\0")
             assert b"ERROR" in read_to_the_end(client)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as browser:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as browser:
             browser.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             assert read_to_the_end(browser).startswith(b"HTTP/1.1 400 Bad Request")
         assert server.refused == ["destination", "protocol"]
@@ -258,7 +260,7 @@ def test_a_client_of_tls_learns_at_once_that_there_is_none() -> None:
     context = ssl.create_default_context()
     with (
         serving(connect_timeout=3_600_000) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client,
         pytest.raises(ssl.SSLError),
     ):
         context.wrap_socket(client, server_hostname="localhost")
@@ -336,7 +338,7 @@ def test_a_client_that_says_nothing_is_ended() -> None:
     """A socket without CONNECT does not stay open."""
     with (
         serving(connect_timeout=200) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client,
     ):
         assert b"no CONNECT frame within 200 ms" in read_to_the_end(client)
 
@@ -345,7 +347,7 @@ def test_a_half_open_client_is_ended_by_its_heart_beats() -> None:
     """It promised to beat and does not: what it held goes to others."""
     with (
         serving() as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client,
     ):
         client.sendall(CONNECT.replace(b"\n\n", b"\nheart-beat:500,0\n\n"))
         assert b"no heart-beat" in read_to_the_end(client)
@@ -366,7 +368,7 @@ def test_while_the_journal_is_full_nobody_is_read_from() -> None:
         waiting = server.call(lambda: len(server.journal.waiting))
         assert waiting * 10_000 < 1_000_000, "the broker holds more than a read beyond its limit"
         client.setblocking(True)
-        client.settimeout(30)
+        client.settimeout(PATIENCE)
         receipts = b""
         stop = threading.Event()
 
@@ -406,7 +408,7 @@ def _ended_half(server: ServerUnderTest, ack: bytes) -> Iterator[None]:
     """Subscribe, read nothing of what comes, and say that no more is sent."""
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        client.settimeout(30)
+        client.settimeout(PATIENCE)
         client.connect(("127.0.0.1", server.port))
         subscribe = b"SUBSCRIBE\ndestination:/queue/a\nid:s\nack:%b\nprefetch-count:10000\n\n\0"
         client.sendall(CONNECT + subscribe % ack)
@@ -465,7 +467,7 @@ def test_who_does_not_read_and_makes_room_holds_no_descriptor() -> None:
         before = _descriptors()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            client.settimeout(30)
+            client.settimeout(PATIENCE)
             client.connect(("127.0.0.1", server.port))
             client.sendall(head())
 
@@ -496,7 +498,7 @@ def test_a_tick_that_fails_is_that_of_one_client_and_not_the_last(
     with (
         serving(connect_timeout=2_000) as server,
         connected(server) as broken,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as late,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as late,
     ):
         wait_until(lambda: server.connections == 2, what="both are there")
 
@@ -521,7 +523,7 @@ def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:
         server.stop()
         assert read_to_the_end(client) == b""
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
 
 
 def test_an_io_error_cuts_everybody_off_without_a_word() -> None:
@@ -545,9 +547,9 @@ def test_an_acceptor_that_cannot_listen_names_itself() -> None:
             other.start(acceptors, lambda _, port: opened.append(port)), server.loop
         )
         with pytest.raises(AcceptorError, match=f"'second' cannot listen on 127.0.0.1:{port}"):
-            starting.result(30)
+            starting.result(PATIENCE)
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", opened[0]), timeout=30)
+            socket.create_connection(("127.0.0.1", opened[0]), timeout=PATIENCE)
 
 
 class Collector(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -595,7 +597,7 @@ def test_stomp_py_sends_receives_and_commits(kind: type[stomp.Connection12]) -> 
         connection.commit(transaction)
         wait_until(lambda: len(listener.messages) == 2, what="the transaction's message came")
         connection.disconnect(receipt="bye")
-        assert listener.disconnected.wait(30)
+        assert listener.disconnected.wait(PATIENCE)
 
 
 def test_stomp_py_goes_to_the_other_node() -> None:
@@ -608,7 +610,7 @@ def test_stomp_py_goes_to_the_other_node() -> None:
         connection.set_listener("test", listener)
         connection.connect(wait=True)
         first.stop()
-        assert listener.disconnected.wait(30)
+        assert listener.disconnected.wait(PATIENCE)
         assert listener.errors == [], "the library is told of an error where there is none"
         connection.connect(wait=True)
         connection.send("/queue/a", "again", receipt="r")

@@ -21,7 +21,7 @@ from orthia.config.passwords import HashedPassword, hash_password, read_stored
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS
-from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
+from tests.core.test_server import PATIENCE, ServerUnderTest, read_to_the_end, serving
 from tests.hostile.test_logins import answer_to, log_in
 from tests.support.waiting import wait_until
 
@@ -220,7 +220,7 @@ def test_who_is_refused_while_its_login_is_checked_is_not_let_in() -> None:
     slow.may_end.set()
     with serving(SECURED, max_header_bytes=1_000, max_connections_per_user=1) as server:
         have(server, User("ada", slow, STAFF))
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
             connect = b"CONNECT\naccept-version:1.2\nlogin:ada\npasscode:s3cret\n\n\0"
             client.sendall(connect + b"x" * 5_000)
             assert b"too much was sent" in client.recv(4096)

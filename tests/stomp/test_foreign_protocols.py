@@ -8,14 +8,20 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.protocols.foreign import ENOUGH, recognise
-from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, serving
+from tests.core.test_server import (
+    CONNECT,
+    PATIENCE,
+    ServerUnderTest,
+    read_to_the_end,
+    serving,
+)
 
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
 
 def connect(server: ServerUnderTest) -> socket.socket:
     """Connect and say nothing yet."""
-    client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
