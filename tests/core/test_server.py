@@ -200,8 +200,11 @@ def test_what_each_message_goes_through_has_fast_attributes() -> None:
             assert len(getattr(one, "__dict__", ())) <= 30, type(one)
 
 
-def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
+def test_a_client_that_goes_on_sending_reads_why_it_was_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its unread bytes do not reset the connection under the ERROR frame."""
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
     with serving(max_body_bytes=1_000) as server, connected(server) as client:
         head = b"SEND\ndestination:/queue/a\ncontent-length:50000000\n\n"
         client.sendall(head)

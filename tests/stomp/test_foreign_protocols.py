@@ -49,9 +49,16 @@ def send(client: socket.socket, data: bytes, *, at_once: bool) -> None:
     ],
 )
 def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
-    sent: bytes, name: str, answer: bytes, at_once: bool, caplog: pytest.LogCaptureFixture
+    sent: bytes,
+    name: str,
+    answer: bytes,
+    at_once: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However they are cut into pieces; the reason names its protocol, and is noted."""
+    # However long it takes to send what is left when the answer is there.
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
     with serving() as server, connect(server) as client:
         send(client, sent, at_once=at_once)
         written = read_to_the_end(client)
