@@ -325,7 +325,7 @@ def test_no_selector_takes_long(text: str) -> None:
         pass
     else:
         selector.matches(message)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(
@@ -341,10 +341,11 @@ def test_no_selector_takes_long(text: str) -> None:
 def test_no_selector_that_names_a_long_header_often_takes_long(text: str) -> None:
     """The header is searched, or put together, so far and no farther, however often it is named."""
     selector = parse(text)
-    message = stomp(b"a:" + b"a" * 60_000 + b"\n")
+    # So long that to search it each time takes far more than any machine needs for the rest.
+    message = stomp(b"a:" + b"a" * 1_000_000 + b"\n")
     began = time.process_time()
     assert not selector.matches(message)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10
 
 
 def test_what_would_be_searched_too_long_is_unknown() -> None:
