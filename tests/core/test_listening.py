@@ -19,6 +19,8 @@ from orthia.config.settings import AcceptorSettings
 from orthia.nodemanager import Interrupted
 
 ACCEPTOR = AcceptorSettings("stomp", "127.0.0.1", 61_613)
+ALONE = "127.0.0.87"
+"""An address that nobody else listens on: a port that is let go stays free."""
 
 
 @pytest.mark.parametrize(
@@ -55,16 +57,16 @@ def test_the_error_says_what_to_look_at(number: int, advice: str) -> None:
 
 def test_trying_leaves_a_port_free() -> None:
     """What was tried can be listened on, also where somebody listened a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server((ALONE, 0)) as taken:
         port = taken.getsockname()[1]
-        acceptor = AcceptorSettings("stomp", "127.0.0.1", port)
-        found = try_acceptors((AcceptorSettings("other", "127.0.0.1", 0), acceptor))
+        acceptor = AcceptorSettings("stomp", ALONE, port)
+        found = try_acceptors((AcceptorSettings("other", ALONE, 0), acceptor))
         assert found is not None
         assert (found.acceptor, found.reason) == (acceptor, "Address already in use")
-        with socket.create_connection(("127.0.0.1", port)), taken.accept()[0]:
+        with socket.create_connection((ALONE, port)), taken.accept()[0]:
             pass  # leaves the port in TIME_WAIT
     assert try_acceptors((acceptor,)) is None
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server((ALONE, port)):
         pass
 
 
@@ -106,8 +108,8 @@ def test_a_port_that_stays_taken_is_told_once_and_given_up(
 def test_a_port_is_had_as_soon_as_it_is_free() -> None:
     """The process before needed a moment to end."""
     told: list[AcceptorNotFree] = []
-    taken = socket.create_server(("127.0.0.1", 0))
-    acceptor = AcceptorSettings("stomp", "127.0.0.1", taken.getsockname()[1])
+    taken = socket.create_server((ALONE, 0))
+    acceptor = AcceptorSettings("stomp", ALONE, taken.getsockname()[1])
 
     def is_told(found: AcceptorNotFree) -> None:
         told.append(found)

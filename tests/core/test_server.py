@@ -34,6 +34,8 @@ from tests.websocket.test_websocket import frame
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 LOOPBACK = (AcceptorSettings("stomp", "127.0.0.1", 0),)
+ALONE = AcceptorSettings("stomp", "127.0.0.86", 0)
+"""On an address that nobody else listens on: a port that it lets go stays free."""
 PATIENCE = 120
 """Seconds to wait for what has to come: a busy machine may stand still for half a minute."""
 _Result = TypeVar("_Result")
@@ -527,11 +529,16 @@ def test_a_tick_that_fails_is_that_of_one_client_and_not_the_last(
 
 def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:
     """Clients that take an ERROR for their own fault see a broker that went; the port is closed."""
-    with serving() as server, connected(server) as client:
+    with (
+        serving(replace(SETTINGS, acceptors=(ALONE,))) as server,
+        socket.create_connection((ALONE.host, server.port), timeout=PATIENCE) as client,
+    ):
+        client.sendall(CONNECT)
+        assert read_until(client, b"\0").startswith(b"CONNECTED")
         server.stop()
         assert read_to_the_end(client) == b""
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+            socket.create_connection((ALONE.host, server.port), timeout=PATIENCE)
 
 
 def test_an_io_error_cuts_everybody_off_without_a_word() -> None:
@@ -550,14 +557,14 @@ def test_an_acceptor_that_cannot_listen_names_itself() -> None:
         port = taken.getsockname()[1]
         other = server.call(lambda: Acceptors(server.broker, server.journal, SETTINGS.stomp_limits))
         opened: list[int] = []
-        acceptors = (*LOOPBACK, AcceptorSettings("second", "127.0.0.1", port))
+        acceptors = (ALONE, AcceptorSettings("second", "127.0.0.1", port))
         starting = asyncio.run_coroutine_threadsafe(
             other.start(acceptors, lambda _, port: opened.append(port)), server.loop
         )
         with pytest.raises(AcceptorError, match=f"'second' cannot listen on 127.0.0.1:{port}"):
             starting.result(PATIENCE)
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", opened[0]), timeout=PATIENCE)
+            socket.create_connection((ALONE.host, opened[0]), timeout=PATIENCE)
 
 
 class Collector(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
