@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,12 +158,26 @@ class Client:
         self.session.set_writable(writable=True)
 
 
+Nodes = Callable[[Settings], Node]
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Give what makes a node of a test's own settings, on the test's one directory."""
+    with ExitStack() as made:
+
+        def make(options: Settings) -> Node:
+            node = Node(tmp_path, options)
+            made.callback(node.store.close)
+            return node
+
+        yield make
+
+
+@pytest.fixture
+def node(nodes: Nodes) -> Node:
     """Give a node."""
-    made = Node(tmp_path)
-    yield made
-    made.store.close()
+    return nodes(SETTINGS)
 
 
 def test_a_large_message_arrives_whole_and_its_body_goes_with_the_ack(node: Node) -> None:
@@ -310,7 +325,7 @@ def test_a_sender_that_leaves_leaves_nothing(node: Node) -> None:
     assert node.broker.depths() == {"orders": 0}
 
 
-def test_who_may_not_send_learns_it_at_the_head(tmp_path: Path) -> None:
+def test_who_may_not_send_learns_it_at_the_head(nodes: Nodes) -> None:
     """Not one byte of the body is taken."""
     options = replace(
         SETTINGS,
@@ -318,7 +333,7 @@ def test_who_may_not_send_learns_it_at_the_head(tmp_path: Path) -> None:
         users=(User("ada", Secret("pass"), frozenset({"readers"})),),
         security_settings=(SecuritySetting("#", {"consume": frozenset({"readers"})}),),
     )
-    node = Node(tmp_path, options)
+    node = nodes(options)
     producer = Client(node, login="ada", passcode="pass")
     producer.session.receive(
         f"SEND\ndestination:{QUEUE}\ncontent-length:5000\nreceipt:mine\n\n".encode()
@@ -327,7 +342,6 @@ def test_who_may_not_send_learns_it_at_the_head(tmp_path: Path) -> None:
     assert (error.command, error.get(b"receipt-id")) == ("ERROR", "mine")
     assert producer.closed
     assert node.bodies == []
-    node.store.close()
 
 
 @pytest.mark.parametrize("ends", ["COMMIT", "ABORT", "lost"])
@@ -356,13 +370,11 @@ def test_a_transaction_sends_its_large_messages_or_none(node: Node, ends: str) -
 @pytest.mark.parametrize("how", ["DISCONNECT", "UNSUBSCRIBE"])
 @pytest.mark.parametrize("queue", ["plain", "priorities", "last value", "selector"])
 def test_a_client_that_leaves_amid_a_body_has_the_message(
-    tmp_path: Path, how: str, queue: str
+    nodes: Nodes, how: str, queue: str
 ) -> None:
     """With ack:auto it gets the whole, it and nobody else; and what follows in its place."""
     is_last_value = queue == "last value"
-    node = Node(
-        tmp_path, settings("orders", default_last_value_key="key" if is_last_value else None)
-    )
+    node = nodes(settings("orders", default_last_value_key="key" if is_last_value else None))
     sender = Client(node)
     sender.send_stored(LONG, priority="7" if queue == "priorities" else "4", key="a")
     sender.send_stored("next", priority="1" if queue == "priorities" else "4")
@@ -419,11 +431,11 @@ def test_who_leaves_amid_a_body_gives_back_and_acknowledges_at_once(node: Node, 
 
 
 def test_a_body_stays_whose_message_moves_while_it_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The unit that replaces it is stored before the one that makes it a dead letter."""
     options = {"max_delivery_attempts": 1, "dead_letter_address": "DLQ"}
-    node = Node(tmp_path, settings("orders", default_last_value_key="key", **options))
+    node = nodes(settings("orders", default_last_value_key="key", **options))
     sender, consumer = Client(node), Client(node)
     sender.send_stored(LONG, key="x")
     store = node.journal._writer._store  # type: ignore[attr-defined]
@@ -458,10 +470,10 @@ def test_a_body_stays_whose_message_moves_while_it_is_replaced(
 @pytest.mark.parametrize("transaction", [{}, {"transaction": "t"}])
 @pytest.mark.parametrize("durable", [False, True])
 def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
-    tmp_path: Path, transaction: dict[str, str], *, durable: bool
+    nodes: Nodes, transaction: dict[str, str], *, durable: bool
 ) -> None:
     """Else a sender fills the store for one that does not read; once that is gone there is room."""
-    node = Node(tmp_path, replace(SETTINGS, max_store_bytes=3 * len(LONG) + 10_000))
+    node = nodes(replace(SETTINGS, max_store_bytes=3 * len(LONG) + 10_000))
     slow, sender = Client(node), Client(node)
     slow.subscribe("/topic/news")
     slow.stall()
@@ -559,10 +571,10 @@ def test_a_topic_needs_the_body_until_its_last_subscriber_has_it(node: Node) -> 
     node.wait_no_bodies()
 
 
-def test_a_dead_letter_is_delivered_whole(tmp_path: Path) -> None:
+def test_a_dead_letter_is_delivered_whole(nodes: Nodes) -> None:
     """Moved to another queue, it has the same body; dropped, it leaves none."""
     options = settings(max_delivery_attempts=1, dead_letter_address="DLQ")
-    node = Node(tmp_path, options)
+    node = nodes(options)
     Client(node).send_stored(LONG)
     consumer = Client(node)
     consumer.subscribe()
@@ -574,7 +586,6 @@ def test_a_dead_letter_is_delivered_whole(tmp_path: Path) -> None:
     assert message.body.decode() == LONG
     assert message.get(b"_AMQ_ORIG_QUEUE") == "orders"
     node.wait_no_bodies()
-    node.store.close()
 
 
 def test_a_client_that_disconnects_within_a_body_gets_its_end_and_the_receipt(node: Node) -> None:
@@ -613,22 +624,19 @@ def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
 
 @pytest.mark.parametrize("policy", [AddressFullPolicy.DROP, AddressFullPolicy.FAIL])
 def test_an_address_has_room_for_a_body_of_more_than_half_of_it(
-    tmp_path: Path, policy: AddressFullPolicy, caplog: pytest.LogCaptureFixture
+    nodes: Nodes, policy: AddressFullPolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What came of the body counts once, and not again as the message."""
     most = len(LONG) * 3 // 2
-    node = Node(tmp_path, settings(address_full_policy=policy, max_size_bytes=most))
+    node = nodes(settings(address_full_policy=policy, max_size_bytes=most))
     Client(node).send_stored(LONG)
     assert node.broker.depths() == {"orders": 1}
     assert "is dropped" not in caplog.text
-    node.store.close()
 
 
-def test_who_sends_large_messages_waits_for_room(tmp_path: Path) -> None:
+def test_who_sends_large_messages_waits_for_room(nodes: Nodes) -> None:
     """BLOCK holds each after what it sent last, as it does with others."""
-    node = Node(
-        tmp_path, settings(address_full_policy=AddressFullPolicy.BLOCK, max_size_messages=1)
-    )
+    node = nodes(settings(address_full_policy=AddressFullPolicy.BLOCK, max_size_messages=1))
     client = Client(node)
     for number in range(3):
         client.send("SEND", LONG, destination=QUEUE, receipt=f"r{number}")
@@ -645,20 +653,18 @@ def test_who_sends_large_messages_waits_for_room(tmp_path: Path) -> None:
         if number < 2:
             client.next("RECEIPT")
     node.wait(lambda: node.broker.depths()["orders"] == 0, "all is consumed")
-    node.store.close()
 
 
-def test_a_body_that_wildcards_hear_has_to_find_room_there_too(tmp_path: Path) -> None:
+def test_a_body_that_wildcards_hear_has_to_find_room_there_too(nodes: Nodes) -> None:
     """It counts there whole: it was uploaded to the address that it was sent to."""
     options = settings(
         "news.#", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=len(LONG) // 2
     )
-    node = Node(tmp_path, options)
+    node = nodes(options)
     consumer = Client(node)
     consumer.subscribe("/topic/news.*::kept")
     Client(node).send_stored(LONG, "/topic/news.eu")
     assert node.broker.depths() == {"kept": 0}
-    node.store.close()
 
 
 def test_a_browser_whose_read_failed_keeps_no_body(
@@ -686,10 +692,9 @@ def test_a_browser_whose_read_failed_keeps_no_body(
     node.wait_no_bodies()
 
 
-def test_a_body_that_is_diverted_has_to_find_room_there_too(tmp_path: Path) -> None:
+def test_a_body_that_is_diverted_has_to_find_room_there_too(nodes: Nodes) -> None:
     """As one that wildcards hear: it was uploaded to the address that it was sent to."""
     full = settings("copies", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=1_000)
-    node = Node(tmp_path, replace(full, diverts=(DivertSettings("d", "orders", "copies"),)))
+    node = nodes(replace(full, diverts=(DivertSettings("d", "orders", "copies"),)))
     Client(node).send_stored(LONG)
     assert node.broker.depths() == {"orders": 1, "copies": 0}
-    node.store.close()
