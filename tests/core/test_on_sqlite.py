@@ -133,7 +133,8 @@ def test_a_transaction_is_there_whole_or_not_at_all(node: Node) -> None:
     for queue, text in (("asia", "price"), ("europe", "price"), ("answers", "answer")):
         assert successor.consume(f"/queue/{queue}", prefetch=1, count=1).texts == [text]
     successor.broker.count_backlogs()
-    successor.store.settle(successor.journal)
+    orders = successor.broker.queues()["orders"]
+    successor.store.loop.run_until(lambda: orders.is_counted, "the count")
     assert successor.broker.depths()["orders"] == 0
 
 
