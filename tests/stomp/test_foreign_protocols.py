@@ -59,7 +59,7 @@ def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
     """However they are cut into pieces; the reason names its protocol, and is noted."""
     # However long it takes to send what is left when the answer is there.
     monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
-    with serving() as server, connect(server) as client:
+    with serving(connect_timeout=3_600_000) as server, connect(server) as client:
         send(client, sent, at_once=at_once)
         written = read_to_the_end(client)
         refused = server.call(lambda: list(server.refused))
@@ -77,7 +77,7 @@ def test_a_client_of_stomp_is_not_taken_for_one_of_another_protocol(
     before: bytes, frame: bytes
 ) -> None:
     """Nor if its frame comes byte by byte, or after line ends."""
-    with serving() as server, connect(server) as client:
+    with serving(connect_timeout=3_600_000) as server, connect(server) as client:
         send(client, before + frame, at_once=False)
         assert client.recv(4_096).startswith(b"CONNECTED\n")
         assert server.call(lambda: list(server.refused)) == []
