@@ -9,16 +9,13 @@ import pytest
 from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import EVERY_DBMS, Servers
 from tests.journal.support import (
+    PATIENT_SETTINGS,
     FileJournalStore,
     JournalStore,
     MemoryJournalStore,
     SqlJournalStore,
 )
 from tests.support.servers import SqliteServer, StoreServer
-
-LEASE_MS = 20_000
-"""Nobody holds a lease here, but a quarter of it is how long the server lets a transaction stand
-still: half a second, with the lease of other tests, is less than a busy machine may take."""
 
 
 @pytest.fixture(params=["memory", "file", *EVERY_DBMS])
@@ -38,7 +35,7 @@ def store(
         SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
     )
     name = server.create_database()
-    opened = SqlJournalStore(server.settings(name, jdbc_lock_expiration=LEASE_MS))
+    opened = SqlJournalStore(server.settings(name, **PATIENT_SETTINGS))
     yield opened
     opened.close()
     server.drop_database(name)
@@ -46,8 +43,8 @@ def store(
 
 @pytest.fixture
 def store_settings(store_settings: DatabaseStoreSettings) -> DatabaseStoreSettings:
-    """Give settings of an empty database, with time for a transaction."""
-    return replace(store_settings, jdbc_lock_expiration=LEASE_MS)
+    """Give settings of an empty database, with time for what is done in it."""
+    return replace(store_settings, **PATIENT_SETTINGS)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from sqlalchemy import MetaData, Table, delete, select, update
 from typing_extensions import override
@@ -49,6 +50,14 @@ ALWAYS = 2**62
 """An ``up_to_seq`` above every seq."""
 
 NO_BYTE_LIMIT = 2**40
+PATIENT = JournalLimits(drain_timeout_ms=120_000, abandon_timeout_ms=60_000)
+"""A journal that is closed waits for its threads, however slow the machine is."""
+PATIENT_SETTINGS: dict[str, Any] = {
+    "jdbc_network_timeout": 120_000,
+    "jdbc_lock_expiration": 240_000,
+}
+"""Nothing is done in vain because a machine stood still: nobody holds a lease here, but a quarter
+of it is how long the server lets a transaction do so."""
 
 
 def record(text: str = "hello") -> Message:
@@ -77,7 +86,7 @@ class Loop:
         return self._callbacks.qsize()
 
     def run_until(
-        self, predicate: Callable[[], object], what: str, timeout_seconds: float = 60
+        self, predicate: Callable[[], object], what: str, timeout_seconds: float = 120
     ) -> None:
         """Run callbacks until ``predicate()`` is true; AssertionError if none comes any more."""
         while not predicate():
@@ -110,7 +119,7 @@ class JournalStore(ABC):
 
     def open(self, token: int = 1, limits: JournalLimits | None = None) -> MessageJournal:
         """Open a journal that is closed at the end of the test."""
-        journal = self._open(token, limits or JournalLimits())
+        journal = self._open(token, limits or PATIENT)
         self._opened.append(journal)
         return journal
 

@@ -1,6 +1,7 @@
 """What every journal promises, the in-memory twin included."""
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +13,6 @@ from orthia.journal import (
     CorruptRecord,
     Fenced,
     JournalClosed,
-    JournalLimits,
     LeaseExpired,
     MessageLocation,
     QueueBinding,
@@ -24,6 +24,7 @@ from orthia.journal.windows import BEGINNING
 from tests.journal.support import (
     ALWAYS,
     OTHER_QUEUE,
+    PATIENT,
     QUEUE,
     THIRD_QUEUE,
     JournalStore,
@@ -333,7 +334,7 @@ def test_a_binding_that_cannot_be_read_opens_no_journal(store: JournalStore) -> 
 
 def test_ids_go_on_above_everything_ever_given_out(store: JournalStore) -> None:
     """Neither a stored seq nor an id that was only given out is given out again."""
-    limits = JournalLimits(id_block=10)
+    limits = replace(PATIENT, id_block=10)
     journal = store.open(limits=limits)
     used = [journal.next_id() for _ in range(3)]
     for _ in range(25):
@@ -406,7 +407,7 @@ def test_nothing_is_stored_once_the_lease_is_over(store: JournalStore) -> None:
 
 def test_a_full_journal_says_so_and_announces_room(store: JournalStore) -> None:
     """Above its bounds the journal is full; once half of it is stored there is room again."""
-    journal = store.open(limits=JournalLimits(max_waiting_rows=4))
+    journal = store.open(limits=replace(PATIENT, max_waiting_rows=4))
     room: list[bool] = []
     journal.register_room_listener(lambda: room.append(journal.is_full))
     for _ in range(3):
@@ -421,7 +422,7 @@ def test_a_full_journal_says_so_and_announces_room(store: JournalStore) -> None:
 
 def test_a_journal_is_full_by_bytes_too(store: JournalStore) -> None:
     """One large message may fill the journal."""
-    journal = store.open(limits=JournalLimits(max_waiting_bytes=1_000))
+    journal = store.open(limits=replace(PATIENT, max_waiting_bytes=1_000))
     full = [journal.is_full]
     journal.append_message(QUEUE, payload("x" * 2_000), None)
     full.append(journal.is_full)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, select, text, update
@@ -113,7 +114,8 @@ def test_the_fence_waits_for_a_batch_in_flight(sql_store: SqlJournalStore) -> No
 @pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_frozen_nodes_transaction_does_not_hold_the_fence(sql_store: SqlJournalStore) -> None:
     """A transaction that stands still is ended by the server long before the lease is."""
-    engine = fenced_engine(sql_store.database, sql_store.settings, "journal", 1)
+    short = replace(sql_store.settings, jdbc_lock_expiration=20_000)
+    engine = fenced_engine(sql_store.database, short, "journal", 1)
     with engine.connect() as frozen:
         frozen.execute(select(sql_store.fence).with_for_update(read=True))
         sql_store.advance_fence(2)

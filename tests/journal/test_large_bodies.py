@@ -15,7 +15,7 @@ import orthia.journal.engine.body_keeper
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import RetentionSettings
 from orthia.database import PermanentStoreError, StoreUnavailable
-from orthia.journal import Fenced, JournalLimits, Unit, encode_message
+from orthia.journal import Fenced, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
 from orthia.journal.errors import JournalIOError, LargeBodyError
@@ -45,6 +45,7 @@ from tests.journal.large_support import (
 from tests.journal.support import (
     ALWAYS,
     OTHER_QUEUE,
+    PATIENT,
     QUEUE,
     FileJournalStore,
     JournalStore,
@@ -331,7 +332,7 @@ def test_the_history_keeps_a_body_until_it_is_pruned(sql_store: SqlJournalStore)
     """With journal-retention a body is there as long as the history has its message."""
     plain = sql_store.settings
     sql_store.settings = replace(plain, journal_retention=RetentionSettings(7))
-    limits = JournalLimits(sweep_period_seconds=0.05)
+    limits = replace(PATIENT, sweep_period_seconds=0.05)
     journal = sql_store.open(limits=limits)
     body = upload(sql_store, journal)
     (location,) = put(sql_store, journal, body)
@@ -424,7 +425,8 @@ def test_a_node_that_handed_back_does_not_hear_of_its_late_uploads(
     sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A piece that is on its way while the journal is closed meets the successor's fence later."""
-    journal = sql_store.open()
+    # Closing waits in vain for the thread with the piece, and for that alone.
+    journal = sql_store.open(limits=replace(PATIENT, abandon_timeout_ms=1_000))
     is_stopped, go_on = threading.Event(), threading.Event()
     writing = SqlBodies.write
 

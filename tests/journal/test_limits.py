@@ -71,7 +71,7 @@ def test_closing_is_bounded_when_the_server_hangs(private_server: ServerProcess)
 def test_closing_does_not_wait_for_a_server_that_is_gone(private_server: ServerProcess) -> None:
     """An abandoning close ends the retries at once."""
     store = SqlJournalStore(private_server.settings(private_server.create_database()))
-    journal = store.open()
+    journal = store.open(limits=JournalLimits())
     store.append(journal, "stored")
     private_server.kill()
     journal.append_message(QUEUE, payload(), None)

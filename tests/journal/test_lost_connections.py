@@ -20,7 +20,14 @@ from orthia.journal.engine.journal import Journal
 from orthia.journal.sql.journal import open_journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import (
+    OTHER_QUEUE,
+    PATIENT,
+    PATIENT_SETTINGS,
+    QUEUE,
+    SqlJournalStore,
+    payload,
+)
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, StoreServer
 from tests.support.waiting import wait_until
 
@@ -35,12 +42,13 @@ class ProxiedStore(SqlJournalStore):
     """A migrated database whose journal is reached through a proxy."""
 
     def __init__(self, server: ServerProcess, name: str) -> None:
-        super().__init__(server.settings(name))
+        settings = server.settings(name, **PATIENT_SETTINGS)
+        super().__init__(settings)
         self.proxy = CuttingProxy(server.port, writer_says=WRITER_SAYS[self.database.dialect.value])
         through = server.url(name).replace(f":{server.port}/", f":{self.proxy.port}/")
         if self.database.dialect is Dialect.MYSQL:
             through += "?sslMode=DISABLED"  # what the proxy cannot read it cannot cut
-        self.through_proxy = server.settings(name, jdbc_connection_url=DatabaseUrl.parse(through))
+        self.through_proxy = replace(settings, jdbc_connection_url=DatabaseUrl.parse(through))
         self.proxied = Database.from_settings(self.through_proxy)
         self.reports: list[BatchReport] = []
 
@@ -53,6 +61,7 @@ class ProxiedStore(SqlJournalStore):
             still_valid=lambda: self.lease_valid,
             post=self.loop.post,
             on_failure=self.failures.append,
+            limits=PATIENT,
         )
         journal.register_batch_listener(self.reports.append)
         self._opened.append(journal)
