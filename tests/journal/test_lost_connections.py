@@ -1,6 +1,7 @@
 """Every unit is stored exactly once, wherever the connection or the server is lost."""
 
 import random
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -131,9 +132,11 @@ def test_a_journal_is_opened_though_its_connection_is_lost(
 
 def test_a_journal_that_cannot_be_opened_says_so(proxied_store: ProxiedStore) -> None:
     """A database that stays away is no reason to try for ever."""
-    proxied_store.proxy.close()
-    with pytest.raises(StoreUnavailable):
-        proxied_store.open_proxied()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        proxied_store.proxy.lead_to(taken.getsockname()[1])
+        with pytest.raises(StoreUnavailable):
+            proxied_store.open_proxied()
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
