@@ -38,7 +38,7 @@ def writer(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
 
 def told(printed: Path, word: str) -> set[int]:
@@ -69,7 +69,7 @@ def test_a_stopped_writer_that_wakes_up_stores_nothing(tmp_path: Path, kind: Jou
             assert before <= set(taken_over)
             mine = successor.add("of the successor")
             os.kill(process.pid, signal.SIGCONT)
-            assert process.wait(30) == 1
+            assert process.wait(120) == 1
             # What it was about to tell when it was stopped it may tell: it was durable, and read.
             assert told(printed, "stored") <= set(taken_over)
             # Refused by the fence, or by a file that is gone from under it.
@@ -91,7 +91,7 @@ def test_kill_9_while_compacting_loses_and_revives_nothing(tmp_path: Path) -> No
         with writer(directory, compacting=True) as (process, printed):
             wait_told(printed, "deleted", 60 + 37 * attempt)
             process.kill()
-            process.wait(30)
+            process.wait(120)
         added, deleting = told(printed, "stored"), told(printed, "deleting")
         deleted = told(printed, "deleted")
         successor = DirectJournal(file_settings(directory), token=2)

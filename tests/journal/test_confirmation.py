@@ -78,12 +78,11 @@ class Replicated(SqlJournalStore):
 
     def end_waiting(self, name: str = "orthia journal", by: str = "pg_terminate_backend") -> None:
         """End the session whose commit waits, or its waiting, and see another wait in its place."""
-        wait_until(lambda: self.waiting(name), 60, what="a commit waits for the standby")
+        wait_until(lambda: self.waiting(name), what="a commit waits for the standby")
         (pid,) = self.waiting(name)
         self.server._administrate(f"SELECT {by}(%s)", pid)
         wait_until(
             lambda: any(other != pid for other in self.waiting(name)),
-            60,
             what="another commit waits behind the one that was lost",
         )
 
@@ -92,7 +91,6 @@ class Replicated(SqlJournalStore):
         self.server._administrate("SELECT pg_reload_conf()")
         wait_until(
             lambda: self.server._administrate("SHOW synchronous_standby_names") == [(names,)],
-            60,
             what="the configuration is read again",
         )
         # The checkpointer is who tells commits; it reads the configuration before its checkpoint.
@@ -226,7 +224,7 @@ def test_a_server_that_takes_no_writes_confirms_nothing(
         read_only(private_server, name, switch=True)
         done: list[int] = []
         work(journal, consumed, lambda: done.append(1))
-        wait_until(lambda: len(attempts) > 2, 60, what="several attempts")
+        wait_until(lambda: len(attempts) > 2, what="several attempts")
         assert (store.loop.run_posted(), done) == (0, [])
         assert store.rows() == before
         read_only(private_server, name, switch=False)
@@ -257,7 +255,7 @@ def test_no_queue_is_read_from_a_server_that_takes_no_writes(private_server: Ser
         read_only(private_server, name, switch=True)
         answers: list[Window | OrthiaError] = []
         journal.read_window(QUEUE, 0, ALWAYS, 10, 10_000, answers.append)
-        wait_until(lambda: len(attempts) > 2, 60, what="several attempts")
+        wait_until(lambda: len(attempts) > 2, what="several attempts")
         assert (store.loop.run_posted(), answers) == (0, [])
         read_only(private_server, name, switch=False)
         store.loop.run_until(lambda: answers, "the window")

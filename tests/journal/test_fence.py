@@ -103,7 +103,8 @@ def test_the_fence_waits_for_a_batch_in_flight(sql_store: SqlJournalStore) -> No
         _wait_for_lock_waits(sql_store, holder, 2)
         assert order == []
         transaction.commit()
-    successor.join(30)
+    successor.join(120)
+    assert not successor.is_alive()
     sql_store.loop.run_until(lambda: len(order) == 2, "the batch and the fence")
     assert sql_store.rows() == {}
     journal.append_message(QUEUE, payload(), None)

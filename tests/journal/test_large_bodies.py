@@ -378,7 +378,7 @@ def test_a_node_that_was_stopped_removes_nothing_of_its_successors(
     def stopped_once(directory: Path) -> list[int]:
         if not is_stopped.is_set():
             is_stopped.set()
-            go_on.wait(60)
+            go_on.wait(120)
         return listing(directory)
 
     monkeypatch.setattr(bodies_on_files, "list_bodies", stopped_once)
@@ -432,16 +432,16 @@ def test_a_node_that_handed_back_does_not_hear_of_its_late_uploads(
 
     def stopped(bodies: SqlBodies, pieces: Sequence[Piece]) -> None:
         is_stopped.set()
-        go_on.wait(60)
+        go_on.wait(120)
         writing(bodies, pieces)
 
     monkeypatch.setattr(SqlBodies, "write", stopped)
     begin(journal, []).add(DATA)
-    assert is_stopped.wait(30)
+    assert is_stopped.wait(120)
     assert journal.close(drain=True)
     sql_store.advance_fence(2)
     go_on.set()
-    bodies_of(journal).join(30)
+    bodies_of(journal).join(120)
     sql_store.settle(sql_store.open(token=2))
     assert sql_store.failures == []
 
@@ -496,7 +496,7 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
     bodies.start()
     wait_until(lambda: store.removed, what="a body is removed")
     bodies.close()
-    bodies.join(30)
+    bodies.join(120)
 
 
 def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
@@ -521,7 +521,7 @@ def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
     bodies.start()
     wait_until(lambda: len(removed) == 4, what="four pieces are written")
     bodies.close()
-    bodies.join(30)
+    bodies.join(120)
     assert all(now >= 50 * turn for turn, now in enumerate(removed[1:])), removed
 
 
@@ -561,7 +561,7 @@ def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone(
     bodies.start()
     loop.run_until(lambda: len(outcomes) == 5, "all are told")
     bodies.close()
-    bodies.join(30)
+    bodies.join(120)
     assert isinstance(outcomes.pop(3), refusal)
     expected = {number: LargeBody(number, 5, zlib.crc32(b"piece")) for number in (1, 2, 4, 5)}
     assert outcomes == expected
@@ -618,7 +618,7 @@ def test_a_lease_that_lapses_for_a_moment_gives_no_piece_up(
     bodies.start()
     loop.run_until(lambda: outcomes, "it is told")
     bodies.close()
-    bodies.join(30)
+    bodies.join(120)
     assert [isinstance(one, LargeBody) for one in outcomes] == [is_stored]
     assert next(states, None) is None
 
@@ -632,9 +632,9 @@ def test_a_store_that_is_away_keeps_no_thread_of_a_journal_that_is_closed(
     bodies = in_memory(store, Loop(), lambda: True)
     bodies.upload(lambda: None, lambda _: None).add(b"piece" * PIECE_BYTES)
     bodies.start()
-    assert store.asked.wait(30)
+    assert store.asked.wait(120)
     bodies.close()
-    assert store.closed.wait(30)
+    assert store.closed.wait(120)
 
 
 def test_nothing_is_told_of_a_body_once_the_journal_is_closed() -> None:
@@ -691,4 +691,4 @@ def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str
     wait_until(lambda: kept in store.removed, what="it is removed")
     bodies.let_go(third)
     bodies.close()
-    bodies.join(30)
+    bodies.join(120)

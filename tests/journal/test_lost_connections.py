@@ -207,7 +207,7 @@ def test_a_session_the_server_still_believes_in_is_ended(proxied_store: ProxiedS
     for _ in range(100):
         unit.add_message([QUEUE], payload())
     journal.append_unit(unit)
-    proxied_store.loop.run_until(lambda: done, "the unit", timeout_seconds=100)
+    proxied_store.loop.run_until(lambda: done, "the unit")
     assert proxied_store.reports[-1].attempts == 2
     assert len(proxied_store.rows()) == 100
 
@@ -393,7 +393,7 @@ def test_every_unit_is_there_once_after_the_server_was_killed(
                 send()
             private_server.restart()
             load(1_000)
-        store.loop.run_until(lambda: not waiting, "all of it", timeout_seconds=120)
+        store.loop.run_until(lambda: not waiting, "all of it")
         store.settle(journal)
         assert not store.failures
         assert set(store.rows()) == expected

@@ -147,7 +147,7 @@ class Writing:
     def end(self) -> None:
         """Have the writer end."""
         self.writer.finish()
-        assert self.writer.join(60)
+        assert self.writer.join(120)
 
 
 def message(seq: int) -> AppendedMessage:
@@ -415,4 +415,4 @@ def test_a_delete_that_is_refused_though_a_probe_has_room_ends_the_journal_clear
     assert str(failure).startswith("a batch of 1 units")
     assert "given up, and not confirmed to any client: no such table" in str(failure)
     assert writing.told == []
-    assert writing.writer.join(60)
+    assert writing.writer.join(120)

@@ -38,7 +38,7 @@ def test_the_log_says_that_a_store_does_not_answer_its_reads(
     thread.ask(read, found.append)
     loop.run_until(lambda: found, "the answer")
     thread.close()
-    assert thread.join(60)
+    assert thread.join(120)
     assert found == ["here"]
     said = [one.getMessage() for one in caplog.records if "could be read" in one.getMessage()]
     away = "trying on: the database is not reachable"
@@ -77,7 +77,7 @@ def test_a_lease_that_lapses_for_a_moment_gives_no_read_up(
     thread.ask(read, found.append)
     loop.run_until(lambda: found, "the answer")
     thread.close()
-    assert thread.join(60)
+    assert thread.join(120)
     assert isinstance(found[0], StoreUnavailable)
     assert len(asked) == reads
 

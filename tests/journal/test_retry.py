@@ -154,7 +154,7 @@ def run(
     writer.start()
     writer.submit(item)
     writer.finish()
-    assert writer.join(30)
+    assert writer.join(120)
     assert writer.drained is not bool(failures)
     return sum(stored), failures
 
@@ -323,7 +323,7 @@ def test_a_journal_at_rest_asks_nothing_of_its_store_once_the_lease_is_over() ->
     writer.start()
     wait_until(lambda: len(asked) > 3, what="several times were to be kept alive")
     writer.finish()
-    assert writer.join(30)
+    assert writer.join(120)
     assert store.calls == ["close"]
 
 
@@ -355,7 +355,7 @@ def test_abandoning_ends_the_retries_silently() -> None:
     writer.submit(AppendedMessage(1, 7, b"x", None))
     wait_until(lambda: "connect" in store.calls, what="the first retry")
     writer.abandon()
-    assert writer.join(30)
+    assert writer.join(120)
     assert (called, writer.drained) == ([], False)
 
 
@@ -370,7 +370,7 @@ class SlowStore(ScriptedStore):
     @override
     def store(self, batch: Batch) -> None:
         self.sizes.append((batch.size, batch.payload_bytes))
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
 
 
 def test_a_batch_that_is_stored_after_an_abandoning_stop_is_not_confirmed() -> None:
@@ -390,7 +390,7 @@ def test_a_batch_that_is_stored_after_an_abandoning_stop_is_not_confirmed() -> N
     wait_until(lambda: store.sizes, what="the batch is under way")
     writer.abandon()
     store.go_on.set()
-    assert writer.join(30)
+    assert writer.join(120)
     assert (called, writer.drained) == ([], False)
 
 
@@ -412,7 +412,7 @@ def batch_sizes(limits: JournalLimits, payloads: list[bytes]) -> list[tuple[int,
         writer.submit(AppendedMessage(seq, 7, data, None))
     writer.finish()
     store.go_on.set()
-    assert writer.join(30)
+    assert writer.join(120)
     return store.sizes[1:]
 
 
@@ -458,7 +458,7 @@ def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
         writer.submit(unit)
     writer.finish()
     writer.start()
-    assert writer.join(30)
+    assert writer.join(120)
     assert stored == [1, 1]
     probed = ["connect", "store"]
     assert store.calls[-7:] == [*probed, *["store", "confirm"] * 2, "close"]

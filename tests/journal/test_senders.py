@@ -211,10 +211,10 @@ def test_a_sender_is_forgotten_with_its_last_unit() -> None:
     )
     writer.submit(message(1, sender))
     writer.start()
-    assert isinstance(refusals.get(timeout=60), StoreFull)
+    assert isinstance(refusals.get(timeout=120), StoreFull)
     writer.submit(message(2, None))
     writer.finish()
-    assert writer.join(60)
+    assert writer.join(120)
     assert senders() - earlier == {sender}
     del sender
     assert not senders() - earlier
