@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
@@ -40,7 +40,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - directories of names nobody foresees 
 _SERVERS_BYTES = 6 << 30
 
 # No test depends on how fast a busy machine is.
-settings.register_profile("orthia", deadline=None)
+settings.register_profile("orthia", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("orthia")
 
 

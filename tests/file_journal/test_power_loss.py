@@ -101,7 +101,9 @@ class Machine:
 
 @pytest.mark.parametrize("journal_type", JournalType)
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.integers(0, 2**32),
