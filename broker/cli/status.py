@@ -50,13 +50,16 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
             if not found.is_serving:
                 click.get_current_context().exit(ExitCode.NOBODY_LIVE)
             return
-        for look in _looks(read, interval):
-            if isinstance(look, StoreUnavailable):
-                click.echo(f"orthia: {look}", err=True)
-                continue
-            if not as_json:
-                click.clear()  # does nothing where the output is not a terminal
-            _show(where, look, certificates, as_json=as_json, one_line=True)
+        try:
+            for look in _looks(read, interval):
+                if isinstance(look, StoreUnavailable):
+                    click.echo(f"orthia: {look}", err=True)
+                    continue
+                if not as_json:
+                    click.clear()  # does nothing where the output is not a terminal
+                _show(where, look, certificates, as_json=as_json, one_line=True)
+        except KeyboardInterrupt:
+            return
 
 
 @contextmanager
@@ -94,16 +97,13 @@ def _read(locks: PairLocks) -> NodeManagerStatus:
 
 
 def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUnavailable]:
-    """Look until Ctrl-C; an outage of the store is shown and waited out."""
-    try:
-        while True:
-            try:
-                yield read()
-            except StoreUnavailable as error:
-                yield error
-            time.sleep(interval)
-    except KeyboardInterrupt:
-        return
+    """Look again and again; an outage of the store is shown and waited out."""
+    while True:
+        try:
+            yield read()
+        except StoreUnavailable as error:
+            yield error
+        time.sleep(interval)
 
 
 def _show(

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
+from tests.cli.conftest import Run
 from tests.cli.test_failover_log import entry, insert
 from tests.support.waiting import wait_until
 
@@ -67,3 +70,16 @@ def test_watch_shows_a_change_of_the_holder(sqlite_url: str, tmp_path: Path) -> 
         assert interrupted(process) == 0
     for line in output.read_text().splitlines():
         assert json.loads(line)["live"]["holder_id"] in {None, "node-a"}
+
+
+@pytest.mark.parametrize("amid", ["_read", "_show"])
+def test_ctrl_c_ends_a_watch_well_whatever_it_does_at_the_moment(
+    run: Run, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, amid: str
+) -> None:
+    """While it looks, and while it shows what it saw."""
+
+    def interrupted_amid(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"orthia.broker.cli.status.{amid}", interrupted_amid)
+    assert run("status", "--url", sqlite_url, "--watch").exit_code == 0
