@@ -8,6 +8,8 @@ With MYSQLD set (``make test-mysql``) MySQL is one of them.
 import gc
 import os
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +77,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Put back what a node takes for good that a test runs in this process.
+
+    It would end, with the death of any thread of a later test, a node that is long over.
+    """
+    hooks = threading.excepthook, sys.unraisablehook
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    yield
+    threading.excepthook, sys.unraisablehook = hooks
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
 
 
 def _has_room(place: Path) -> bool:
