@@ -18,7 +18,10 @@ COUNT = 200
 _SECONDS = 240
 _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>{name}</name>
-  <store><database-store><jdbc-connection-url>{url}</jdbc-connection-url></database-store></store>
+  <store><database-store>
+    <jdbc-connection-url>{url}</jdbc-connection-url>
+    <jdbc-lock-expiration>300000</jdbc-lock-expiration>
+  </database-store></store>
   <ha-policy><shared-store><{role}>{policy}</{role}></shared-store></ha-policy>
   <security-enabled>false</security-enabled>
   <acceptors><acceptor name="web">tcp://127.0.0.1:{port}{parameters}</acceptor></acceptors>
@@ -28,7 +31,10 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 
 @dataclass
 class WebNode(NodeProcess):
-    """A node of a pair, whose acceptor may have TLS."""
+    """A node of a pair, whose acceptor may have TLS.
+
+    Its lease is long: that it was killed is seen by its presence lock, and nothing else ends it.
+    """
 
     parameters: str = ""
 

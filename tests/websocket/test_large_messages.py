@@ -9,7 +9,8 @@ from tests.websocket.client import WebSocketClient
 def test_a_large_message_is_one_message_of_the_websocket(tmp_path: Path) -> None:
     """Binary also to a client of text, since its first part leaves before the rest is read."""
     body = b"all of it is text " * 30_000
-    with live_node(tmp_path) as node:
+    # Before either says CONNECT both are opened.
+    with live_node(tmp_path, connect_timeout=600_000) as node:
         client, other = (WebSocketClient(node.open()) for _ in range(2))
         client.connect()
         other.connect()

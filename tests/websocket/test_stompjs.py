@@ -33,13 +33,13 @@ def options(node: LimitedNode, **client: Any) -> dict[str, Any]:
     "client", [{}, {"forceBinaryWSFrames": True}, {"appendMissingNULLonIncoming": True}]
 )
 def test_it_sends_gets_and_acknowledges(node: LimitedNode, client: dict[str, Any]) -> None:
-    """Texts short and long, and bytes that are no text, with heart-beats both ways."""
+    """Texts short and long, and bytes that are no text, with heart-beats agreed on both ways."""
     with NodeClient(options(node, **client)) as running:
         seen = running.seen()
     assert seen.errors == []
     assert seen.messages == [["bytes", 256, True], *(["text", 2 * one, True] for one in SIZES)]
     assert (seen.version, seen.subprotocol) == ("1.2", "v12.stomp")
-    assert seen.heartbeat == "1000,1000"
+    assert seen.heartbeat == "60000,60000"
     assert seen.extensions == "", "compression was agreed on"
     assert seen.closes == [1000]
 

@@ -11,8 +11,8 @@ let sent = 0;
 
 const client = new Client({
   reconnectDelay: 100,
-  heartbeatIncoming: 1000,
-  heartbeatOutgoing: 1000,
+  heartbeatIncoming: 60000, // less, and a machine that stands still ends the connection
+  heartbeatOutgoing: 60000,
   webSocketFactory: () => {
     client.tried = urls[tries++ % urls.length];
     return new WebSocket(client.tried, ["v12.stomp"], { ca: authority });

@@ -7,8 +7,8 @@ export function scenario(Client, { url, queue, sizes, client: configuration }, r
   return new Promise((resolve) => {
     const client = new Client({
       reconnectDelay: 0,
-      heartbeatIncoming: 1000,
-      heartbeatOutgoing: 1000,
+      heartbeatIncoming: 60000, // less, and a machine that stands still ends the connection
+      heartbeatOutgoing: 60000,
       brokerURL: url,
       ...configuration,
       onStompError: (frame) => seen.errors.push(frame.headers.message),
