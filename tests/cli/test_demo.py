@@ -11,6 +11,8 @@ SHORTER = """if True:
     from orthia.broker.cli import demo, main
     demo = sys.modules["orthia.broker.cli.demo"]
     demo._BEFORE_KILL, demo._CONSUMED_BEFORE_KILL, demo._AFTER_TAKEOVER = 300, 100, 200
+    # A machine that stands still is to end neither the live node nor what its consumer waits for.
+    demo.EXPIRATION_MS, demo._QUIET_SECONDS = 60_000, 10.0
     {trouble}
     sys.argv = ["orthia", "demo"]
     main()

@@ -19,7 +19,7 @@ from tests.cli.scripted_broker import Script, scripted_broker
 
 def link(*addresses: BrokerAddress) -> FailoverLink:
     """Return a link that gives up soon enough for a test."""
-    return FailoverLink(addresses, patience_seconds=30)
+    return FailoverLink(addresses, patience_seconds=120)
 
 
 def numbered(number: int) -> bytes:
@@ -58,10 +58,10 @@ def test_reconnections_are_counted_and_told() -> None:
     script = Script(drop_after_sends=deque([3]))
     said: list[str] = []
     with scripted_broker(script) as address:
-        watched = FailoverLink([address], patience_seconds=30, say=said.append)
+        watched = FailoverLink([address], patience_seconds=120, say=said.append)
         Producer(watched, "/queue/q", body=numbered, count=5).run()
     assert watched.reconnects == 1
-    assert 0 < watched.longest_outage_seconds < 30
+    assert 0 < watched.longest_outage_seconds < 120
     assert said[0] == f"connected to {address}"
     assert said[1].startswith("lost the connection: ")
     assert said[2].startswith(f"connected to {address} after ")
@@ -71,7 +71,7 @@ def test_a_frozen_node_is_left() -> None:
     """A node that keeps its sockets and stops talking is noticed by its missing heart-beats."""
     script = Script(freeze_first=True)
     with scripted_broker(script) as address:
-        impatient = FailoverLink([address], patience_seconds=30, heart_beat_ms=100)
+        impatient = FailoverLink([address], patience_seconds=120, heart_beat_ms=100)
         report = Producer(impatient, "/queue/q", body=numbered, count=5).run()
     assert (report.confirmed, report.repeated, script.connections) == (5, 5, 2)
 
@@ -105,10 +105,10 @@ def test_a_node_that_is_not_there_yet_is_told_at_once() -> None:
     """Whoever mistyped a port should not look at nothing for a minute."""
     dead = BrokerAddress("127.0.0.1", 1)
     said: list[str] = []
-    patient = FailoverLink([dead], patience_seconds=0.5, say=said.append)
+    patient = FailoverLink([dead], patience_seconds=3, say=said.append)
     with pytest.raises(BrokerUnreachable):
         Producer(patient, "/queue/q", body=numbered, count=1).run()
-    assert said == ["no node serves yet (127.0.0.1:1: Connection refused); trying for 0.5 s"]
+    assert said == ["no node serves yet (127.0.0.1:1: Connection refused); trying for 3 s"]
 
 
 def test_a_refusal_is_not_retried() -> None:
@@ -172,8 +172,12 @@ def test_frames_may_come_in_any_pieces() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_an_acknowledgement_lost_with_the_connection_is_resolved(stored: bool) -> None:
+def test_an_acknowledgement_lost_with_the_connection_is_resolved(
+    stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each message counts once, whether the broker had stored the ACK or delivers it again."""
+    if not stored:  # what comes again is not to be missed by a silence before it
+        monkeypatch.setattr("orthia.broker.client.traffic._SETTLED_SECONDS", 60.0)
     script = Script(
         stored=[numbered(n) for n in range(6)],
         drop_after_acks=deque([6]),
@@ -191,7 +195,7 @@ def test_a_consumer_stops_when_nothing_comes() -> None:
     """A silence ends the work; fewer messages than wanted are not complete."""
     script = Script(stored=[b"m0"])
     with scripted_broker(script) as address:
-        report = Consumer(link(address), "/queue/q", count=2, idle_timeout_seconds=3).run()
+        report = Consumer(link(address), "/queue/q", count=2, idle_timeout_seconds=10).run()
     assert (report.confirmed, report.complete) == (1, False)
 
 
@@ -229,7 +233,7 @@ def test_produce_as_json(run: Run) -> None:
 def test_consume_of_too_little_fails(run: Run) -> None:
     """The smoke test fails by its exit code when messages are missing."""
     with scripted_broker(Script(stored=[b"m0"])) as address:
-        result = run("consume", "--broker", address, "--count", 2, "--timeout", 0.5, "--print")
+        result = run("consume", "--broker", address, "--count", 2, "--timeout", 5, "--print")
     assert result.exit_code == 1
     assert result.stdout.startswith("m0\n")
     assert "not everything was confirmed" in result.stderr
