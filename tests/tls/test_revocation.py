@@ -38,6 +38,13 @@ def is_let_in(
         return False
 
 
+def revoked_are_refused(server: ServerUnderTest, caplog: pytest.LogCaptureFixture) -> None:
+    """See that the one client that was refused was so for its certificate."""
+    wait_until(lambda: server.connections == 0, what="all are forgotten")
+    assert server.refused == ["tls"]
+    assert "certificate revoked" in caplog.text
+
+
 @pytest.mark.parametrize("as_der", [False, True])
 def test_a_revoked_certificate_is_refused(
     authority: Authority,
@@ -52,12 +59,10 @@ def test_a_revoked_certificate_is_refused(
     if as_der:
         lists = x509.load_pem_x509_crl(lists).public_bytes(Encoding.DER)
     path = write(tmp_path / "revoked.crl", lists)
-    with serving(with_tls(f"{parameters};crlPath={path}")) as server:
+    with serving(with_tls(f"{parameters};crlPath={path}"), connect_timeout=600_000) as server:
         assert is_let_in(server, authority, good, tmp_path)
         assert not is_let_in(server, authority, bad, tmp_path)
-        wait_until(lambda: server.connections == 0, what="both are forgotten")
-        assert server.refused == ["tls"]
-    assert "certificate revoked" in caplog.text
+        revoked_are_refused(server, caplog)
 
 
 def test_who_was_revoked_since_is_refused_once_the_file_says_so(
@@ -66,13 +71,15 @@ def test_who_was_revoked_since_is_refused_once_the_file_says_so(
     """With sslAutoReload; a list that cannot be used leaves the one there was."""
     client = authority.sign(())
     path = write(tmp_path / "revoked.crl", authority.revoke())
-    with serving(with_tls(f"{parameters};crlPath={path};sslAutoReload=true")) as server:
+    settings = with_tls(f"{parameters};crlPath={path};sslAutoReload=true")
+    with serving(settings, connect_timeout=600_000) as server:
         assert is_let_in(server, authority, client, tmp_path)
         for lists, is_taken in ((b"nothing", True), (authority.revoke(client), False)):
             path.write_bytes(lists)
             for _ in range(2):
                 server.certificates.look(datetime.now(UTC), 0.0)
             assert is_let_in(server, authority, client, tmp_path) == is_taken
+        revoked_are_refused(server, caplog)
     assert f"crlPath={path} cannot be used: there is no list" in caplog.text
 
 
@@ -88,7 +95,7 @@ def test_what_openssl_alone_refuses_is_told_and_changes_nothing(
     client = authority.sign(())
     path = write(tmp_path / "revoked.crl", authority.revoke())
     settings = with_tls(f"{parameters};crlPath={path};sslAutoReload=true")
-    with serving(settings) as server:
+    with serving(settings, connect_timeout=600_000) as server:
         der = x509.load_pem_x509_crl(authority.revoke()).public_bytes(Encoding.DER)
         if name == "clients.pem":
             der = authority.certificate.public_bytes(Encoding.DER)
@@ -126,7 +133,7 @@ def test_without_a_present_list_of_its_signer_nobody_is_let_in(
     """Nobody knows then whether a certificate was revoked; the log says why."""
     signer = Authority(name="another") if by_another else authority
     path = write(tmp_path / "revoked.crl", signer.revoke(days=days))
-    with serving(with_tls(f"{parameters};crlPath={path}")) as server:
+    with serving(with_tls(f"{parameters};crlPath={path}"), connect_timeout=600_000) as server:
         assert not is_let_in(server, authority, authority.sign(()), tmp_path)
     assert why in caplog.text
 
