@@ -108,7 +108,7 @@ def test_what_could_not_be_read_is_read_again_until_it_can(
 ) -> None:
     """Although the file is as it was; each reason is told once for each change."""
     watched.files.start()
-    watched.module.file.write_text("bob")
+    watched.module.file.write_text("robert")  # of another length: the times may be as they were
     watched.error = ConfigurationError("users: cannot be read: Too many open files")
     watched.look(4)
     assert watched.reads == 1 + 3
@@ -120,7 +120,7 @@ def test_what_could_not_be_read_is_read_again_until_it_can(
     ]
     watched.error = None
     watched.look(3)
-    assert watched.told == [("bob",)]
+    assert watched.told == [("robert",)]
     assert len(caplog.messages) == 2
     watched.module.file.write_text("eve, too")
     watched.error = ConfigurationError("users: cannot be read: Input/output error")

@@ -239,6 +239,8 @@ def test_an_ordinary_client_logs_in_by_its_certificate(
         client.send("/queue/q", "x")
         wait_until(lambda: server.depth("q") == 1, what="it is stored")
         client.disconnect()
+        # Its thread would look for ever at a socket that the server cut off before it said goodbye.
+        wait_until(lambda: server.connections == 0, what="it has left")
 
 
 def test_a_user_that_is_taken_out_of_the_file_is_ended(
@@ -262,7 +264,10 @@ def test_a_user_that_is_taken_out_of_the_file_is_ended(
                 for client in (relay, other):
                     client.sendall(CONNECT)
                     assert read_until(client, b"\0").startswith(b"CONNECTED")
-                module.user.write_text("other=CN=other\n")
+                # Put in its place whole: one that is emptied first is read so on a slow machine.
+                fresh = tmp_path / "fresh"
+                fresh.write_text("other=CN=other\n")
+                fresh.replace(module.user)
                 assert read_to_the_end(relay).startswith(b"ERROR\nmessage:changed")
                 other.sendall(SEND)
                 assert b"receipt-id:r\n" in read_until(other, b"receipt-id:r\n")

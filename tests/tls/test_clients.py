@@ -96,11 +96,11 @@ def test_messages_go_both_ways(run: Run, authority: Authority, tmp_path: Path) -
     store = authority.sign().write_pem(tmp_path / "broker.pem")
     with serving(with_tls(f"keyStorePath={store}")) as server:
         broker = f"ssl://localhost:{server.port}?trustStorePath={tmp_path / 'ca.pem'}"
-        common = ("--broker", broker, "--json", "--reconnect-timeout", 5)
+        common = ("--broker", broker, "--json", "--reconnect-timeout", 120)
         sent = run("produce", *common, "--count", 50, "--size", 100_000)
         assert sent.exit_code == 0, sent.output
         assert json.loads(sent.stdout)["complete"]
-        received = run("consume", *common, "--count", 50)
+        received = run("consume", *common, "--count", 50, "--timeout", 120)
         assert received.exit_code == 0, received.output
         assert json.loads(received.stdout)["confirmed"] == 50
 
