@@ -79,7 +79,7 @@ def test_one_child_dying_does_not_end_the_other(
         assert "live was killed by signal 9" in shown
         assert backup.exit_code is None
         stopping.set()
-        supervisor.join(30)
+        supervisor.join(120)
         assert not supervisor.is_alive()
 
 
