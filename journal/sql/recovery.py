@@ -7,7 +7,7 @@ from sqlalchemy import Engine, MetaData, func, insert, select, update
 
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import translate_errors, write_transaction
+from orthia.database import StoreError, translate_errors, write_transaction
 from orthia.journal.codec import decode_binding
 from orthia.journal.engine.abc import Recovered
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -28,10 +28,16 @@ def recover(
     bindings = bindings_table(metadata, s.bindings_table_name, dialect)
     # In no transaction: the session's would be ended while very many bindings are fetched. Nobody
     # writes meanwhile, for the fence was advanced to ``token``; if it moves on, the proof fails.
-    with translate_errors("read the bindings"), engine.connect() as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        stored = connection.execute(select(bindings).order_by(bindings.c.seq)).all()
-        highest = connection.execute(select(func.max(messages.c.seq))).scalar_one() or 0
+    try:
+        with translate_errors("read the bindings"), engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            stored = connection.execute(select(bindings).order_by(bindings.c.seq)).all()
+            highest = connection.execute(select(func.max(messages.c.seq))).scalar_one() or 0
+    except StoreError:
+        # A connection that is lost as it returns to transactions never comes back to its pool,
+        # which has room for no other.
+        engine.dispose()
+        raise
     horizon = max(highest, *(max(row.seq, row.id) for row in stored), 0)
     limit = {"id": horizon + id_block, "epoch": token}
     counter = bindings.c.seq == ID_COUNTER_SEQ

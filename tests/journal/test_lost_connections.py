@@ -130,6 +130,20 @@ def test_a_journal_is_opened_though_its_connection_is_lost(
     assert after == before + reserved * PATIENT.id_block
 
 
+@pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
+@pytest.mark.parametrize("dbms", MYSQL_FAMILY)
+def test_a_journal_is_opened_though_its_connection_is_lost_as_it_goes_back_to_the_pool(
+    proxied_store: ProxiedStore, cut: Cut
+) -> None:
+    """What was read is read again: the pool has room for one connection, and not for a lost one."""
+    (before,) = proxied_store.append(proxied_store.open(), "before")
+    # The first COMMIT of all: after the bindings, of which no transaction is, comes the mode.
+    proxied_store.proxy.cut_once(cut, b"\x03COMMIT", of_writer=False)
+    journal = proxied_store.open_proxied()
+    assert proxied_store.proxy.cuts == 1
+    assert proxied_store.append(journal, "after") == [before + PATIENT.id_block]
+
+
 def test_a_journal_that_cannot_be_opened_says_so(proxied_store: ProxiedStore) -> None:
     """A database that stays away is no reason to try for ever."""
     with socket.socket() as taken:
