@@ -2,8 +2,10 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
+from orthia.config.errors import OrthiaError
 from orthia.config.lockers import with_locker
 from orthia.config.settings import Role
 from orthia.config.store_settings import (
@@ -20,7 +23,7 @@ from orthia.config.store_settings import (
     LockerSettings,
     SharedFileLockerSettings,
 )
-from orthia.database import Database, db_now_plus_ms, write_transaction
+from orthia.database import Database, StoreUnavailable, db_now_plus_ms, write_transaction
 from orthia.nodemanager import (
     Interrupted,
     JdbcNodeManager,
@@ -77,11 +80,17 @@ class Node:
         self._pool = ThreadPoolExecutor(1)
 
     def go_live(self) -> int:
-        """Start as live node and return the token."""
+        """Start as live node and return the token, when it has any presence lock it wants."""
         self.manager.start()
         activation: Activation = self.manager.start_live_node()
         activation.activation_complete()
+        wait_until(self._is_present, what="the live node has the presence lock")
         return self.manager.fencing_token
+
+    def _is_present(self) -> bool:
+        crashes = getattr(self.manager, "_crashes", None)
+        keeper = crashes and crashes.keeper
+        return keeper is None or keeper.held_since_seconds is not None
 
     def wait_as_backup(self) -> "Future[int]":
         """Start as backup; the future has the token when it has become live."""
@@ -225,6 +234,32 @@ def test_one_node_is_live(place: Place) -> None:
         other.manager.start()
 
 
+@contextmanager
+def standstill(place: Place) -> Iterator[Callable[[], float]]:
+    """Give for how long at most this process, or its database, has stood still since."""
+    looked, longest, over = time.monotonic(), 0.0, threading.Event()
+
+    def measure() -> float:
+        return max(time.monotonic() - looked, longest)
+
+    def look() -> None:
+        nonlocal looked, longest
+        while not over.wait(0.05):
+            if place.databases:
+                with suppress(StoreUnavailable):
+                    place.databases[0].server_now()
+            longest = measure()
+            looked = time.monotonic()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield measure
+    finally:
+        over.set()
+        looking.join()
+
+
 @only(
     *(("lease", dbms) for dbms in MYSQL_FAMILY),
     ("database", "postgresql"),
@@ -234,16 +269,26 @@ def test_one_node_is_live(place: Place) -> None:
 def test_the_lock_outlives_its_periods(place: Place) -> None:
     """It is kept alive for longer than it lasts without, and stays under its token."""
     place.lease_ms = 6_000
-    live = place.node("a")
-    token = live.go_live()
-    backup = place.node("b", Role.BACKUP)
-    future = backup.wait_as_backup()
-    lasting = threading.Event()
-    assert not lasting.wait(1.2 * place.lease_ms / 1000)
-    assert live.manager.is_lease_valid()
-    assert live.lost == []
-    assert live.manager.fencing_token == token
-    assert not future.done()
+    for _ in range(10):
+        live, backup = place.node("a"), place.node("b", Role.BACKUP)
+        with standstill(place) as longest_seconds:
+            try:
+                token = live.go_live()
+                future = backup.wait_as_backup()
+                threading.Event().wait(1.2 * place.lease_ms / 1000)
+                assert live.manager.is_lease_valid()
+                assert live.lost == []
+                assert live.manager.fencing_token == token
+                assert not future.done()
+            except (AssertionError, OrthiaError):
+                # A lease ends on a machine that stands still, as it should: another try.
+                if longest_seconds() < 1:
+                    raise
+            else:
+                return
+        backup.close()
+        live.close()
+    pytest.fail("this machine stood still each time")
 
 
 @only(*of("database"), *(one for one in of("file") if one[1] != "directory"))
@@ -287,14 +332,14 @@ def test_a_released_lock_goes_to_the_backup_under_a_greater_token(place: Place) 
     next_future = next_one.wait_as_backup()
     live.manager.crash_live_server()
     assert not live.manager.is_lease_valid()
-    second = future.result(30)
+    second = future.result(120)
     assert second > token
     assert not next_future.done()
     wait_until(
         lambda: next_one.manager.is_backup_live() and not next_future.done(), what="c moves up"
     )
     backup.manager.crash_live_server()
-    assert next_future.result(30) > second
+    assert next_future.result(120) > second
 
 
 def test_a_node_that_is_gone_is_replaced(place: Place) -> None:
@@ -303,7 +348,7 @@ def test_a_node_that_is_gone_is_replaced(place: Place) -> None:
     token = live.go_live()
     future = place.node("b", Role.BACKUP).wait_as_backup()
     live.manager.stop()
-    assert future.result(30) > token
+    assert future.result(120) > token
 
 
 def test_a_paused_pair_waits_for_its_live_node(place: Place) -> None:
@@ -325,7 +370,7 @@ def test_a_waiting_node_is_interrupted(place: Place) -> None:
     future = waiting.wait_as_backup()
     waiting.manager.interrupt()
     with pytest.raises(Interrupted):
-        future.result(30)
+        future.result(120)
 
 
 def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
@@ -335,7 +380,7 @@ def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
     assert live.go_live() == 42
     future = place.node("b", Role.BACKUP).wait_as_backup()
     live.manager.crash_live_server()
-    assert future.result(30) == 43
+    assert future.result(120) == 43
 
 
 @only(*(one for one in COMBINATIONS if one[1] != "directory"))
@@ -375,8 +420,14 @@ def test_a_session_that_the_database_dropped_is_noticed(place: Place) -> None:
     live = place.node("a")
     token = live.go_live()
     name = str(place.settings.jdbc_connection_url.sqlalchemy_url.database)
-    place.server.end_open_transactions(name)
-    wait_until(lambda: live.lost, what="the lost lock is noticed")
+    server = place.server
+
+    def has_lost() -> bool:
+        # Again and again: one that is in a statement at that moment is no idle one.
+        server.end_open_transactions(name)
+        return bool(live.lost)
+
+    wait_until(has_lost, what="the lost lock is noticed")
     assert not live.manager.is_lease_valid()
     assert place.node("b").go_live() > token
 
@@ -390,7 +441,7 @@ def test_a_node_that_gives_no_sign_loses_the_lock(place: Place) -> None:
     assert isinstance(live.manager, JdbcNodeManager)
     live.manager._kept[Lock.LIVE].stop()
     future = place.node("b", Role.BACKUP).wait_as_backup()
-    second = future.result(30)
+    second = future.result(120)
     assert second > token
     assert not live.manager.is_lease_valid()
 
@@ -463,6 +514,6 @@ def test_lockers_of_two_kinds_keep_each_other_away(place: Place) -> None:
     assert live.lost == []
     assert not future.done()
     live.manager.crash_live_server()
-    assert future.result(30) > token
+    assert future.result(120) > token
     with pytest.raises(LockAcquisitionTimeout, match="held by b@"):
         place.node("d", fail_if_locked=True).manager.start()
