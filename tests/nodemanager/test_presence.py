@@ -48,7 +48,7 @@ def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
 
     def make() -> PresenceLock:
         databases.append(Database.from_settings(store_settings))
-        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=60_000))
+        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=600_000))
         return made[-1]
 
     yield make
@@ -61,30 +61,30 @@ def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
 def test_one_session_holds_the_lock(locks: Maker) -> None:
     """Others do not get it until it is let go; asking for it again while it is held is harmless."""
     first, second = locks(), locks()
-    assert first.acquire(1.0)
+    assert first.acquire(60.0)
     assert first.is_held()
-    assert first.acquire(1.0)
+    assert first.acquire(60.0)
     assert not second.acquire(1.0)
     assert not second.is_held()
     first.release()
     assert not first.is_held()
-    assert second.acquire(1.0)
+    assert second.acquire(60.0)
 
 
 def test_whoever_waits_is_woken_by_the_release(locks: Maker) -> None:
     """The database wakes the waiter, long before its time is up."""
     first, second = locks(), locks()
-    assert first.acquire(1.0)
+    assert first.acquire(60.0)
     got = threading.Event()
 
     def wait() -> None:
-        if second.acquire(60.0):
+        if second.acquire(250.0):
             got.set()
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     first.release()
-    assert got.wait(30)
+    assert got.wait(120)
     waiting.join()
 
 
@@ -100,7 +100,7 @@ def test_a_wait_is_longer_than_a_query_may_take(
     first = presence_lock(database, "test-presence", query_timeout_ms=60_000)
     second = presence_lock(database, "test-presence", query_timeout_ms=query_timeout_ms)
     try:
-        assert first.acquire(1.0)
+        assert first.acquire(60.0)
         answers: list[bool] = []
 
         def answered() -> bool:
@@ -128,7 +128,7 @@ def test_a_wait_is_longer_than_a_query_may_take(
 def test_a_wait_can_be_interrupted(locks: Maker) -> None:
     """A node that is stopped does not wait until the lock is free, or for minutes."""
     first, second = locks(), locks()
-    assert first.acquire(1.0)
+    assert first.acquire(60.0)
 
     def wait() -> None:
         with suppress(StoreUnavailable):
@@ -141,21 +141,21 @@ def test_a_wait_can_be_interrupted(locks: Maker) -> None:
         waiting.join(0.05)
     assert not second.is_held()
     first.release()
-    assert second.acquire(5.0)
+    assert second.acquire(60.0)
 
 
 @pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
 def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> None:
     """After a restart of the database the lock is nobody's, and can be had again."""
     database = Database.from_settings(private_server.settings(private_server.create_database()))
-    lock = presence_lock(database, "test-presence", query_timeout_ms=2_000)
-    assert lock.acquire(1.0)
+    lock = presence_lock(database, "test-presence", query_timeout_ms=60_000)
+    assert lock.acquire(60.0)
     private_server.kill()
     assert not lock.is_held()
     with pytest.raises(StoreUnavailable):
         lock.acquire(1.0)
     private_server.start()
-    assert lock.acquire(5.0)
+    assert lock.acquire(60.0)
     lock.release()
     database.dispose()
 
@@ -230,17 +230,17 @@ def test_the_keeper_says_when_it_has_the_lock(subject: KeeperUnderTest) -> None:
     """And not before."""
     assert subject.keeper.held_since_seconds is None
     subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
     assert subject.keeper.held_since_seconds == 1_000.0
 
 
 def test_the_keeper_asks_again_for_a_lock_it_lost(subject: KeeperUnderTest) -> None:
     """A session may end though the process lives."""
     subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
     subject.lock.held = False
-    assert subject.lost.wait(30)
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.lost.wait(120)
+    assert subject.obtained.acquire(timeout=120)
 
 
 def test_the_keeper_outlives_a_database_that_is_away() -> None:
@@ -253,7 +253,7 @@ def test_the_keeper_outlives_a_database_that_is_away() -> None:
         wait_until(lambda: subject.lock.asked >= 3, what="it asks again and again")
         assert subject.keeper.held_since_seconds is None
         subject.lock.error = None
-        assert subject.obtained.acquire(timeout=30)
+        assert subject.obtained.acquire(timeout=120)
     finally:
         subject.keeper.stop()
 
@@ -262,17 +262,17 @@ def test_the_keeper_knows_when_it_was_last_sure(subject: KeeperUnderTest) -> Non
     """The time from before it asked."""
     assert subject.keeper.confirmed_seconds < 0
     subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
     wait_until(lambda: subject.keeper.confirmed_seconds == 1_000.0, what="the session is asked")
 
 
 def test_standing_back_gives_the_lock_to_another(subject: KeeperUnderTest) -> None:
     """It is let go at once and asked for again later."""
     subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
     subject.keeper.stand_back()
     wait_until(lambda: subject.lock.releases == 1, what="the lock is let go")
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
 
 
 def test_a_stopped_keeper_holds_nothing() -> None:
@@ -280,9 +280,10 @@ def test_a_stopped_keeper_holds_nothing() -> None:
     subject = KeeperUnderTest()
     subject.keeper.start()
     subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=30)
+    assert subject.obtained.acquire(timeout=120)
     subject.keeper.stop()
-    assert not subject.lock.held
+    # It waits for its thread, but not for long.
+    wait_until(lambda: not subject.lock.held, what="the lock is let go")
     assert subject.keeper.held_since_seconds is None
 
 
