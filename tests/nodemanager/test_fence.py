@@ -16,13 +16,20 @@ from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 
-LONG_MS = 60_000
+LONG_MS = 600_000
 
 
 @pytest.fixture
 def store(migrated_store: DatabaseStoreSettings, database: Database) -> SqlNodeManagerStore:
     """Give a store through the shared pool."""
     return SqlNodeManagerStore(database, migrated_store, database.engine)
+
+
+@pytest.fixture
+def fencing(migrated_store: DatabaseStoreSettings, database: Database) -> SqlNodeManagerStore:
+    """Give one that waits for the fence for as long as a lease lasts, as a node does."""
+    engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
+    return SqlNodeManagerStore(database, migrated_store, engine)
 
 
 @contextmanager
@@ -77,7 +84,7 @@ def test_after_the_fence_the_old_token_finds_no_row(
 
 @pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_the_fence_waits_for_the_batch_in_flight(
-    store: SqlNodeManagerStore, database: Database
+    store: SqlNodeManagerStore, fencing: SqlNodeManagerStore, database: Database
 ) -> None:
     """The successor loads only when the old node's last batch is in, or gone."""
     old = live_under_the_first_token(store)
@@ -85,36 +92,38 @@ def test_the_fence_waits_for_the_batch_in_flight(
     fenced = threading.Event()
 
     def fence() -> None:
-        assert store.advance_fence("new", new)
+        assert fencing.advance_fence("new", new)
         fenced.set()
 
     with ThreadPoolExecutor(1) as pool:
         with batch(database, old) as let_in:
             assert let_in
             advancing = pool.submit(fence)
+            wait_until(lambda: fencing._fencing_session is not None, what="the fence waits")
             # Renewals touch another row: they pass while the fence waits.
-            for _ in range(20):
+            for _ in range(3):
                 assert store.renew(Lock.LIVE, "new", new, LONG_MS) is not None
             assert not fenced.is_set()
-        advancing.result(30)
+        advancing.result(120)
     with batch(database, old) as let_in:
         assert not let_in
 
 
 @pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_fence_that_waited_beyond_its_lease_is_not_advanced(
-    store: SqlNodeManagerStore, database: Database
+    store: SqlNodeManagerStore, fencing: SqlNodeManagerStore, database: Database
 ) -> None:
     """Whoever lost the lock while it waited must not lock out the one who has it."""
     old = live_under_the_first_token(store)
     new = hand_over(store, old)
     with ThreadPoolExecutor(1) as pool:
         with batch(database, old):
-            advancing = pool.submit(store.advance_fence, "new", new)
+            advancing = pool.submit(fencing.advance_fence, "new", new)
+            wait_until(lambda: fencing._fencing_session is not None, what="the fence waits")
             assert store.release(Lock.LIVE, "new", new)
             third = store.try_acquire(Lock.LIVE, "third", LONG_MS)
             assert third is not None
-        assert advancing.result(30) is False
+        assert advancing.result(120) is False
     assert store.status().fence_token == old
     assert store.advance_fence("third", third.token)
     wait_until(lambda: store.status().fence_token == third.token, what="the third is fenced in")
