@@ -131,7 +131,7 @@ def test_tokens_go_on_above_every_token_ever_used(
     assert status.node_id == ("the-node-id" if write is write_event else None)
     taken = None
     while taken is None:  # held by nobody, for one expiration
-        taken = store.try_acquire(Lock.LIVE, "a", 10_000)
+        taken = store.try_acquire(Lock.LIVE, "a", 600_000)
     assert taken.token == 18
     assert store.advance_fence("a", 18)
 
@@ -141,7 +141,7 @@ def test_a_live_lock_that_is_put_back_is_nobodys_for_one_expiration(
 ) -> None:
     """Whoever held it may believe so for as long, and must not meet a successor that delivers."""
     store = opened(database, migrated_store)
-    first = store.try_acquire(Lock.LIVE, "a", 10_000)
+    first = store.try_acquire(Lock.LIVE, "a", 600_000)
     assert first is not None
     assert store.advance_fence("a", first.token)
     remove_rows(database, migrated_store, 1)
@@ -149,8 +149,8 @@ def test_a_live_lock_that_is_put_back_is_nobodys_for_one_expiration(
     live = store.status().live
     assert live.is_held
     assert live.token == first.token
-    assert store.try_acquire(Lock.LIVE, "b", 10_000) is None
-    assert store.renew(Lock.LIVE, "a", first.token, 10_000) is None
+    assert store.try_acquire(Lock.LIVE, "b", 600_000) is None
+    assert store.renew(Lock.LIVE, "a", first.token, 600_000) is None
 
 
 def test_a_repair_beside_a_live_node_leaves_its_lease(

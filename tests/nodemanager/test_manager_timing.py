@@ -39,7 +39,9 @@ from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
-EXPIRATION_MS = 20_000
+EXPIRATION_MS = 2_000_000
+PERIOD_MS = 900_000
+"""A real one: long enough that no renewal comes in between."""
 
 
 class SlowStatusStore(MemoryNodeManagerStore):
@@ -70,11 +72,10 @@ class Simulation:
         self.store = SlowStatusStore(self.clock)
         self.events: list[Event] = []
         self.lost: list[str] = []
-        # The timers are real ones: long enough that no renewal comes in between.
         settings = SqliteServer(directory).settings(
-            "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=9_000
+            "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=PERIOD_MS
         )
-        holder_id = HolderId(f"me@host:1:x/9000/{EXPIRATION_MS}")
+        holder_id = HolderId(f"me@host:1:x/{PERIOD_MS}/{EXPIRATION_MS}")
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )
@@ -443,7 +444,7 @@ def test_every_lock_listener_is_told_whatever_the_others_do(simulation: Simulati
     finally:
         console.read.set()
         logging.getLogger("orthia.failover").removeHandler(console)
-    losing.join(30)
+    losing.join(120)
     assert LeaseLost in simulation.kinds()
     assert not simulation.manager.is_lease_valid()
 

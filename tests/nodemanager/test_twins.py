@@ -1,6 +1,6 @@
 """The store in memory and one in a database give the same answers to any series of requests.
 
-Time stands still for both: a lease is taken for a minute, or so that it has lapsed already.
+Time stands still for both: a lease is taken for an hour, or so that it has lapsed already.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from tests.support.servers import SqliteServer
 LOCKS = st.sampled_from(list(Lock))
 HOLDERS = st.sampled_from(["a", "b", "c"])
 STATES = st.sampled_from(list(State))
-EXPIRATIONS_MS = st.sampled_from([60_000, -60_000])
+EXPIRATIONS_MS = st.sampled_from([3_600_000, -60_000])
 TOKENS_BACK = st.integers(-1, 2)
 
 
