@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Select, select
 
 from orthia.database import Database
+from orthia.nodemanager.locks import server_lock
 from orthia.nodemanager.locks.abc import NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
@@ -43,7 +44,7 @@ class StuckConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Wait for a reader."""
         self.waiting.append(record.getMessage())
-        self.read.wait(60)
+        self.read.wait(250)
 
 
 @dataclass
@@ -79,6 +80,12 @@ class StoreUnderTest:
         assert isinstance(self.store, SqlNodeManagerStore)
         c = self.store._table.c
         return select(c.id).where(c.id == row)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test of a shared directory fail for a disk that takes seconds to sync a file."""
+    monkeypatch.setattr(server_lock, "_PATIENCE_SECONDS", 120.0)
 
 
 @pytest.fixture(params=["memory", *EVERY_DBMS])

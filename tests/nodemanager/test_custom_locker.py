@@ -55,9 +55,13 @@ def test_the_page_shows_the_package() -> None:
 def settings(tmp_path: Path) -> DatabaseStoreSettings:
     """Give an SQLite store with that locker."""
     server = SqliteServer(tmp_path)
+    # The locker adds the number of the lock: those are the ports that must be free.
+    first, second = free_port(), free_port()
+    while second != first + 1:
+        first, second = second, free_port()
     locker = CustomLockerSettings(
         name="port-locker",
-        properties={"port": str(free_port())},
+        properties={"port": str(first - 1)},
         lock_acquire_sleep_interval=20,
         lock_keep_alive_period=200,
     )

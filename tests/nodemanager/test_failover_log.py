@@ -50,7 +50,7 @@ def test_an_event_is_on_the_console_in_the_file_and_in_the_table(
     with caplog.at_level(logging.INFO, logger="orthia.failover"):
         log.emit(LiveActive(7))
         log.emit(FenceAdvanced(7, 12.5))
-    log.close(30)
+    log.close(120)
     assert "under token 7" in caplog.text
     assert caplog.records[0].__dict__["code"] == "AMQ221007"
     in_file, (in_table, _) = read_files([path]), read_table(database, migrated_store)
@@ -111,10 +111,12 @@ def test_a_hung_database_costs_the_file_nothing(
     private_server.pause()
     log.emit(LiveActive(2))
     log.emit(LiveActive(3))
-    wait_until(lambda: path.read_text().count("\n") == 3, what="the file has all three")
+    wait_until(
+        lambda: path.exists() and path.read_text().count("\n") == 3, what="the file has all three"
+    )
     private_server.resume()
     wait_until(lambda: len(read_table(database, settings)[0]) == 3, what="the table has them too")
-    log.close(30)
+    log.close(120)
     database.dispose()
 
 
@@ -138,7 +140,7 @@ def test_too_many_events_are_dropped_loudly(
     table = AwayTable()
     log = open_log(table=table)  # type: ignore[arg-type] # stands in for a database that is away
     log.emit(LiveActive(0))
-    assert table.asked.wait(30)
+    assert table.asked.wait(120)
     for token in range(20):
         log.emit(LiveActive(token))
     assert "too many events wait" in caplog.text
@@ -154,7 +156,7 @@ def test_a_file_that_cannot_be_written_is_told_once(
     for token in range(3):
         log.emit(LiveActive(token))
         wait_until(lambda: not log._sinks[0]._waiting.qsize(), what="it is tried")
-    log.close(30)
+    log.close(120)
     assert caplog.text.count("cannot be written") == 1
 
 
@@ -163,8 +165,8 @@ def test_a_node_without_database_time_is_placed_by_its_own(tmp_path: Path) -> No
     first, second = open_log(tmp_path / "a.jsonl"), open_log(tmp_path / "b.jsonl", name="b")
     first.emit(LiveActive(1))
     second.emit(LiveActive(2))
-    first.close(30)
-    second.close(30)
+    first.close(120)
+    second.close(120)
     merged = merge(read_files([tmp_path / "b.jsonl", tmp_path / "a.jsonl"]))
     assert [entry.token for entry in merged] == [1, 2]
 
@@ -214,7 +216,7 @@ def test_a_listener_that_fails_costs_no_event(
     log = FailoverLog(node_name="a", holder_id="a", role="live", path=path, listener=fail)
     log.emit(LiveActive(1))
     log.emit(LiveActive(2))
-    log.close(30)
+    log.close(120)
     assert [entry.token for entry in read_files([path])] == [1, 2]
     assert "a defect at AMQ221007" in caplog.text
 
@@ -229,7 +231,7 @@ def test_a_listener_without_memory_is_not_only_logged(tmp_path: Path) -> None:
     log = FailoverLog(node_name="a", holder_id="a", role="live", path=path, listener=fail)
     with pytest.raises(MemoryError):
         log.emit(LiveActive(1))
-    log.close(30)
+    log.close(120)
     assert [entry.token for entry in read_files([path])] == [1]
 
 
@@ -262,7 +264,7 @@ def test_text_no_file_can_hold_does_not_end_the_log(
     log = open_log(path)
     log.emit(StartFailed("cannot read caf\udce9.xml"))
     log.emit(LiveActive(2))
-    log.close(30)
+    log.close(120)
     first, second = read_files([path])
     assert first.message == "failed to start server: cannot read caf\udce9.xml"
     assert second.token == 2
@@ -293,7 +295,7 @@ def test_a_deadlock_is_tried_again_and_a_defect_ends_nothing(
     wait_until(lambda: not table.errors, what="it was tried twice")
     log.emit(LiveActive(2))
     wait_until(lambda: table.kept == [2], what="the next one is kept")
-    log.close(30)
+    log.close(120)
 
 
 def test_a_stuck_console_holds_back_only_whoever_shows(tmp_path: Path) -> None:
@@ -311,6 +313,6 @@ def test_a_stuck_console_holds_back_only_whoever_shows(tmp_path: Path) -> None:
     finally:
         console.read.set()
         logger.removeHandler(console)
-        log.close(30)
-    shown.join(30)
+        log.close(120)
+    shown.join(120)
     assert not shown.is_alive()

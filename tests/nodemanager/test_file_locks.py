@@ -110,8 +110,11 @@ def test_a_pause_keeps_the_backup_passive(make: Make) -> None:
     waiting.wait_live()
 
 
-def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
+def test_a_live_node_asks_for_its_place_and_gets_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The returning live node writes F and takes the lock when the backup lets it go."""
+    monkeypatch.setattr(module, "ON_ITS_WAY_MS", 600_000)
     backup = make("b")
     first = make("a")
     first.start_live_node().activation_complete()
@@ -128,7 +131,7 @@ def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
     third.wait_next()
     assert not got
     backup.crash_live_server()
-    thread.join(60)
+    thread.join(120)
     assert [back.fencing_token] == [3]
     assert third.still_waits(), "a lock that a live node is about to take is left to it"
 
@@ -149,7 +152,7 @@ def test_a_live_node_that_still_waits_asks_again(make: Make) -> None:
         serving.ask_who_waits()
     wait_until(serving.is_awaiting_failback, what="failback is asked for again")
     returning.interrupt()
-    coming_back.join(60)
+    coming_back.join(120)
     assert serving.status().state is State.LIVE
 
 
@@ -169,7 +172,7 @@ def test_the_log_of_a_failback_names_who_holds_which_lock(make: Make) -> None:
     backup.crash_live_server()
     wait_until(lambda: back.status().live.is_held, what="the place is taken back")
     assert back.status().live.holder_id == back.holder_id
-    thread.join(60)
+    thread.join(120)
     Waiting(make("c", listener=events.append)).wait_next()
     said = [event.message for event in events]
     assert [line for line in said if "backup" in line] == [
