@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ANSWER_SECONDS = 0.5
+_RECEIPT_SECONDS = 3.0
+"""A node that is slow to store a message serves; one that stands still is to be given up soon."""
 _PAUSE_SECONDS = 0.01
 
 
@@ -43,6 +45,7 @@ class Witness(threading.Thread):
                     self._ask(
                         connection, b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", b"CONNECTED"
                     )
+                    connection.settimeout(_RECEIPT_SECONDS)
                     while not self._ended.is_set():
                         begun = time.time()
                         self._ask(connection, _SEND, b"RECEIPT")
@@ -66,7 +69,7 @@ class Witness(threading.Thread):
     def finish(self) -> None:
         """Stop asking."""
         self._ended.set()
-        self.join(30)
+        self.join(120)
 
 
 _SEND = b"SEND\ndestination:/queue/witness\nreceipt:1\npersistent:true\n\nhere\0"
@@ -90,19 +93,25 @@ def seen(witness: Witness, after: float, before: float | None = None) -> Truth:
 
     It began before ``before``, when the node was certainly gone, if that is known.
     """
-    last = max((receipt for _, receipt, _ in witness.served if receipt <= after), default=after)
+    # When it was asked: its receipt may be noted late.
+    last = max((asked for asked, receipt, _ in witness.served if receipt <= after), default=after)
     served = sorted(one for one in witness.served if one[1] > after)
     failed = sorted(witness.failed)
     for begun, ended, _ in failed:
         if ended <= after:
             continue
-        earlier = [receipt for _, receipt, _ in served if receipt <= ended]
+        earlier = [asked for asked, receipt, _ in served if receipt <= ended]
         last = max([last, *earlier])
         following = [one for one in served if one[0] > max(begun, last)]
-        began = (max(last, after), ended if before is None else min(ended, before))
+        began = (last, ended if before is None else min(ended, before))
         if not following:
             return Truth(began, None)
         _, receipt, port = following[0]
-        tried = [start for start, end, to in failed if to == port and end <= receipt]
+        tried = [
+            start
+            for start, end, to in failed
+            # What was not answered in time says nothing: whoever serves may be slow.
+            if to == port and end <= receipt and end - start < _ANSWER_SECONDS
+        ]
         return Truth(began, (max([*tried, began[0]]), receipt))
     raise AssertionError("the witness was served all the time")
