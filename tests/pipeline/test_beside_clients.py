@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,12 @@ def nodes(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
         yield of_nodes
 
 
+def opened(port: int) -> Connection:
+    """Return a connection that bears a node which is silent: a machine may stand still."""
+    address = BrokerAddress("127.0.0.1", port)
+    return Connection.open(address, timeout_seconds=60, heart_beat_ms=0)
+
+
 class Uploads(threading.Thread):
     """Sends large messages, each beside a small one in a transaction, and takes the oldest."""
 
@@ -49,7 +55,7 @@ class Uploads(threading.Thread):
 
     def run(self) -> None:
         """Send and take until it is told to stop, or the node is gone."""
-        client = Connection.open(BrokerAddress("127.0.0.1", self._port), timeout_seconds=60)
+        client = opened(self._port)
         with suppress(OSError, ConnectionLost), closing(client):
             headers = {"id": "1", "destination": "/queue/large", "ack": "client-individual"}
             client.send("SUBSCRIBE", headers)
@@ -70,20 +76,21 @@ class Uploads(threading.Thread):
 
 
 class Midway(StoreInputs):
-    """Inputs of which the bindings are read when the live node was killed, and its backup serves.
+    """Inputs of which the bindings are read when something has happened.
 
     The messages were read before, so all that clients did meanwhile looks wrong at first.
     """
 
-    def __init__(self, spark: SparkSession, reference: StoreReference, nodes: Cluster) -> None:
+    def __init__(
+        self, spark: SparkSession, reference: StoreReference, happen: Callable[[], None]
+    ) -> None:
         super().__init__(spark, reference)
-        self._live, self._backup = nodes.nodes
+        self._happen = happen
 
     @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
         if table == "bindings":
-            self._live.kill()
-            self._backup.wait_serving()
+            self._happen()
         return super().audited(table, content=content)
 
 
@@ -97,6 +104,16 @@ def test_an_audit_beside_clients_finds_nothing(
     reference, password = StoreReference.of(store_settings, PASSWORD_VARIABLE)
     monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
     live, backup = nodes.pair()
+
+    def clients_go_on() -> None:
+        taken = uploads.taken
+        producer.wait_receipts(1)
+        wait_until(lambda: uploads.taken > taken, what="something is taken while the audit runs")
+
+    def fail_over() -> None:
+        live.kill()
+        backup.wait_serving()
+
     # The audit wants the processor, too.
     ports = [live.port, backup.port]
     with Producer(ports, "/queue/orders", pause_seconds=_PAUSE_SECONDS / 20) as producer:
@@ -105,21 +122,18 @@ def test_an_audit_beside_clients_finds_nothing(
         consumer = Consumer(live.port, "/queue/orders")
         producer.wait_receipts(50)
         wait_until(lambda: uploads.taken > 2, what="large messages come and go")
-        before, taken = len(producer.receipted), uploads.taken
-        with audit.examined(StoreInputs(spark, reference)) as found:
+        with audit.examined(Midway(spark, reference, clients_go_on)) as found:
             assert (found.counts, found.listed) == ({}, [])
-        producer.wait_receipts(1)
-        assert len(producer.receipted) > before, "nothing was sent while the audit ran"
-        assert uploads.taken > taken, "nothing was taken while the audit ran"
         consumer.close()
         producer.wait_receipts(50)
-        with audit.examined(Midway(spark, reference, nodes)) as found:
+        with audit.examined(Midway(spark, reference, fail_over)) as found:
             assert (found.counts, found.listed) == ({}, [])
             assert found.messages.count() >= 50
         producer.wait_receipts(50)
         producer.finish()
     uploads.stopping.set()
-    uploads.join(60)
+    uploads.join(240)
+    assert not uploads.is_alive(), "the uploads do not end"
     backup.terminate()
 
 
@@ -130,7 +144,7 @@ def test_a_replay_goes_on_at_the_backup(
     """From the pair's own store, through the pair whose live node is killed amid: each once."""
     live, backup = nodes.pair()
     total = 120
-    client = Connection.open(BrokerAddress("127.0.0.1", live.port), timeout_seconds=60)
+    client = opened(live.port)
     headers = {"destination": "/queue/DLQ"}
     for number in range(total):
         body = LARGE if number == total // 2 else b"message %d" % number
@@ -172,6 +186,8 @@ def test_a_replay_goes_on_at_the_backup(
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["messages"] == total
     assert not live.is_running
+    # It was all sent before the node was killed if that came late.
+    backup.wait_serving()
     frames = take_all(backup.port, "/queue/again")
     assert [int(frame.headers["number"]) for frame in frames] == list(range(total))
     assert [len(frame.body) for frame in frames if len(frame.body) > 100] == [len(LARGE)]
