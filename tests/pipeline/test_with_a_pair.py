@@ -40,6 +40,8 @@ class Story:
     receipted: int
     killed_at: datetime
     served_by: datetime
+    logs: Path
+    """Where the nodes' failover logs are: a node that ends may not have its last words stored."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def story(shared_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     name = server.create_database()
     settings = server.settings(name)
     url = url_with_password(settings)
-    with cluster(url, tmp_path_factory.mktemp("pair")) as nodes:
+    directory = tmp_path_factory.mktemp("pair")
+    with cluster(url, directory) as nodes:
         live, backup = nodes.pair()
         with Producer([live.port, backup.port], "/queue/orders") as producer:
             producer.wait_receipts(50)
@@ -60,7 +63,7 @@ def story(shared_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             producer.wait_receipts(50)
             receipted = producer.finish()
         backup.terminate()
-    yield Story(settings, url, len(receipted), killed_at, served_by)
+    yield Story(settings, url, len(receipted), killed_at, served_by, directory)
     server.drop_database(name)
 
 
@@ -101,8 +104,10 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
 ) -> None:
     """Cause, begin and end of the outage; and the report can be looked at."""
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    logs = sorted(story.logs.rglob("failover-*.jsonl"))
+    assert len(logs) == 2
     arguments = ("--url", story.url, "--json", "-q", "--html", page, "--png", picture)
-    found = answer(run("pipeline", "failovers", *arguments))
+    found = answer(run("pipeline", "failovers", *logs, *arguments))
     first, second = found["takeovers"]
     assert (first["cause"], second["cause"]) == ("first start", "crash detected")
     out_since, out_by, serving_at = (
@@ -112,14 +117,17 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
     tolerance = timedelta(milliseconds=100)
     assert story.killed_at - timedelta(milliseconds=LEASE_MS) <= out_since
     assert out_since <= story.killed_at + tolerance
-    assert out_by >= story.killed_at - tolerance
-    assert story.killed_at <= serving_at <= story.served_by
+    # A node is taken to serve no more two periods after its last renewal, which a busy machine
+    # may have kept from renewing for a while when it is killed.
+    assert out_by >= story.killed_at - timedelta(seconds=2)
+    assert story.killed_at - tolerance <= serving_at <= story.served_by + tolerance
     # Both are stopped: that is an outage, which goes on.
     (pair,) = found["availability"]
     assert (pair["now"], pair["outages"], pair["error"]) == ("OUT", 2, None)
     assert found["outages"][0]["cause"].startswith("released, and ")
     assert (found["outages"][0]["open"], found["outages"][0]["ended"]) == (True, None)
-    assert found["doubts"] == []
+    # A node whose first reading of the database's clock was slow is corrected by the next one.
+    assert [one for one in found["doubts"] if one["kind"] != "clock stepped"] == []
     assert found["overlaps"] == []
     assert [row["end"] for row in found["tenures"] if row["lock"] == "live"] == [
         "silent",
