@@ -215,6 +215,8 @@ def test_every_row_arrives_once_though_task_and_node_die(
                     deadline = time.monotonic() + 240
                     while not served.exists() and time.monotonic() < deadline:
                         time.sleep(0.05)
+                    if not served.exists():
+                        raise TimeoutError("no other node serves")
                 yield frame.iloc[at : at + 1]
 
     texts = [(f"row {number} of Spark", {"number": f"{number}"}) for number in range(COUNT)]
