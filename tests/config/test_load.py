@@ -458,7 +458,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     before=st.text(st.sampled_from("<&;!-[]>/'\"= ab"), max_size=6),
     after=st.text(st.sampled_from("<&;!-[]>/'\"= ab"), max_size=6),

@@ -319,7 +319,7 @@ def test_the_state_is_a_line_a_person_can_read(tmp_path: Path) -> None:
     files.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from(State), st.none() | st.text(max_size=40), st.integers(0, 2**62), st.text())
 def test_a_state_comes_back(state: State, node_id: str | None, token: int, holder: str) -> None:
     """Whatever is written is read, and a flipped byte is noticed."""

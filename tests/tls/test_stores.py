@@ -151,7 +151,10 @@ _WHOLE = self_signed()
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=60,
+)
 def test_a_damaged_store_is_told_of(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever became of it: a node that reads its files again goes on with what it has."""
     path = tmp_path / "store"
