@@ -24,6 +24,8 @@ QUICK_START = {
     "spark.sql.adaptive.enabled": "false",
     # Each sort and sum takes one of 8 MB at once otherwise: half of the heap is such garbage.
     "spark.buffer.pageSize": "1m",
+    # How long Java and Python wait for each other, 15 s otherwise: a machine may stand still.
+    "spark.python.authenticate.socketTimeout": "10m",
 }
 _WORKERS = str(Path(__file__).with_name("workers"))
 QUICK_ENVIRONMENT = {

@@ -115,5 +115,5 @@ def test_nothing_is_wrong_because_it_goes_on(
         assert worker.is_alive()
     finally:
         worker.stopping.set()
-        worker.join(60)
+        worker.join(240)
         worker.store.close()

@@ -82,7 +82,7 @@ def test_a_disk_without_room_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
     command = [sys.executable, "-c", FULL, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == str(path)
     assert (path.read_text(), names(tmp_path)) == ("old", ["page.html"])
 

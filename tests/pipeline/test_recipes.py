@@ -37,7 +37,7 @@ def ran(command: str, here: Path, *shell: str, **environment: str) -> tuple[dict
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
         env={"PATH": "/usr/bin:/bin", **environment},
     )
     arguments, seen = json.loads(done.stdout)
@@ -64,7 +64,7 @@ def test_the_line_for_cron(here: Path) -> None:
     # While a slow run has the lock the next one ends, and runs nothing.
     lock = here / "data/orders.lock"
     holding = f"flock -n {lock} sh -c {shlex.quote(command.replace('/data/', f'{here}/data/'))}"
-    slow = subprocess.run(["/bin/sh", "-c", holding], capture_output=True, check=False, timeout=60)
+    slow = subprocess.run(["/bin/sh", "-c", holding], capture_output=True, check=False, timeout=120)
     assert (slow.returncode, slow.stdout) == (1, b"")
 
 

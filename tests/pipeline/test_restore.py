@@ -229,7 +229,7 @@ def test_of_two_imports_at_once_one_goes_on(store_settings: DatabaseStoreSetting
         try:
             with _locked(database, store_settings, above) as held:
                 assert held.token > above + 1
-                assert refused.wait(60), "both go on"
+                assert refused.wait(120), "both go on"
                 held.finish()
             ended.append("finished")
         except (StoreInUse, ImportRefused):
@@ -240,7 +240,7 @@ def test_of_two_imports_at_once_one_goes_on(store_settings: DatabaseStoreSetting
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(240)
     database.dispose()
     assert sorted(ended) == ["finished", "refused"]
 

@@ -329,7 +329,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             receipted |= produce(ports, "second", kill_both)
         finally:
             os.killpg(stream.pid, signal.SIGKILL)
-            stream.wait(30)
+            stream.wait(120)
         third.wait_log("AMQ221031")
 
         def kill_backup() -> None:
