@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import stomp
-from stomp.exception import NotConnectedException, StompException
+from stomp.exception import StompException
 from stomp.utils import Frame
 
 from orthia.broker.client.connection import BrokerAddress, Connection, Login, ServerFrame
@@ -36,16 +36,19 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
 
     After a lost connection it goes to the other node and sends again what was not receipted, as an
     application must; so a message may be there twice, and none may be missing. It takes all of the
-    processor that it gets, unless it is to pause after each.
+    processor that it gets, unless it is to pause after each. Its numbers begin with ``first``: what
+    an earlier producer sent is told from what it sends only where they are not the same.
     """
 
-    def __init__(self, ports: Sequence[int], destination: str, *, pause_seconds: float = 0) -> None:
+    def __init__(
+        self, ports: Sequence[int], destination: str, *, pause_seconds: float = 0, first: int = 0
+    ) -> None:
         super().__init__(daemon=True)
         self.ports = ports
         self.destination = destination
         self._pause_seconds = pause_seconds
         self.receipted: set[int] = set()
-        self._sent = 0
+        self._next = first
         self._pending: dict[int, None] = {}
         self._changed = threading.Condition()
         self._lost = threading.Event()
@@ -77,7 +80,8 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
                 self._send_until_lost(connection)
                 if not self._lost.is_set():
                     connection.disconnect()
-            except (StompException, OSError):
+            except (StompException, OSError, AttributeError):
+                # stomp.py's own thread forgets the socket amid a call when the node closes it.
                 self._stopping.wait(0.05)
 
     def _send_until_lost(self, connection: stomp.Connection12) -> None:
@@ -89,35 +93,30 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
                 if full:
                     self._changed.wait(0.2)
                     continue
-                number = self._sent
-                self._sent += 1
+                number = self._next
+                self._next += 1
                 self._pending[number] = None
             self._send(connection, number)
             if self._pause_seconds:
                 self._stopping.wait(self._pause_seconds)
 
     def _send(self, connection: stomp.Connection12, number: int) -> None:
-        try:
-            connection.send(
-                self.destination, f"message {number}", receipt=str(number), persistent="true"
-            )
-        except AttributeError as error:
-            # stomp.py's own thread forgets the socket in between when the node closes it.
-            raise NotConnectedException from error
+        connection.send(
+            self.destination, f"message {number}", receipt=str(number), persistent="true"
+        )
 
     def wait_receipts(self, count: int) -> None:
         """Wait until ``count`` more messages have their receipt."""
         wanted = len(self.receipted) + count
         wait_until(
             lambda: len(self.receipted) >= wanted,
-            timeout_seconds=90,
             what=f"the producer has {count} more receipts",
         )
 
     def finish(self) -> set[int]:
         """Stop sending and return the numbers of all messages with a receipt."""
         self._stopping.set()
-        self.join(60)
+        self.join(120)
         assert not self.is_alive(), "the producer did not stop"
         return set(self.receipted)
 
@@ -165,7 +164,7 @@ class Consumer(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has n
 
     def wait_for(self, condition: Callable[["Consumer"], bool], what: str) -> "Consumer":
         """Wait until ``condition`` of this consumer holds."""
-        wait_until(lambda: condition(self), timeout_seconds=90, what=what)
+        wait_until(lambda: condition(self), what=what)
         return self
 
     def close(self) -> None:
@@ -195,7 +194,8 @@ def take_all(port: int, destination: str, login: Login | None = None) -> list[Se
     The end is a message that is not stored: nothing depends on how soon messages come.
     """
     taken: list[ServerFrame] = []
-    client = Connection.open(BrokerAddress("127.0.0.1", port), login, timeout_seconds=60)
+    address = BrokerAddress("127.0.0.1", port)
+    client = Connection.open(address, login, timeout_seconds=120, heart_beat_ms=0)
     end = {"destination": destination, "persistent": "false", "end": "true", "receipt": "sent"}
     client.send("SEND", end)
     wait_until(lambda: client.exchange(0.1), what="the end is in the queue")
@@ -208,7 +208,7 @@ def take_all(port: int, destination: str, login: Login | None = None) -> list[Se
             taken.append(frame)
         return bool(taken) and "end" in taken[-1].headers
 
-    wait_until(has_ended, timeout_seconds=90, what="everything is taken")
+    wait_until(has_ended, what="everything is taken")
     client.send("DISCONNECT", {"receipt": "bye"})
     wait_until(lambda: client.exchange(0.1), what="all is acknowledged")
     client.close()
