@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from orthia.config.store_settings import DatabaseStoreSettings
-from tests.support.servers import LEASE_MS, PASSWORD
+from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS, PASSWORD
 
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 KEEP_ALIVE_MS = 300
@@ -23,7 +23,8 @@ def store(
     *,
     files: bool = False,
     keep_alive_ms: int = KEEP_ALIVE_MS,
-    lease_ms: int = LEASE_MS,
+    lease_ms: int = NODE_LEASE_MS,
+    network_timeout_ms: int = NODE_NETWORK_TIMEOUT_MS,
     more: str = "",
     **properties: str,
 ) -> str:
@@ -57,6 +58,6 @@ def store(
     return (
         f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"
         f"<jdbc-lock-expiration>{lease_ms}</jdbc-lock-expiration>"
-        f"<jdbc-network-timeout>20000</jdbc-network-timeout>{more}{element}"
+        f"<jdbc-network-timeout>{network_timeout_ms}</jdbc-network-timeout>{more}{element}"
         "</database-store></store>"
     )

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
@@ -16,11 +16,15 @@ from typing import TypedDict
 from orthia.config.settings import Role
 from tests.support.forked import ForkedProcess, start_program
 from tests.support.processes import is_stopped
-from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
+from tests.support.servers import (
+    LAPSING_NODE_LEASE_MS,
+    NODE_LEASE_MS,
+    NODE_NETWORK_TIMEOUT_MS,
+    free_port,
+)
 from tests.support.waiting import wait_until
 
 RENEW_PERIOD_MS = 300
-NETWORK_TIMEOUT_MS = 20_000
 
 Option = str | int | bool
 
@@ -31,7 +35,7 @@ class Lapsing(TypedDict):
     jdbc_lock_expiration: int
 
 
-LAPSING: Lapsing = {"jdbc_lock_expiration": LAPSING_LEASE_MS}
+LAPSING: Lapsing = {"jdbc_lock_expiration": LAPSING_NODE_LEASE_MS}
 """Of a pair whose lease is to end by itself."""
 
 
@@ -82,8 +86,8 @@ class NodeProcess:
         command += ["--data-dir", str(self.directory / self.name)]
         timers = {
             "jdbc-lock-renew-period": RENEW_PERIOD_MS,
-            "jdbc-lock-expiration": LEASE_MS,
-            "jdbc-network-timeout": NETWORK_TIMEOUT_MS,
+            "jdbc-lock-expiration": NODE_LEASE_MS,
+            "jdbc-network-timeout": NODE_NETWORK_TIMEOUT_MS,
         }
         for option, value in {**timers, **self.options}.items():
             if isinstance(value, bool):
@@ -128,7 +132,7 @@ class NodeProcess:
     def kill(self) -> None:
         """Kill the process as ``kill -9`` does and wait until it is gone."""
         self.signal(signal.SIGKILL)
-        self._running().wait(60)
+        self._running().wait(120)
 
     def terminate(self) -> int:
         """Stop the process as an operator does and return its exit code."""
@@ -172,8 +176,9 @@ class NodeProcess:
     def end(self) -> None:
         """End the process, whatever it is doing."""
         if self.is_running:
-            self.signal(signal.SIGCONT)
-            self.kill()
+            with suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                self.signal(signal.SIGCONT)
+                self.kill()
 
 
 @dataclass
@@ -219,7 +224,7 @@ class Cluster:
             ],
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=120,
         )
         return [json.loads(line) for line in result.stdout.splitlines() if line.strip()]
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.process.nodes import NodeProcess
+from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS
 
 CLI = (sys.executable, "-m", "orthia.broker.cli")
 """The command line."""
@@ -17,7 +18,7 @@ class SecuredNode(NodeProcess):
 
     core = ""
     """More elements of its broker.xml."""
-    lease = ""
+    lease = f"<jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>"
     """Elements of its store."""
 
     @property
@@ -35,6 +36,7 @@ class SecuredNode(NodeProcess):
             f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
             <name>{self.name}</name>
             <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
+            <jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>
             {self.lease}</database-store></store>
             <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
             <security-settings><security-setting match="#">{permissions}</security-setting>
@@ -55,7 +57,7 @@ class SecuredNode(NodeProcess):
 
     def log_in(self, login: str, passcode: str) -> socket.socket:
         """Connect and say CONNECT."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=120)
         client.sendall(
             f"CONNECT\naccept-version:1.2\nlogin:{login}\npasscode:{passcode}\n\n\0".encode()
         )

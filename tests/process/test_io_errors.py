@@ -12,7 +12,12 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts, wait_any_serving
-from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, ServerProcess
+from tests.support.servers import (
+    LAPSING_NODE_LEASE_MS,
+    NODE_LEASE_MS,
+    NODE_NETWORK_TIMEOUT_MS,
+    ServerProcess,
+)
 from tests.support.waiting import wait_until
 
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
@@ -32,12 +37,20 @@ class Ground:
         role: Role,
         policy: str,
         *,
-        lease_ms: int = LEASE_MS,
+        lease_ms: int = NODE_LEASE_MS,
+        network_timeout_ms: int = NODE_NETWORK_TIMEOUT_MS,
         locker: str = "lease",
         period_ms: int = 500,
     ) -> FileNodeProcess:
         """Start a node."""
-        core = store(self.directory, self.settings, locker, lease_ms=lease_ms) + (
+        of_store = store(
+            self.directory,
+            self.settings,
+            locker,
+            lease_ms=lease_ms,
+            network_timeout_ms=network_timeout_ms,
+        )
+        core = of_store + (
             f'<io-error-policy xmlns="urn:orthia">{policy}</io-error-policy>'
             f'<resume-check-sleep-period xmlns="urn:orthia">{period_ms}</resume-check-sleep-period>'
         )
@@ -57,7 +70,9 @@ def ground(private_server: ServerProcess, tmp_path: Path) -> Iterator[Ground]:
         node.end()
 
 
-@pytest.mark.parametrize("lease_ms", [60_000, 3_000], ids=["within the lease", "beyond it"])
+@pytest.mark.parametrize(
+    "lease_ms", [NODE_LEASE_MS, LAPSING_NODE_LEASE_MS], ids=["within the lease", "beyond it"]
+)
 def test_connectors_stop_and_resume_with_the_database(ground: Ground, lease_ms: int) -> None:
     """Killed for a while, also for longer than the lease: the same process serves on, a token up.
 
@@ -69,7 +84,7 @@ def test_connectors_stop_and_resume_with_the_database(ground: Ground, lease_ms: 
         killed_seconds = time.monotonic()
         ground.server.kill()
         live.wait_log("ORT100023").wait_log("database unavailable")
-        if lease_ms < 60_000:
+        if lease_ms == LAPSING_NODE_LEASE_MS:
             wait_until(
                 lambda: time.monotonic() - killed_seconds > lease_ms / 1000,
                 what="the lease, which nobody could renew since, has run out",
@@ -153,7 +168,13 @@ def test_a_node_restarts_as_a_backup(ground: Ground) -> None:
 @ON_POSTGRESQL
 def test_a_node_restarts_though_its_threads_hang(ground: Ground) -> None:
     """A database that answers nothing holds nobody back; what hung is gone with the old life."""
-    node = ground.node(Role.LIVE, "restart-as-backup", lease_ms=LAPSING_LEASE_MS)
+    # The life that hangs is waited for until its queries have run out of time.
+    node = ground.node(
+        Role.LIVE,
+        "restart-as-backup",
+        lease_ms=LAPSING_NODE_LEASE_MS,
+        network_timeout_ms=20_000,
+    )
     live = node.wait_serving()
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)

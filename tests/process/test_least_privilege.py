@@ -20,7 +20,7 @@ from orthia.database import Database, PermanentStoreError
 from tests.process.documented_users import asked, blocks, execute
 from tests.process.nodes import NodeProcess
 from tests.process.secured_node import CLI
-from tests.support.servers import LEASE_MS, ServerProcess
+from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS, ServerProcess
 from tests.support.waiting import wait_until
 
 _GRANT = re.compile(r"GRANT (?P<rights>.*) ON (?P<tables>.*) TO (?P<to>.*)")
@@ -38,7 +38,8 @@ class RestrictedNode(NodeProcess):
             <name>{self.name}</name><security-enabled>false</security-enabled>
             <store><database-store><jdbc-connection-url>{escape(self.url)}</jdbc-connection-url>
             <jdbc-lock-renew-period>300</jdbc-lock-renew-period>
-            <jdbc-lock-expiration>{LEASE_MS}</jdbc-lock-expiration>
+            <jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>
+            <jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>
             <journal-retention xmlns="urn:orthia" period="1" unit="SECONDS"/>
             </database-store></store>
             <ha-policy><shared-store><{role}/></shared-store></ha-policy>
@@ -165,7 +166,8 @@ def test_those_rights_are_all_a_pair_needs(granted: Granted, tmp_path: Path) -> 
 @contextmanager
 def connected(node: NodeProcess) -> Iterator[Connection]:
     """Connect to a node, and disconnect with the block."""
-    client = Connection.open(BrokerAddress("127.0.0.1", node.port), timeout_seconds=60)
+    address = BrokerAddress("127.0.0.1", node.port)
+    client = Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
     try:
         yield client
     finally:

@@ -17,7 +17,7 @@ from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts
 from tests.support.servers import (
-    LAPSING_LEASE_MS,
+    LAPSING_NODE_LEASE_MS,
     MYSQL_FAMILY,
     SERVER_NAMES,
     ServerProcess,
@@ -58,7 +58,7 @@ def test_a_frozen_node_is_replaced_and_writes_nothing(
     pair_on: Pairs, locker: str, place: str
 ) -> None:
     """Its lease, or its transaction, ends in the database; on waking it stops with 74."""
-    live, backup = pair_on(locker, place, lease_ms=LAPSING_LEASE_MS).pair()
+    live, backup = pair_on(locker, place, lease_ms=LAPSING_NODE_LEASE_MS).pair()
     with Producer([live.port, backup.port], QUEUE) as producer:
         producer.wait_receipts(20)
         live.signal(signal.SIGSTOP)
@@ -127,11 +127,11 @@ def test_a_lock_that_is_never_looked_at_cannot_spoil_the_store(
     server.end_open_transactions(name)
     backup.wait_serving()
     assert accepts(live.port), "both are live: that is what a period of 0 gives away"
-    with Producer([live.port], QUEUE) as stale:
+    with Producer([live.port], QUEUE, first=1_000_000) as stale:
         assert live.exit_code() == 74
         assert not stale.receipted
     assert "fenced" in live.log
-    with Producer([backup.port], QUEUE) as producer:
+    with Producer([backup.port], QUEUE, first=2_000_000) as producer:
         producer.wait_receipts(20)
         after = producer.finish()
     received = receive_all(backup.port, QUEUE, before | after)
@@ -155,7 +155,7 @@ def test_status_finds_the_locks_wherever_they_are(pair_on: Pairs, locker: str, p
         str(node.config_path),
     ]
     shown = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, check=True, timeout=60
+        [*command, "--json"], capture_output=True, text=True, check=True, timeout=120
     )
     assert json.loads(shown.stdout)["live"]["holder_id"].startswith("live@")
 

@@ -19,6 +19,8 @@ from tests.process.nodes import NodeProcess
 from tests.support.servers import LEASE_MS, PASSWORD, USER, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
+NETWORK_TIMEOUT_MS = 20_000
+
 
 @pytest.fixture
 def nodes() -> Iterator[list[NodeProcess]]:
@@ -26,8 +28,7 @@ def nodes() -> Iterator[list[NodeProcess]]:
     started: list[NodeProcess] = []
     yield started
     for node in started:
-        if node.is_running:
-            node.kill()
+        node.end()
 
 
 def url_of(server: ServerProcess, name: str) -> str:
@@ -37,20 +38,20 @@ def url_of(server: ServerProcess, name: str) -> str:
 
 def send(node: NodeProcess, count: int) -> None:
     """Send messages and wait for their receipts."""
-    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=30)
+    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=120)
     Producer(link, "/queue/q", body=lambda number: b"m%d" % number, count=count).run()
 
 
 def receive(node: NodeProcess, count: int) -> int:
     """Receive messages and return how many came."""
-    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=30)
+    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=120)
     return Consumer(link, "/queue/q", count=count).run().confirmed
 
 
 def orthia(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the CLI."""
     command = [sys.executable, "-m", "orthia.broker.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_a_pair_that_lost_its_node_manager_store_goes_on_after_a_repair(
@@ -59,7 +60,8 @@ def test_a_pair_that_lost_its_node_manager_store_goes_on_after_a_repair(
     """Nothing that was confirmed is lost, and tokens go on above those of before."""
     name = private_server.create_database()
     url = url_of(private_server, name)
-    live, backup = (NodeProcess(role, url, tmp_path, role.value) for role in Role)
+    lease = {"jdbc-lock-expiration": LEASE_MS, "jdbc-network-timeout": NETWORK_TIMEOUT_MS}
+    live, backup = (NodeProcess(role, url, tmp_path, role.value, lease) for role in Role)
     nodes += [live, backup]
     live.start().wait_serving()
     backup.start().wait_log("AMQ221031")

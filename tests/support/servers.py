@@ -48,6 +48,13 @@ LEASE_MS = 30_000
 LAPSING_LEASE_MS = 10_000
 """The lease where its end is: nothing else may end it on a busy machine, and it is waited for."""
 
+NODE_LEASE_MS, LAPSING_NODE_LEASE_MS = 60_000, 20_000
+"""The same for nodes that are processes: several of them, and clients, want the machine at once."""
+
+NODE_NETWORK_TIMEOUT_MS = 45_000
+"""Of such a node. A lease bears no longer stop than this: a renewal that is under way has failed
+then, and one that fails is the end of the lease."""
+
 SERVER_ZONE = {"postgresql": "Asia/Kathmandu", "mysql": "+05:45"}
 """No session is in UTC unless it asks to be; by the protocol of the server."""
 
