@@ -18,6 +18,7 @@ from orthia.database import Database, PermanentStoreError, write_transaction
 from tests.process.documented_users import asked, blocks, execute
 from tests.process.nodes import NodeProcess
 from tests.support.servers import PostgresqlServer, ServerProcess
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -26,14 +27,13 @@ def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[list[NodePr
     started: list[NodeProcess] = []
     yield started
     for node in started:
-        if node.is_running:
-            node.kill()
+        node.end()
 
 
 def serve(node: NodeProcess) -> None:
     """Start a node and send it messages, a large one among them."""
     node.start().wait_serving()
-    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=30)
+    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=120)
     large = b"x" * 300_000
     Producer(link, "/queue/q", body=lambda number: large if number == 1 else b"", count=3).run()
 
@@ -123,7 +123,7 @@ def test_a_copier_reads_every_table_and_changes_none(
         execute(private_server, statement)
     copies = url.replace("//", "//broker_copier@", 1)
     assert "q" in asked("queue", "list", copies).stdout
-    assert "AMQ221007" in asked("failover-log", copies).stdout
+    wait_until(lambda: "AMQ221007" in asked("failover-log", copies).stdout, what="its first event")
     made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_copier", Secret("secret"))
     database = Database.from_settings(made)
     try:
@@ -158,7 +158,7 @@ def test_the_documents_reader_sees_who_serves_and_no_message(
         execute(private_server, statement)
     looks = url.replace("//", "//broker_reader@", 1)
     assert "live" in asked("status", looks).stdout
-    assert "AMQ221007" in asked("failover-log", looks).stdout
+    wait_until(lambda: "AMQ221007" in asked("failover-log", looks).stdout, what="its first event")
     refused = asked("queue", "list", looks, code=78)
     assert "denied" in refused.stderr
     made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_reader", Secret("secret"))

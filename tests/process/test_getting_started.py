@@ -29,10 +29,10 @@ def test_the_client_has_its_message_stored(tmp_path: Path, number: int) -> None:
     node.start().wait_serving()
     try:
         shown = subprocess.run(
-            [sys.executable, str(client)], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, str(client)], capture_output=True, text=True, check=True, timeout=120
         )
         assert shown.stdout == "stored\n"
-        link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=30)
+        link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=120)
         assert Consumer(link, "/queue/orders", count=1).run().confirmed == 1
     finally:
-        node.kill()
+        node.end()
