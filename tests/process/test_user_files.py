@@ -4,13 +4,18 @@ import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.process.secured_node import CLI, SecuredNode
 
 
@@ -53,16 +58,23 @@ def test_a_change_is_taken_while_the_node_serves(node: SecuredNode) -> None:
     assert b"login or passcode is wrong" in node.answer("alice", "n3w")
 
 
+def replace(path: Path, text: str) -> None:
+    """Write a file anew; nobody reads half of it, or none."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
 def test_a_file_that_became_wrong_changes_nothing(node: SecuredNode) -> None:
     """The log says what is wrong with it; who could log in still can, once it is mended others."""
     node.start().wait_serving()
     users = node.directory / "artemis-users.properties"
     right = users.read_text()
-    users.write_text("alice = ENC(nonsense)\n")
+    replace(users, "alice = ENC(nonsense)\n")
     node.wait_log("the files of users changed and are not taken")
     assert f"{users}:1: alice: ENC(...) is no hash" in node.log
     assert node.answer("alice", "s3cret").startswith(b"CONNECTED")
-    users.write_text(f"{right}carol = plain\n")
+    replace(users, f"{right}carol = plain\n")
     node.wait_log("the files of users were read again: 3 users")
     assert node.answer("carol", "plain").startswith(b"CONNECTED")
 
@@ -80,15 +92,17 @@ def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> 
 
 
 FLOOD_SECONDS = 5.0
+RENEWALS = 3
+"""How many of the lease are to be made amid the flood."""
 
 
-async def flood(port: int, login: str, seconds: float) -> int:
+async def flood(port: int, login: str, enough: threading.Event) -> int:
     """Guess passcodes on as many connections as there can be; return how many were answered."""
-    answered, until = 0, time.monotonic() + seconds
+    answered = 0
 
     async def guess(number: int) -> None:
         nonlocal answered
-        while time.monotonic() < until:
+        while not (answered and enough.is_set()):
             with suppress(OSError):
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", port, local_addr=(f"127.0.{number}.2", 0)
@@ -99,33 +113,47 @@ async def flood(port: int, login: str, seconds: float) -> int:
                 answered += bool(answer)
                 writer.close()
 
-    async with asyncio.timeout(seconds + 60):
+    async with asyncio.timeout(280):
         await asyncio.gather(*(guess(number) for number in range(1, 100)))
     return answered
+
+
+@contextmanager
+def looking(node: SecuredNode) -> Iterator[Callable[[], datetime | None]]:
+    """Give what tells when the node's lease ends, which each renewal puts off."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse(node.url))
+    database = Database.from_settings(settings)
+    store = SqlNodeManagerStore(database, settings, database.engine)
+    try:
+        yield lambda: store.status().live.expiration_time
+    finally:
+        database.dispose()
 
 
 @pytest.mark.parametrize("login", ["alice", "nobody"])
 def test_guesses_without_end_do_not_disturb_the_lease(node: SecuredNode, login: str) -> None:
     """As many as it takes: the node serves on under its lease, and who has a passcode is in."""
-    node.lease = (
-        "<jdbc-lock-renew-period>300</jdbc-lock-renew-period>"
-        "<jdbc-lock-expiration>8000</jdbc-lock-expiration>"
-    )
+    node.lease = f"<jdbc-lock-renew-period>300</jdbc-lock-renew-period>{SecuredNode.lease}"
     node.start().wait_serving()
     with node.log_in("bob", "s3cret") as bob:
         assert bob.recv(4096).startswith(b"CONNECTED")
         answers: list[int] = []
+        enough = threading.Event()
         guessing = threading.Thread(
-            target=lambda: answers.append(asyncio.run(flood(node.port, login, FLOOD_SECONDS)))
+            target=lambda: answers.append(asyncio.run(flood(node.port, login, enough)))
         )
+        until = time.monotonic() + FLOOD_SECONDS
         guessing.start()
-        sent = 0
-        while guessing.is_alive():
-            bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
-            assert b"receipt-id:1" in bob.recv(4096)
-            sent += 1
-        guessing.join()
-    assert sent
+        try:
+            with looking(node) as expires:
+                expiries = {expires()}
+                while time.monotonic() < until or len(expiries) <= RENEWALS:
+                    bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
+                    assert b"receipt-id:1" in bob.recv(4096)
+                    expiries.add(expires())
+        finally:
+            enough.set()
+            guessing.join()
     assert answers[0]
     assert node.is_running
     assert node.log.count("AMQ221007") == 1

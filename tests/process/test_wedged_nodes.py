@@ -3,24 +3,32 @@
 import fcntl
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.process.clients import QUEUE, Producer
-from tests.process.nodes import LAPSING, Cluster, cluster
-from tests.support.servers import LAPSING_LEASE_MS, ServerProcess, url_with_password
+from tests.process.nodes import Cluster, cluster
+from tests.support.servers import ServerProcess, url_with_password
+from tests.support.waiting import wait_until
 
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 
 
 @pytest.fixture
-def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster on a server that the test may stop."""
-    settings = private_server.settings(private_server.create_database())
+def settings(private_server: ServerProcess) -> DatabaseStoreSettings:
+    """Give an empty database of a server that the test may stop."""
+    return private_server.settings(private_server.create_database())
+
+
+@pytest.fixture
+def nodes(settings: DatabaseStoreSettings, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on that database."""
     with cluster(url_with_password(settings), tmp_path) as made:
         yield made
 
@@ -43,20 +51,38 @@ def full_pipe() -> Iterator[tuple[int, int]]:
 
 @ON_POSTGRESQL
 def test_a_node_whose_log_nobody_reads_serves_and_ends_as_any_other(
-    nodes: Cluster, private_server: ServerProcess, full_pipe: tuple[int, int]
+    nodes: Cluster,
+    settings: DatabaseStoreSettings,
+    private_server: ServerProcess,
+    full_pipe: tuple[int, int],
 ) -> None:
     """Standard error is a full pipe: it serves, renews, and ends with 74 without its database."""
     _, writer = full_pipe
-    live = nodes.node(Role.LIVE, "live", **LAPSING)
+    # After its network time-out it ends, which is waited for.
+    live = nodes.node(Role.LIVE, "live", jdbc_network_timeout=30_000)
     live.process = subprocess.Popen(live.command(), stdin=subprocess.DEVNULL, stderr=writer)
     live.wait_serving()
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(50)
-        threading.Event().wait(1.2 * LAPSING_LEASE_MS / 1000)
+        wait_renewals(settings, 2)
         producer.wait_receipts(50)
         private_server.pause()
         assert live.exit_code() == 74
         private_server.resume()
+
+
+def wait_renewals(settings: DatabaseStoreSettings, count: int) -> None:
+    """Wait until the live lease was renewed so often."""
+    database = Database.from_settings(settings)
+    store = SqlNodeManagerStore(database, settings, database.engine)
+    expiries = {store.status().live.expiration_time}
+
+    def are_made() -> bool:
+        expiries.add(store.status().live.expiration_time)
+        return len(expiries) > count
+
+    wait_until(are_made, what="the renewals")
+    database.dispose()
 
 
 def test_a_node_whose_log_nobody_reads_stops_in_order(
