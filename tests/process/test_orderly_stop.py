@@ -72,7 +72,11 @@ def test_a_stop_leaves_no_sender_in_doubt(nodes: Cluster) -> None:
         last.sendall(CONNECT + b"SEND\ndestination:%b\n\nmessage %d\0" % (QUEUE.encode(), end))
         consumer.wait_for(lambda c: end in c.received, "the queue is at its end")
     consumer.close()
-    assert consumer.received.keys() - {end} == receipted
+    stored = consumer.received.keys() - {end}
+    if "not everything was stored in time" in live.log:
+        assert stored >= receipted  # what it says is what it could not answer
+    else:
+        assert stored == receipted
 
 
 class Witness(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
