@@ -40,7 +40,7 @@ class Received:
 class LargeClient:
     """A STOMP client that holds no body in memory."""
 
-    def __init__(self, port: int, timeout_seconds: float = 60) -> None:
+    def __init__(self, port: int, timeout_seconds: float = 120) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds)
         self._stream = cast("BufferedReader", self.socket.makefile("rb", buffering=MIB))
         self.socket.sendall(_CONNECT)

@@ -49,7 +49,7 @@ class Client:
         address = BrokerAddress("127.0.0.1", node.port)
         # Without heart-beats: it is silent while another client is looked at.
         self._connection = Connection.open(
-            address, client_id=client_id, timeout_seconds=60, heart_beat_ms=0
+            address, client_id=client_id, timeout_seconds=120, heart_beat_ms=0
         )
         self.receipts = 0
         self.messages: list[ServerFrame] = []

@@ -114,7 +114,7 @@ def test_a_wedged_loop_is_told_though_no_file_can_be_read(monkeypatch: pytest.Mo
     )
     analyzer.start()
     try:
-        where = told.get(timeout=30)
+        where = told.get(timeout=120)
     finally:
         answers.set()
         analyzer.stop()

@@ -67,7 +67,8 @@ class Client:
     """A client that sends one message after the other, or takes what there is."""
 
     def __init__(self, port: int) -> None:
-        self._connection = Connection.open(BrokerAddress("127.0.0.1", port), heart_beat_ms=0)
+        address = BrokerAddress("127.0.0.1", port)
+        self._connection = Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
         self._numbers = itertools.count()
 
     def _receipt(self, command: str, body: bytes = b"", **headers: str) -> None:

@@ -50,7 +50,8 @@ def test_a_node_whose_clock_is_wrong_expires_messages_in_time(
             "ORTHIA_CHAOS_CLOCK": str(step),
         }
         node.start().wait_serving()
-        client = Connection.open(BrokerAddress("127.0.0.1", node.port), timeout_seconds=60)
+        address = BrokerAddress("127.0.0.1", node.port)
+        client = Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
         now_ms = time.time_ns() // 1_000_000
         for text, left_ms in (("old", -60_000), ("fresh", 600_000)):
             headers = {"destination": "/queue/a", "expires": str(now_ms + left_ms)}

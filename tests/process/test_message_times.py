@@ -44,7 +44,8 @@ def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
 
 def connect(node: NodeProcess) -> Connection:
     """Return a client of a node."""
-    return Connection.open(BrokerAddress("127.0.0.1", node.port), timeout_seconds=60)
+    address = BrokerAddress("127.0.0.1", node.port)
+    return Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
 
 
 def receipts(client: Connection, *receipt_ids: str) -> None:

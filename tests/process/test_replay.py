@@ -31,10 +31,10 @@ def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
         yield nodes
 
 
-def link(*nodes: NodeProcess, patience_seconds: float = 60) -> FailoverLink:
+def link(*nodes: NodeProcess, patience_seconds: float = 120) -> FailoverLink:
     """Return a link to whichever of ``nodes`` serves."""
     addresses = [BrokerAddress("127.0.0.1", node.port) for node in nodes]
-    return FailoverLink(addresses, patience_seconds=patience_seconds)
+    return FailoverLink(addresses, patience_seconds=patience_seconds, heart_beat_ms=0)
 
 
 def replaying(link: FailoverLink, name: str, tmp_path: Path, **options: Any) -> Replay:
@@ -116,7 +116,8 @@ def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster, tmp_path: Pat
 def test_a_lost_receipt_of_a_commit_repeats_nothing(pair_on: Cluster, tmp_path: Path) -> None:
     """Whether a chunk was stored is asked, not guessed."""
     live = pair_on.live().wait_serving()
-    lossy = LossyLink([BrokerAddress("127.0.0.1", live.port)])
+    address = BrokerAddress("127.0.0.1", live.port)
+    lossy = LossyLink([address], patience_seconds=120, heart_beat_ms=0)
     assert replaying(lossy, "one", tmp_path, chunk=10).run().through == TOTAL
     assert lossy.reconnects >= 2
     assert received(live) == list(range(1, TOTAL + 1))

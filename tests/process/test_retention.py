@@ -96,7 +96,8 @@ class Client:
     """A STOMP client that takes one step after the other."""
 
     def __init__(self, node: NodeProcess) -> None:
-        self._connection = Connection.open(BrokerAddress("127.0.0.1", node.port))
+        address = BrokerAddress("127.0.0.1", node.port)
+        self._connection = Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
         self._steps = 0
         self._arrived: list[ServerFrame] = []
 
@@ -162,7 +163,7 @@ def told(*command: object) -> dict[str, Any]:
         [sys.executable, "-m", "orthia.broker.cli", *map(str, command), "--json"],
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     printed: dict[str, Any] = json.loads(ran.stdout)
     return printed
@@ -235,7 +236,7 @@ def test_a_takeover_in_the_middle_keeps_each_message_once(
         producer.wait_receipts(50)
         receipted = producer.finish()
     rest = Consumer(backup.port, QUEUE)
-    wait_until(history.is_drained, timeout_seconds=60, what="an empty queue")
+    wait_until(history.is_drained, what="an empty queue")
     rest.close()
     left = history.left()
     assert {one.reason for one in left} == {"acknowledged"}
