@@ -76,4 +76,5 @@ def test_a_crash_a_failback_and_a_stop_lose_nothing(pair: Pair) -> None:
     first_copies = list(dict.fromkeys(received.order))
     assert first_copies == sorted(first_copies), "the order of the one producer is not kept"
     assert backup.is_running
+    wait_until(lambda: backup.log.count("AMQ221010") >= 2, what="it tells of its second takeover")
     assert backup.log.count("AMQ221010") == 2

@@ -86,7 +86,7 @@ def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
     core = "<persistence-enabled>false</persistence-enabled>"
     with file_cluster(tmp_path, core) as nodes:
         node = nodes.node(Role.LIVE, "forgetful", policy=HANDS_OVER)
-        node.start().wait_serving()
+        node.start().wait_serving().wait_log("NOTHING IS STORED")
         assert node.log.count("NOTHING IS STORED") == 1
         with Producer([node.port], QUEUE) as producer:
             producer.wait_receipts(50)
@@ -99,7 +99,7 @@ def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
         assert node.terminate() == 0
         node.start().wait_serving()
         fresh = Consumer(node.port, QUEUE)
-        with Producer([node.port], QUEUE) as producer:
+        with Producer([node.port], QUEUE, first=1_000_000) as producer:
             producer.wait_receipts(1)
             again = producer.finish()
         fresh.wait_for(lambda c: again <= c.received.keys(), "what is sent now is received")
