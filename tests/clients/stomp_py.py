@@ -4,6 +4,7 @@ import os
 import queue
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import stomp
@@ -66,7 +67,8 @@ class StompPySession(Session):
         host, port = address.split(":")
         options: dict[str, Any] = {}
         if version != "1.0":
-            options["heartbeats"] = (beats_ms, beats_ms)
+            # It would count the node as gone when either stands still for one and a half beats.
+            options |= {"heartbeats": (beats_ms, beats_ms), "heart_beat_receive_scale": 240}
         self.version = version
         self._inbox = Inbox()
         self._came: list[Frame] = []
@@ -130,7 +132,8 @@ class StompPySession(Session):
 
     @override
     def drop(self) -> None:
-        self._connection.transport.disconnect_socket()
+        with suppress(AttributeError, OSError):  # its reader closed the socket meanwhile
+            self._connection.transport.disconnect_socket()
 
     def _answer(self, how: str, message: Message, headers: dict[str, str]) -> None:
         answer = getattr(self._connection, how)
@@ -146,7 +149,8 @@ class StompPySession(Session):
         wanted = f"r{self._count}"
         try:
             act({"receipt": wanted})
-        except (NotConnectedException, OSError) as error:  # its reader closed the socket meanwhile
+        except (NotConnectedException, OSError, AttributeError) as error:
+            # its reader closed the socket meanwhile
             raise RefusedError("the connection is gone") from error
         while True:
             frame = self._receive()

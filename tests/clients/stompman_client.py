@@ -53,9 +53,11 @@ class StompmanSession(Session):
         self._transactions: dict[str, tuple[AsyncExitStack, stompman.Transaction]] = {}
         self._subscriptions: dict[str, stompman.ManualAckSubscription] = {}
         self._frames: asyncio.Queue[stompman.AckableMessageFrame] = asyncio.Queue()
+        # With an interval of 0 it would do nothing but write heart-beats.
+        interval_ms = beats_ms or 60_000
         self._client = stompman.Client(
             [server],
-            heartbeat=stompman.Heartbeat(beats_ms, beats_ms),
+            heartbeat=stompman.Heartbeat(interval_ms, interval_ms),
             connect_retry_attempts=1,
             connect_timeout=SECONDS,
             connection_confirmation_timeout=5 if passcode == "wrong" else SECONDS,

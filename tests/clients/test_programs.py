@@ -31,6 +31,8 @@ AWKWARD: Final = "a:b\\c\nd ü"
 """What a header may hold, all of which is escaped."""
 NO_LETTER_BEHIND_IT: Final = "a:b\\ c\nd ü"
 """The same for clients that unescape it twice."""
+READING_MS: Final = 50
+"""By how much a node may be wrong about its store's clock: half of what it took to read it."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def test_a_delayed_message_comes_in_its_time(client: Client, scene: Scene) -> No
     """Behind what was sent after it, and not before; heart-beats go on meanwhile."""
     came, milliseconds = client.tells("delay", scene)
     assert bodies(came) == ["now", "later"]
-    assert milliseconds >= 1_500
+    assert milliseconds >= 1_500 - READING_MS
 
 
 def test_a_duplicate_id_counts_once(client: Client, scene: Scene) -> None:
@@ -299,7 +301,7 @@ def test_a_rejected_message_comes_again_after_its_delay(client: Client, scene: S
     """And says that it is not the first time."""
     milliseconds, again = client.tells("redelivery", scene)
     # Its end is stored as the node read the database's clock: the successor reads it anew.
-    reading_ms = REDELIVERY_DELAY_MS / 2 if scene.place.moves else 0
+    reading_ms = REDELIVERY_DELAY_MS / 2 if scene.place.moves else READING_MS
     assert milliseconds >= REDELIVERY_DELAY_MS - reading_ms
     assert again == {"body": "slow", "redelivered": True}
 

@@ -149,7 +149,7 @@ def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: NodeProcess) -> N
         beats = stompman.Heartbeat(200, 200)
         async with client(own_node, heartbeat=beats, connect_retry_attempts=SECONDS) as to:
             inbox, subscription = await subscribe(to, "/queue/frozen")
-            assert to.is_alive()
+            await until(to.is_alive, "the node is heard")
             own_node.signal(signal.SIGSTOP)
             await until(lambda: not to.is_alive(), "the node is missed")
             own_node.signal(signal.SIGCONT)

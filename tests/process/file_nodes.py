@@ -9,6 +9,9 @@ from pathlib import Path
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 
+PATIENT = "?heartBeatToConnectionTtlModifier=240"
+"""Of an acceptor: a client that beats often may stand still as long as a busy machine does."""
+
 
 @dataclass
 class FileNodeProcess(NodeProcess):
@@ -41,7 +44,8 @@ class FileNodeProcess(NodeProcess):
             <journal-directory>{self.url}/journal</journal-directory>
             <bindings-directory>{self.url}/bindings</bindings-directory>
             {self.core}{ha}
-            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
+            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}{PATIENT}</acceptor>
+            </acceptors>
             </core></configuration>"""
         )
         return [

@@ -170,7 +170,9 @@ def test_an_ordinary_client_sends_and_receives_large_messages(
             received.append(frame.body)
 
     with running("files", tmp_path, shared_servers, backup=False) as pair:
-        connection = stomp.Connection12([("127.0.0.1", pair.live.port)], heartbeats=(500, 500))
+        connection = stomp.Connection12(
+            [("127.0.0.1", pair.live.port)], heartbeats=(500, 500), heart_beat_receive_scale=240
+        )
         connection.set_listener("", Listener())
         connection.connect(wait=True)
         connection.subscribe(QUEUE, id="1", ack="auto")

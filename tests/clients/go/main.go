@@ -156,7 +156,8 @@ func login(addresses []string) {
 	successor(connect(addresses[0]), addresses)
 	_, err := dial(last(addresses), stomp.ConnOpt.Login(os.Getenv("STOMP_LOGIN"), "wrong"))
 	tell(refusal(err))
-	conn := connect(last(addresses), stomp.ConnOpt.HeartBeat(time.Second, time.Second))
+	conn := connect(last(addresses), stomp.ConnOpt.HeartBeat(time.Second, time.Second),
+		stomp.ConnOpt.HeartBeatGracePeriodMultiplier(100))
 	tell(string(conn.Version()))
 	must(conn.Disconnect())
 }
@@ -300,7 +301,7 @@ func delay(addresses []string) {
 	beats := []func(*stomp.Conn) error{
 		stomp.ConnOpt.HeartBeat(200*time.Millisecond, 200*time.Millisecond),
 		stomp.ConnOpt.HeartBeatError(100 * time.Millisecond),
-		stomp.ConnOpt.HeartBeatGracePeriodMultiplier(100),
+		stomp.ConnOpt.HeartBeatGracePeriodMultiplier(500),
 	}
 	conn := connect(addresses[0], beats...)
 	began := time.Now()

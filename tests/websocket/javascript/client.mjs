@@ -42,6 +42,7 @@ class Session {
       reconnectDelay: 0,
       heartbeatIncoming: beats,
       heartbeatOutgoing: beats,
+      heartbeatToleranceMultiplier: 240, // of them it may miss while either side stands still
       webSocketFactory: () => new WebSocket(`ws://${address}/stomp`, [protocol]),
     });
     return session.#until((done) => {
