@@ -71,7 +71,7 @@ def test_acknowledged_messages_do_not_come_back(pair_on: Cluster) -> None:
     receive_all(live.port, QUEUE, sent)
     live.kill()
     backup.wait_serving()
-    with Producer([backup.port], QUEUE) as producer:
+    with Producer([backup.port], QUEUE, first=1_000_000) as producer:
         producer.wait_receipts(1)
         marker = producer.finish()
     received = Consumer(backup.port, QUEUE)
@@ -121,7 +121,7 @@ def freeze_with_sends_in_its_sockets(
     """Connect clients, freeze the node, then put SENDs with receipts into its sockets."""
     clients = []
     for number in range(count):
-        client = socket.create_connection(("127.0.0.1", live.port), timeout=30)
+        client = socket.create_connection(("127.0.0.1", live.port), timeout=120)
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
         assert b"CONNECTED" in client.recv(4096), f"client {number} is not connected"
         clients.append(client)
@@ -300,7 +300,10 @@ def test_a_node_whose_thread_cannot_begin_ends(tmp_path: Path) -> None:
         main()
     """
     ended = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode == 74
     assert b"a thread could not begin: MemoryError" in ended.stdout + ended.stderr
@@ -402,6 +405,9 @@ def test_a_backup_says_when_it_starts_that_its_port_is_taken(pair_on: Cluster) -
     """At its takeover it waits for the port, holding the live lock, and then serves."""
     pair_on.live().wait_serving()
     backup = pair_on.node(Role.BACKUP, "backup")
+    # For longer than the ten seconds after which it gives up, which this process may stand still.
+    backup.program = "tests.process.patient_node"
+    backup.environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with _taken(backup.port):
         backup.start().wait_log("ORT100026")
         backup.wait_log("AMQ221031")
@@ -448,7 +454,8 @@ def test_a_stop_is_bounded_when_the_database_hangs(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
     """SIGTERM while the database hangs ends the node, without any answer from the database."""
-    live, backup = pair_on_private.pair()
+    # What bounds it is a query's time-out, which is waited for.
+    live, backup = pair_on_private.pair(jdbc_lock_expiration=30_000, jdbc_network_timeout=20_000)
     private_server.pause()
     live.signal(signal.SIGTERM)
     backup.signal(signal.SIGTERM)
@@ -462,8 +469,14 @@ def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Clus
     live, backup = pair_on.pair()
     live.kill()
     backup.wait_serving().wait_log("ORT100008")
-    lines = (backup.directory / "backup" / "log" / "failover-backup.jsonl").read_text().splitlines()
-    roles = {entry["event"]: entry["role"] for entry in map(json.loads, lines)}
+    path = backup.directory / "backup" / "log" / "failover-backup.jsonl"
+
+    def whole_lines() -> str:
+        """Return what is written, without the line that is not at its end yet."""
+        return path.read_text().rpartition("\n")[0]
+
+    wait_until(lambda: '"TakeoverTimings"' in whole_lines(), what="the last event of a takeover")
+    roles = {entry["event"]: entry["role"] for entry in map(json.loads, whole_lines().splitlines())}
     assert roles["BackupAnnounced"] == "backup"
     assert roles["BackupActive"] == "live"
     assert re.search(r"AMQ221010 backup live: ", backup.log)
@@ -517,6 +530,7 @@ def test_probes_tell_the_live_node_from_the_backup(pair_on: Cluster) -> None:
     ports = free_port(), free_port()
     live = pair_on.live("live", health=f"127.0.0.1:{ports[0]}").wait_serving()
     backup = pair_on.backup("backup", health=f"127.0.0.1:{ports[1]}").wait_log("AMQ221031")
+    wait_until(lambda: probe(ports[0], "/ready") == 200, what="the live node is ready")
     assert [probe(port, "/live") for port in ports] == [200, 200]
     assert [probe(port, "/ready") for port in ports] == [200, 503]
     live.kill()
@@ -526,7 +540,7 @@ def test_probes_tell_the_live_node_from_the_backup(pair_on: Cluster) -> None:
 
 def probe(port: int, path: str) -> int:
     """Return the status of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
