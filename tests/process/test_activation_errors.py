@@ -1,10 +1,7 @@
 """What a node says and leaves when its activation ends in an error."""
 
-import gc
 import sqlite3
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,6 @@ from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.node import BrokerNode
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Undo what a node does to its process, whose end it may otherwise be long afterwards."""
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    yield
-    sys.setswitchinterval(interval)
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 def _node(directory: Path) -> BrokerNode:
