@@ -24,7 +24,6 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>live</name>
   <store><database-store>
     <jdbc-connection-url>{url}</jdbc-connection-url>
-    <jdbc-lock-renew-period>60000</jdbc-lock-renew-period>
     <jdbc-lock-expiration>300000</jdbc-lock-expiration>
   </database-store></store>
   <security-enabled>false</security-enabled>
