@@ -63,6 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = "spark-audits" if "audit" in item.path.stem else "spark"
         elif item.path.parent.name == "chaos":
             group = "chaos"
+        elif item.path.stem == "test_imports":
+            group = "imports"  # each process that has one of them reads every module
         else:
             continue
         item.add_marker(pytest.mark.xdist_group(group))
