@@ -75,11 +75,14 @@ class DriftCheck:
 
         The database read its clock somewhere in between, so half of the round trip is allowed for.
         A reading that took longer than the last one that counted, and agrees with it, changes
-        nothing: after a slow answer the log's times are as good as before.
+        nothing.
         """
         half_trip = timedelta(seconds=(now - asked_seconds) / 2)
         offset = database_time - (wall_time - half_trip)
-        if half_trip <= self._uncertainty or abs(offset - self.offset) > half_trip:
+        if (
+            half_trip <= self._uncertainty
+            or abs(offset - self.offset) > half_trip + self._uncertainty
+        ):
             self.offset, self._uncertainty = offset, half_trip
         drift_ms = abs(self.offset.total_seconds()) * 1000
         if drift_ms - self._uncertainty.total_seconds() * 1000 <= self._allowed_ms:

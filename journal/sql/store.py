@@ -64,9 +64,13 @@ class SqlStore(BatchStore):
     @override
     def connect(self) -> None:
         self._disconnect()
-        with translate_errors("connect the journal writer"):
-            self._proxy = self._engine.raw_connection()
-            self._use(self._proxy.driver_connection)
+        try:
+            with translate_errors("connect the journal writer"):
+                self._proxy = self._engine.raw_connection()
+                self._use(self._proxy.driver_connection)
+        except BaseException:
+            self._disconnect()  # the pool has room for one, which somebody else may want next
+            raise
 
     @override
     def store(self, batch: Batch) -> None:

@@ -144,6 +144,20 @@ def test_a_journal_is_opened_though_its_connection_is_lost_as_it_goes_back_to_th
     assert proxied_store.append(journal, "after") == [before + PATIENT.id_block]
 
 
+@pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
+def test_a_journal_is_opened_though_its_writer_loses_the_connection_as_it_is_set_up(
+    proxied_store: ProxiedStore, cut: Cut
+) -> None:
+    """The next attempt begins with the bindings, for which the pool has to have a connection."""
+    is_mysql = proxied_store.database.dialect is Dialect.MYSQL
+    proxied_store.proxy.cut_once(
+        cut, b"max_allowed_packet" if is_mysql else b"PREPARE orthia_put", of_writer=False
+    )
+    journal = proxied_store.open_proxied()
+    assert proxied_store.proxy.cuts == 1
+    proxied_store.append(journal, "after")
+
+
 def test_a_journal_that_cannot_be_opened_says_so(proxied_store: ProxiedStore) -> None:
     """A database that stays away is no reason to try for ever."""
     with socket.socket() as taken:

@@ -3,8 +3,11 @@
 import re
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, QueuePool, event, text
 
+from orthia.database import StoreUnavailable
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.journal import batch_store
 from tests.journal.support import SqlJournalStore
 
 _STATE = text("SELECT state FROM pg_stat_activity WHERE pid = :pid")
@@ -33,3 +36,20 @@ def test_bindings_are_read_outside_of_a_transaction(
     monkeypatch.setattr(sql_store.database, "dedicated_engine", watched)
     sql_store.append(sql_store.open(), "x")
     assert states == ["idle"]
+
+
+def test_a_writer_that_cannot_be_set_up_leaves_its_connection_to_the_next_attempt(
+    sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That reads the bindings first: of the pool, which has room for one, it would wait in vain."""
+    engine = fenced_engine(sql_store.database, sql_store.settings, "journal", 1)
+    store = batch_store(sql_store.database, sql_store.settings, engine, 1)
+
+    def lost(_connection: object) -> None:
+        raise StoreUnavailable("the connection was lost")
+
+    monkeypatch.setattr(store, "_use", lost)
+    with pytest.raises(StoreUnavailable):
+        store.connect()
+    assert isinstance(engine.pool, QueuePool)
+    assert engine.pool.checkedout() == 0

@@ -262,6 +262,17 @@ def test_a_slow_answer_does_not_spoil_a_better_reading() -> None:
     assert judge.offset > timedelta(seconds=5)
 
 
+@pytest.mark.parametrize("drift_ms", [400, -15_600])
+def test_an_answer_of_which_half_was_slow_does_not_either(drift_ms: int) -> None:
+    """What counts so far is not exact, too: together they may be as far off."""
+    judge = DriftCheck(250)
+    assert observe(judge, 400, 1.0, trip=0.02)
+    good = judge.offset
+    assert not observe(judge, drift_ms, 20.0, trip=16.0)
+    assert judge.offset == good
+    assert not observe(judge, 400, 30.0, trip=0.02), "it was told of already"
+
+
 def test_the_offset_is_kept_for_the_log() -> None:
     """Entries carry the database's time as this node knows it."""
     judge = DriftCheck(250)
