@@ -177,7 +177,7 @@ class Ground:
     def _is_up(self, backup: ChaosNode) -> bool:
         """Return whether a backup waits or serves; a machine that stood still ends leases."""
         for node in self.nodes:
-            if not node.is_running:
+            if not node.is_running and node.is_noted:  # else nobody would judge that end
                 node.start()
         return "AMQ221032" in backup.log or accepts(backup.port)
 

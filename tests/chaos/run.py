@@ -160,7 +160,12 @@ class Run:
         nodes, machine = NodesWatch(ground), MachineWatch(self._directory)
         nodes.start()
         machine.start()
-        ground.start()
+        try:
+            ground.start()
+        except BaseException:
+            nodes.stop()
+            machine.stop()
+            raise
         verdict = Verdict(ground)
         verdict.install()
         self._began = time.monotonic()

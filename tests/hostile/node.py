@@ -102,7 +102,7 @@ class LimitedNode(NodeProcess):
         """Open a socket to the node, from an address of this machine."""
         return self.sockets.enter_context(
             socket.create_connection(
-                ("127.0.0.1", self.port), timeout=240, source_address=(source, 0)
+                ("127.0.0.1", self.port), timeout=120, source_address=(source, 0)
             )
         )
 

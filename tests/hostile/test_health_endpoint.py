@@ -6,6 +6,7 @@ import urllib.request
 from contextlib import ExitStack, suppress
 from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node, rest_of
 from tests.support.servers import free_port
@@ -29,9 +30,13 @@ def get_in_the_end(port: int, path: str) -> bytes:
     bodies: list[bytes] = []
 
     def has_come() -> bool:
-        with suppress(OSError, HTTPException):
+        try:
             bodies.append(get(port, path))
-        return bool(bodies)
+        except HTTPError:
+            raise
+        except (OSError, HTTPException):
+            return False
+        return True
 
     wait_until(has_come, what=f"the answer to {path}")
     return bodies[0]

@@ -363,6 +363,7 @@ def test_a_client_that_waits_is_not_read_from() -> None:
     """Whatever it sends on meanwhile is taken afterwards."""
     with serving(SECURED, max_login_delay=1_000) as server:
         have_failed(server, "127.0.0.2", "ada")
+        began = time.monotonic()
         with log_in(server, "ada", "l0vel@ce", "127.0.0.2") as client:
             waits = server.server.clients.logins._waiting
             wait_until(
@@ -375,6 +376,7 @@ def test_a_client_that_waits_is_not_read_from() -> None:
             client.sendall(b"SEND\ndestination:/queue/a\n\n" + b"x" * 200_000 + b"\0")
             client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
             assert b"receipt-id:bye" in read_to_the_end(client)
+        assert time.monotonic() - began >= 0.9, "it did not wait"
         assert server.depth("a") == 1
 
 

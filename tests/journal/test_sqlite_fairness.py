@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from sqlalchemy import update
 
-from orthia.database import Database, write_transaction
+from orthia.database import Database, sqlite_turnstile, write_transaction
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
 
@@ -20,6 +20,8 @@ def test_renewals_get_in_under_full_load(
     sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the journal always has a next batch, each renewal waits for a few batches only."""
+    # For so long SQLite's own waiting sleeps at a time.
+    assert sqlite_turnstile.GIVE_WAY_SECONDS > 0.1
     # A renewal may be as slow as a machine that stands still: no bound is to end its turn.
     for bound in ("GIVE_WAY_SECONDS", "_ENTER_SECONDS"):
         monkeypatch.setattr(f"orthia.database.sqlite_turnstile.{bound}", 60.0)

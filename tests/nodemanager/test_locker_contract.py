@@ -324,6 +324,7 @@ def test_a_command_sees_and_leaves_a_lock_that_is_never_renewed(place: Place) ->
 
 def test_a_released_lock_goes_to_the_backup_under_a_greater_token(place: Place) -> None:
     """An orderly end with failover; the next backup then moves up."""
+    place.lease_ms = 600_000  # by whose end it would not come in time
     live = place.node("a")
     token = live.go_live()
     backup, next_one = place.node("b", Role.BACKUP), place.node("c", Role.BACKUP)
@@ -375,6 +376,7 @@ def test_a_waiting_node_is_interrupted(place: Place) -> None:
 
 def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
     """A journal outside of the locks' store may have been opened under greater tokens."""
+    place.lease_ms = 600_000  # by whose end it would not come in time
     place.newest_token = 41
     live = place.node("a")
     assert live.go_live() == 42

@@ -160,7 +160,7 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(
         receipted = producer.finish()
     clients = freeze_with_sends_in_its_sockets(live, store_settings, 8)
     backup.wait_serving()
-    with Producer([backup.port], QUEUE) as producer:
+    with Producer([backup.port], QUEUE, first=100_000) as producer:
         producer.wait_receipts(50)
         live.signal(signal.SIGCONT)
         assert live.exit_code() == 74

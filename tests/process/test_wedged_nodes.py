@@ -64,7 +64,7 @@ def test_a_node_whose_log_nobody_reads_serves_and_ends_as_any_other(
     live.wait_serving()
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(50)
-        wait_renewals(settings, 2)
+        wait_renewals(settings, 40)
         producer.wait_receipts(50)
         private_server.pause()
         assert live.exit_code() == 74
@@ -81,8 +81,10 @@ def wait_renewals(settings: DatabaseStoreSettings, count: int) -> None:
         expiries.add(store.status().live.expiration_time)
         return len(expiries) > count
 
-    wait_until(are_made, what="the renewals")
-    database.dispose()
+    try:
+        wait_until(are_made, what="the renewals")
+    finally:
+        database.dispose()
 
 
 def test_a_node_whose_log_nobody_reads_stops_in_order(
