@@ -2,9 +2,21 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from orthia.config.clock import monotonic_seconds
+
+_Time = TypeVar("_Time", float, timedelta)
+
+
+def counts(ahead: _Time, half_trip: _Time, before: _Time, uncertainty: _Time) -> bool:
+    """Return whether a reading counts from now on, and no more the one ``before``.
+
+    Both say how far the database's clock is ahead, give or take half of their round trip. One that
+    took longer than the one before counts only if they cannot both be right.
+    """
+    return half_trip <= uncertainty or abs(ahead - before) > half_trip + uncertainty
 
 
 class DatabaseClock:
@@ -36,14 +48,12 @@ class DatabaseClock:
     def observe(self, database_time: datetime, *, asked_seconds: float, now_seconds: float) -> None:
         """Note what the database's clock showed between two times of the stopwatch.
 
-        A reading that took longer than the one that counts, and agrees with it, changes nothing.
+        Unless a better reading ``counts``.
         """
         half_trip_ms = (now_seconds - asked_seconds) * 500
         ahead_ms = database_time.timestamp() * 1000 - (asked_seconds * 1000 + half_trip_ms)
-        if (
-            self._ahead_ms is None
-            or half_trip_ms <= self._uncertainty_ms
-            or abs(ahead_ms - self._ahead_ms) > half_trip_ms + self._uncertainty_ms
+        if self._ahead_ms is None or counts(
+            ahead_ms, half_trip_ms, self._ahead_ms, self._uncertainty_ms
         ):
             self._ahead_ms, self._uncertainty_ms = ahead_ms, half_trip_ms
         now_ms = self._stopwatch() * 1000 + self._ahead_ms

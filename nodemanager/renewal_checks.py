@@ -7,6 +7,7 @@ their period plus 100 ms; drift follows ``jdbc-allowed-time-diff``.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from orthia.database.clock import counts
 from orthia.nodemanager.events import (
     ClockDrift,
     Event,
@@ -74,15 +75,11 @@ class DriftCheck:
         """Note a reading: ``wall_time`` at stopwatch ``now``, the request sent at ``asked``.
 
         The database read its clock somewhere in between, so half of the round trip is allowed for.
-        A reading that took longer than the last one that counted, and agrees with it, changes
-        nothing.
+        It is the one that is compared if it ``counts``.
         """
         half_trip = timedelta(seconds=(now - asked_seconds) / 2)
         offset = database_time - (wall_time - half_trip)
-        if (
-            half_trip <= self._uncertainty
-            or abs(offset - self.offset) > half_trip + self._uncertainty
-        ):
+        if counts(offset, half_trip, self.offset, self._uncertainty):
             self.offset, self._uncertainty = offset, half_trip
         drift_ms = abs(self.offset.total_seconds()) * 1000
         if drift_ms - self._uncertainty.total_seconds() * 1000 <= self._allowed_ms:

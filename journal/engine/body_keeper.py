@@ -250,9 +250,4 @@ class BodyKeeper(Generic[_Body]):
             self._sweep_at = monotonic_seconds() + self._sweep_period_seconds
 
     def _call(self, callback: Callable[[], None]) -> None:
-        if not self._closed.is_set():
-            self._post(partial(self._run_unless_closed, callback))
-
-    def _run_unless_closed(self, callback: Callable[[], None]) -> None:
-        if not self._closed.is_set():  # since it was posted
-            callback()
+        self._worker.tell(self._post, callback)

@@ -80,15 +80,8 @@ class ReadThread:
                 raise  # the node is to end with this thread: it has no memory to answer with
             except Exception as error:  # noqa: BLE001 - the caller waits for an answer
                 answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
-            if not self._closed.is_set():
-                self._post(partial(self._tell, done, answer))
+            self._worker.tell(self._post, partial(done, answer))
             return
-
-    def _tell(
-        self, done: Callable[[_Answer | OrthiaError], None], answer: _Answer | OrthiaError
-    ) -> None:
-        if not self._closed.is_set():  # since it was posted
-            done(answer)
 
     def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
         now = self._clock()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -59,6 +60,17 @@ class Worker(Generic[_Job]):
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
+
+    def tell(
+        self, post: Callable[[Callable[[], None]], None], callback: Callable[[], None]
+    ) -> None:
+        """Have ``post`` call back elsewhere, unless the thread was told to stop by then."""
+        if not self.stopping.is_set():
+            post(partial(self._call_unless_stopped, callback))
+
+    def _call_unless_stopped(self, callback: Callable[[], None]) -> None:
+        if not self.stopping.is_set():  # since it was posted
+            callback()
 
     def _run(self) -> None:
         try:
