@@ -4,9 +4,8 @@ import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ import pytest
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.database import Database
-from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.process.secured_node import CLI, SecuredNode
+from tests.support.leases import looking
 
 
 @pytest.fixture
@@ -118,18 +116,6 @@ async def flood(port: int, login: str, enough: threading.Event) -> int:
     return answered
 
 
-@contextmanager
-def looking(node: SecuredNode) -> Iterator[Callable[[], datetime | None]]:
-    """Give what tells when the node's lease ends, which each renewal puts off."""
-    settings = DatabaseStoreSettings(DatabaseUrl.parse(node.url))
-    database = Database.from_settings(settings)
-    store = SqlNodeManagerStore(database, settings, database.engine)
-    try:
-        yield lambda: store.status().live.expiration_time
-    finally:
-        database.dispose()
-
-
 @pytest.mark.parametrize("login", ["alice", "nobody"])
 def test_guesses_without_end_do_not_disturb_the_lease(node: SecuredNode, login: str) -> None:
     """As many as it takes: the node serves on under its lease, and who has a passcode is in."""
@@ -145,7 +131,7 @@ def test_guesses_without_end_do_not_disturb_the_lease(node: SecuredNode, login: 
         until = time.monotonic() + FLOOD_SECONDS
         guessing.start()
         try:
-            with looking(node) as expires:
+            with looking(DatabaseStoreSettings(DatabaseUrl.parse(node.url))) as expires:
                 expiries = {expires()}
                 while time.monotonic() < until or len(expiries) <= RENEWALS:
                     bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")

@@ -10,10 +10,9 @@ import pytest
 
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database
-from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.process.clients import QUEUE, Producer
 from tests.process.nodes import Cluster, cluster
+from tests.support.leases import looking
 from tests.support.servers import ServerProcess, url_with_password
 from tests.support.waiting import wait_until
 
@@ -73,18 +72,14 @@ def test_a_node_whose_log_nobody_reads_serves_and_ends_as_any_other(
 
 def wait_renewals(settings: DatabaseStoreSettings, count: int) -> None:
     """Wait until the live lease was renewed so often."""
-    database = Database.from_settings(settings)
-    store = SqlNodeManagerStore(database, settings, database.engine)
-    expiries = {store.status().live.expiration_time}
+    with looking(settings) as expires:
+        expiries = {expires()}
 
-    def are_made() -> bool:
-        expiries.add(store.status().live.expiration_time)
-        return len(expiries) > count
+        def are_made() -> bool:
+            expiries.add(expires())
+            return len(expiries) > count
 
-    try:
         wait_until(are_made, what="the renewals")
-    finally:
-        database.dispose()
 
 
 def test_a_node_whose_log_nobody_reads_stops_in_order(
