@@ -212,16 +212,16 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End what the client began."""
-        self._closing = True
-        self._out.clear()
-        self._out_bytes = 0
+        self.abort()
         if self._lingering is not None:
             self._lingering.cancel()
         if self._stream is not None:
             self._stream.abandon()
         self._authentication.end()
-        self.protocol.connection_lost()
-        self._clients.forget(self)
+        try:
+            self.protocol.connection_lost()
+        finally:
+            self._clients.forget(self)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client does not keep up."""

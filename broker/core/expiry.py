@@ -19,9 +19,11 @@ bounded number at a time; what a consumer has is left to it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
@@ -132,8 +134,8 @@ class ExpiryScan:
         if self._journal.is_full:
             self.start()  # what expires is work for the journal
             return
-        self._under_way.begin()
-        try:
+        with self._until_it_fails():
+            self._under_way.begin()
             self._journal.read_reached(
                 MomentKind.EXPIRES,
                 after,
@@ -142,15 +144,17 @@ class ExpiryScan:
                 _BYTES_AT_ONCE,
                 self._found,
             )
-        except JournalClosed:
-            return  # this node is ending
 
     def _found(self, reached: Reached | OrthiaError) -> None:
         if isinstance(reached, OrthiaError):
             LOGGER.error("what has expired cannot be read, and is tried again: %s", reached)
-            self._under_way.end()
             self.start()
+            self._under_way.end()
             return
+        with self._until_it_fails():
+            self._take_out(reached)
+
+    def _take_out(self, reached: Reached) -> None:
         by_queue: dict[int, list[StoredMessage]] = {}
         for timed in reached.messages:
             by_queue.setdefault(timed.queue_id, []).append(timed.message)
@@ -170,17 +174,23 @@ class ExpiryScan:
 
         unit = Unit(go_on)  # behind all that was moved
         unit.forget_times(reached.gone)
+        self._journal.append_unit(unit)
+
+    @contextmanager
+    def _until_it_fails(self) -> Iterator[None]:
+        """Have what fails end this look and not the next, and a journal that is closed all."""
         try:
-            self._journal.append_unit(unit)
+            yield
         except JournalClosed:
-            return  # this node is ending
+            pass  # this node is ending
+        except MemoryError:
+            raise
+        except Exception:
+            LOGGER.exception("the look for what has expired failed, and is tried again")
+            self.start()
+            self._under_way.end()
 
 
 def _expire(queue: Queue, messages: list[StoredMessage], queue_id: int) -> None:
-    try:
+    with by_itself("queue %s: what has expired cannot be taken out", quoted(queue.name)):
         queue.expire(messages, queue_id)
-    except MemoryError:
-        raise
-    except Exception:
-        # One queue is not to keep the expiry of all others back.
-        LOGGER.exception("queue %s: what has expired cannot be taken out", quoted(queue.name))

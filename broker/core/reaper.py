@@ -20,9 +20,11 @@ from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.duplicates import DuplicateIds
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
+from orthia.broker.quoting import quoted
 
 IDS_KEPT_MS: Final = 300_000
 """How long ids of an address stay when no queue needs it: a client that fails over gives up, or has
@@ -96,7 +98,8 @@ class Reaper:
                 if self._waited_ms(since) >= queue.settings.auto_delete_queues_delay and (
                     self._may_go(queue)
                 ):
-                    self._deletions.reap(queue, self._may_go)
+                    with by_itself("queue %s, unused, cannot be deleted", quoted(queue.name)):
+                        self._deletions.reap(queue, self._may_go)
             if not number % _AT_ONCE:
                 yield GO_ON
         old: list[str] = []

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
@@ -61,7 +62,10 @@ class SlowConsumers:
                         busy[consumer] = consumer.taken
                         if consumer in before:
                             taken = consumer.taken - before[consumer]
-                            self._judge(queue, consumer, settings, taken, period)
+                            with by_itself(
+                                "a slow consumer of queue %s cannot be ended", quoted(queue.name)
+                            ):
+                                self._judge(queue, consumer, settings, taken, period)
             if not number % _AT_ONCE:
                 yield GO_ON
         self._busy[period] = busy

@@ -10,6 +10,8 @@ such a look shows messages as they were when it was begun, too.
 from collections.abc import Callable, Iterable
 from itertools import chain
 
+from orthia.broker.core.failures import by_itself
+
 _SWEEP_AT = 1_024
 """How many acknowledged messages are remembered before some are forgotten."""
 
@@ -36,7 +38,8 @@ class ExpiryLook:
         self.is_under_way = False
         waiting, self._waiting = self._waiting, []
         for then in waiting:
-            then()
+            with by_itself("a queue that waited for the look for what has expired cannot go on"):
+                then()
 
 
 class Taken:

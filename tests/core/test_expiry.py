@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -374,3 +375,49 @@ def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
     assert "queue 'orders': what has expired cannot be taken out" in caplog.text
     node.scan()
     assert node.core.consume("/queue/orders").texts == []
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_look_that_fails_is_not_the_last(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_answered: bool,
+) -> None:
+    """Whether in asking or in what follows the answer: it is said, and there is a next one."""
+    node.send("a", after_ms=1_000)
+
+    def fail(*asked: Any) -> None:
+        if is_answered:
+            asked[-1]("no answer")
+        else:
+            raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.core.journal, "read_reached", fail)
+        node.scan()
+    assert "the look for what has expired failed, and is tried again" in caplog.text
+    node.send("b", after_ms=1_000)
+    node.scan()
+    assert node.core.consume("/queue/ExpiryQueue").texts == ["a", "b"]
+    assert node.depths() == (0, 2)
+
+
+def test_whoever_waits_for_a_look_and_fails_keeps_no_other_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are called all the same."""
+    look = taken.ExpiryLook()
+    called: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    look.begin()
+    for then in (partial(called.append, "first"), fail, partial(called.append, "last")):
+        look.after(then)
+    look.end()
+    assert called == ["first", "last"]
+    assert not look.is_under_way
+    assert "a queue that waited for the look for what has expired cannot go on" in caplog.text

@@ -1,5 +1,6 @@
 """Queues that nobody needs go, and no others."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -145,3 +146,27 @@ def test_nothing_goes_unless_it_is_wanted() -> None:
         core.consume("/queue/a").end.close()
         core.pass_time(10 * PERIOD)
         assert names(core) == ["a"]
+
+
+def test_a_queue_that_fails_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go, and it goes as well at the next look."""
+    core = node(deleting())
+    for name in "abc":
+        core.consume(f"/queue/{name}").end.close()
+    read_window: Callable[..., None] = core.journal.read_window
+    asked = []
+
+    def fail_once(*arguments: Any) -> None:
+        asked.append(arguments)
+        if len(asked) == 2:
+            raise RuntimeError("a bug")
+        read_window(*arguments)
+
+    monkeypatch.setattr(core.journal, "read_window", fail_once)
+    core.pass_time(PERIOD)
+    assert len(names(core)) == 1
+    assert f"queue '{names(core)[0]}', unused, cannot be deleted" in caplog.text
+    core.pass_time(PERIOD)
+    assert names(core) == []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import stomp
@@ -525,6 +525,36 @@ def test_a_tick_that_fails_is_that_of_one_client_and_not_the_last(
         assert read_to_the_end(broken) == b""
         assert read_to_the_end(late).startswith(b"ERROR")
     assert "a client is cut off" in caplog.text
+
+
+def test_a_client_whose_end_fails_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its place is free, and a node that waits for its clients' end does not wait for it."""
+
+    class Failing:
+        """A client's protocol that cannot be ended."""
+
+        def __init__(self, protocol: object) -> None:
+            self._protocol = protocol
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._protocol, name)
+
+        def connection_lost(self) -> None:
+            """Fail."""
+            raise RuntimeError("a bug")
+
+    with serving() as server:
+        with connected(server):
+
+            def break_it() -> None:
+                (one,) = server.server.clients.all()
+                monkeypatch.setattr(one, "protocol", Failing(one.protocol))
+
+            server.call(break_it)
+        wait_until(lambda: server.connections == 0, what="it is forgotten")
+    assert "a bug" in caplog.text
 
 
 def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:

@@ -129,3 +129,27 @@ def test_who_answers_in_transactions_is_as_quick_as_it_is(*, rejected: bool) -> 
         core.commit(work, lambda: None)
         core.pass_time(PERIOD)
     assert consumer.failures == []
+
+
+def test_one_that_cannot_be_ended_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are ended, now and at the next look."""
+    core = node(watched())
+    core.send(QUEUE, *map(str, range(100)))
+    # One before the one that fails, and one behind it, in whatever order they are looked at.
+    first, broken, last = (core.consume(QUEUE, prefetch=5) for _ in range(3))
+
+    def fail(_reason: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(broken, "fail", fail)
+    core.pass_time(PERIOD)
+    core.pass_time(PERIOD)
+    assert first.failures
+    assert last.failures
+    assert "a slow consumer of queue 'q' cannot be ended" in caplog.text
+    late = core.consume(QUEUE, prefetch=5)
+    core.pass_time(PERIOD)
+    core.pass_time(PERIOD)
+    assert late.failures
