@@ -6,6 +6,7 @@ sqlite3 by extended result code. The text of an error is the server's own, never
 and never a password.
 """
 
+import re
 import sqlite3
 from types import TracebackType
 
@@ -124,6 +125,9 @@ _MYSQL_NO_ROOM = {
     *(20, 1021),  # no disk left, for a temporary file or any
     *(1114, 3675),  # a table or its space is full
 }
+_MYSQL_WRITING_TEMPORARY_FILE = 3  # MySQL's for its binary log, of 32 KiB (binlog_cache_size) on
+_NO_SPACE_LEFT = re.compile(r"(?i)\berr(?:no|code):? 28\b")
+"""As MySQL ("OS errno 28"; "errno: 28") and MariaDB ("Errcode: 28") tell Linux' ENOSPC."""
 _MYSQL_REFUSED_FOR_NOW = {
     *(3, 5, 23),  # a temporary file: it cannot be written, no memory or descriptors left
     *(1037, 1041, 1135, 1206),  # memory, threads, locks
@@ -317,7 +321,7 @@ def _mysql(error: pymysql.Error) -> _Verdict:
         return DuplicateKey, reason
     if code in _MYSQL_TRANSIENT:
         return TransientStoreError, reason
-    if code in _MYSQL_NO_ROOM:
+    if code in _MYSQL_NO_ROOM or _finds_no_space(code, text):
         return NoRoom, reason
     if code in _MYSQL_REFUSED_FOR_NOW:
         return RefusedForNow, reason
@@ -329,6 +333,10 @@ def _mysql(error: pymysql.Error) -> _Verdict:
     if code in _MYSQL_LOST or client_side:
         return _Lost, reason
     return PermanentStoreError, reason
+
+
+def _finds_no_space(code: int, text: str) -> bool:
+    return code == _MYSQL_WRITING_TEMPORARY_FILE and _NO_SPACE_LEFT.search(text) is not None
 
 
 def _sqlite(error: sqlite3.Error) -> _Verdict:

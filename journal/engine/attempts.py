@@ -66,7 +66,8 @@ class Attempts:
 
         ``unresolved`` says that it may be part of what was stored already. None if it was
         abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
-        takes nothing that grows; no OutOfRoom ``after_no_room``: all that is left is to try on.
+        takes nothing that grows; ``after_no_room`` only for what can be parted: all that is left
+        for one unit is to try on.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
@@ -90,7 +91,8 @@ class Attempts:
                     self._store.confirm()
             except StoreError as error:
                 valid = self._still_valid()
-                if isinstance(error, NoRoom) and valid and not after_no_room:
+                gives_way = not after_no_room or len(batch.items) > 1
+                if isinstance(error, NoRoom) and valid and gives_way:
                     # Whatever became of an attempt before, this one has looked for it.
                     was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
                     if not unresolved or (was_looked_for and batch.marker() is not None):

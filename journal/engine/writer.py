@@ -283,6 +283,9 @@ class Writer:
                 smaller = self._part_or_refuse(part, fault.error)
                 parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
                 continue
+            except OutOfRoom:  # MySQL writes much of one transaction into a temporary file
+                parts.extendleft((one, False) for one in reversed(part.split()))
+                continue
             if attempts is None or self._abandoned.is_set():
                 return
             self._duplicates.stored(part)

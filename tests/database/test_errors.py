@@ -20,6 +20,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import (
     Database,
     DuplicateKey,
+    NoRoom,
     PermanentStoreError,
     RefusedForNow,
     StoreError,
@@ -352,6 +353,22 @@ def test_a_commit_refused_by_mysql_is_judged_by_its_number(
     judged = classify(pymysql.OperationalError(number, "told so"), during_commit=True)
     assert type(judged) is kind
     assert f"told so (error {number})" in str(judged)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Error writing file '/tmp/MLfd=47' (OS errno 28 - No space left on device)", NoRoom),
+        ("Error writing file '/tmp/ML2aX' (Errcode: 28 \"No space left on device\")", NoRoom),
+        ("Error writing file '/tmp/28' (OS errno 5 - Input/output error)", RefusedForNow),
+        ("Error writing file '/tmp/errno' (Errcode: 128 \"Key was revoked\")", RefusedForNow),
+    ],
+)
+def test_a_temporary_file_that_cannot_be_written_is_judged_by_why(
+    said: str, kind: type[StoreError]
+) -> None:
+    """Without space nothing large is stored, and acknowledgements go on; else it is tried again."""
+    assert type(classify(pymysql.OperationalError(3, said))) is kind
 
 
 def test_an_exhausted_pool_is_unavailable(

@@ -4,7 +4,7 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import partial
 
@@ -22,8 +22,8 @@ class Cut(Enum):
 class CuttingProxy:
     """Forwards to a server on loopback until told to cut."""
 
-    def __init__(self, server_port: int, *, writer_says: bytes) -> None:
-        """Forward to ``server_port``; the writer's connections are those that say so."""
+    def __init__(self, server_port: int, *, writer_says: Collection[bytes]) -> None:
+        """Forward to ``server_port``; the writer's connections say one of ``writer_says``."""
         self._server_port = server_port
         self._writer_says = writer_says
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -108,7 +108,8 @@ class CuttingProxy:
                     data = end.recv(_CHUNK_BYTES)
                     if end is client and (heard := self._heard) is not None:
                         heard.append((client, data))
-                    is_writer = is_writer or (end is client and self._writer_says in data)
+                    if end is client and any(words in data for words in self._writer_says):
+                        is_writer = True
                     may_cut = end is client and (is_writer or not self._of_writer)
                     if not data or (may_cut and self._is_cut(data, server)):
                         return

@@ -35,6 +35,8 @@ class FullStore(BatchStore):
     def __init__(self) -> None:
         self.is_full = True
         self.takes_deletes = True
+        self.most_deletes = 1_000
+        """In one batch while it is full."""
         self.takes_messages = False
         """Whether there is room in the one table, though not in the other."""
         self.lost = 0
@@ -57,7 +59,8 @@ class FullStore(BatchStore):
             self.lost -= 1
             raise UnknownOutcome("connection lost")
         grows = batch.binding_rows or (not self.takes_messages and (batch.messages or batch.rows))
-        if self.is_full and (grows or not self.takes_deletes):
+        is_much = not self.takes_deletes or len(batch.deletes) > self.most_deletes
+        if self.is_full and (grows or is_much):
             raise NoRoom("disk full")
         self.stored += [one.last_seq for one in batch.messages]
         self.deleted += batch.deletes
@@ -208,6 +211,23 @@ def test_deletes_are_stored_and_messages_refused_in_order() -> None:
     writing.end()
     assert writing.full == [told], "that a delete is stored says nothing of room"
     assert writing.writer.drained
+
+
+def test_deletes_that_find_no_room_together_are_stored_one_by_one() -> None:
+    """MySQL has much of one transaction in a file on its way to the binary log."""
+    writing = Writing()
+    writing.store.most_deletes = 1
+    writing.submit(message(11), *map(deletion, range(1, 6)), deletion(6, 7))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 6)
+    assert writing.told == [("refused", 11), *(("stored", seq) for seq in range(1, 6))]
+    assert writing.store.deleted == [1, 2, 3, 4, 5]
+    writing.wait_asked(3)
+    assert len(writing.told) == 6, "what is one unit waits for room, whole"
+    writing.store.is_full = False
+    writing.wait(lambda: writing.told[-1] == ("stored", 7))
+    assert writing.store.deleted == [1, 2, 3, 4, 5, 6, 7]
+    writing.end()
 
 
 def test_it_is_told_when_there_is_room_again() -> None:

@@ -176,9 +176,12 @@ def test_a_database_server_without_room(
             server.options.extend(["-c", "checkpoint_timeout=1d"])
         else:
             subprocess.run(["chown", "--reference", str(server.data), str(other)], check=True)
-            logs = [str(one) for one in server.data.glob("ib_logfile*")]
+            of_mysql = [*server.data.glob("#innodb_redo")]
+            logs = of_mysql or [*server.data.glob("ib_logfile*")]
             subprocess.run(["mv", *logs, str(other)], check=True)
             server.options.append(f"--innodb-log-group-home-dir={other}")
+            if of_mysql:
+                server.options.append(f"--log-bin={other}/binlog")
         try:
             server.start()
             core = database_store(server.settings(server.create_database()))
