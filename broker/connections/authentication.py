@@ -19,6 +19,7 @@ from orthia.broker.core.errors import (
     LoginNotChecked,
 )
 from orthia.broker.core.identity import Principal, Verification
+from orthia.broker.security.logins import LoginWait
 from orthia.config.clock import monotonic_seconds
 
 _Client = TypeVar("_Client", bound=Client)
@@ -53,7 +54,7 @@ class Authentication(Generic[_Client]):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._waiting: str | None = None
+        self._waiting: LoginWait | None = None
         self._principal: Principal | None = None
         """Who has logged in."""
 
@@ -66,7 +67,7 @@ class Authentication(Generic[_Client]):
         if principal is not None:
             return principal
         wait = self._begin(login)
-        if wait:
+        if wait is not None:
             self._wait(wait, login, passcode, answered)
             return None
         found = self._look(login, passcode)
@@ -80,12 +81,10 @@ class Authentication(Generic[_Client]):
 
         Otherwise a guesser would only have to leave to be as quick as it likes.
         """
-        if self._timer is not None:
+        if self._timer is not None and self._waiting is not None:
             self._timer.cancel()
-            self._loop.call_at(
-                self._timer.when(), self._clients.logins.end, self._client.address, self._waiting
-            )
-            self._timer = None
+            self._loop.call_at(self._timer.when(), self._clients.logins.end, self._waiting)
+            self._timer = self._waiting = None
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -93,17 +92,17 @@ class Authentication(Generic[_Client]):
             self._core.security.audit.disconnected(self._principal)
             self._principal = None
 
-    def _begin(self, login: str | None) -> float:
+    def _begin(self, login: str | None) -> LoginWait | None:
         return self._clients.logins.begin(self._client.address, login, monotonic_seconds())
 
     def _wait(
-        self, seconds: float, login: str | None, passcode: str | None, answered: _Answered
+        self, wait: LoginWait, login: str | None, passcode: str | None, answered: _Answered
     ) -> None:
-        """Look at a login in so many seconds."""
+        """Look at a login once it has waited."""
 
         def look() -> None:
-            self._timer = None
-            self._clients.logins.end(self._client.address, login)
+            self._timer = self._waiting = None
+            self._clients.logins.end(wait)
             try:
                 found = self._look(login, passcode)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
@@ -115,8 +114,8 @@ class Authentication(Generic[_Client]):
                 self._verify(login, passcode, answered, has_waited=True)
 
         self._task = None
-        self._waiting = login
-        self._timer = self._loop.call_later(seconds, look)
+        self._waiting = wait
+        self._timer = self._loop.call_later(wait.seconds, look)
 
     def _verify(
         self, login: str | None, passcode: str | None, answered: _Answered, *, has_waited: bool
@@ -124,20 +123,20 @@ class Authentication(Generic[_Client]):
         """Have a login looked at by another thread."""
 
         async def verify() -> None:
-            wait, outcome = 0.0, None
+            wait, outcome = None, None
             try:
                 known = self._clients.logins.known_as(self._client.address, login)
                 async with self._clients.verifications.turn(self._client.source, known):
                     # Those before it may have failed meanwhile, or found out the same.
-                    wait = 0.0 if has_waited else self._begin(login)
-                    if not wait:
+                    wait = None if has_waited else self._begin(login)
+                    if wait is None:
                         outcome = await self._verified(login, passcode, is_known=known is not None)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 self._answer(answered, self._refusal(error))
                 return
-            if outcome is None:
+            if wait is not None:
                 self._wait(wait, login, passcode, answered)
-            else:
+            elif outcome is not None:
                 self._answer(answered, outcome)
 
         self._task = self._loop.create_task(verify())

@@ -56,6 +56,17 @@ class _Record:
         self.failed_at = now
 
 
+@dataclass(frozen=True)
+class LoginWait:
+    """A login that waits for its turn to be looked at; ``LoginGuard.end`` ends the wait."""
+
+    seconds: float
+    source: str
+    place: int
+    is_known: bool
+    """Whether its user had logged in from there."""
+
+
 class LoginGuard:
     """Remembers failures, in bounded memory."""
 
@@ -68,6 +79,7 @@ class LoginGuard:
         """Where each user is known, in the order of its last logins."""
         self._waiting: Counter[tuple[str, int]] = Counter()
         self._waiting_at: Counter[str] = Counter()
+        """Not those as users who are known there: guesses at them keep no other out."""
         self._burst = _Burst()
 
     @property
@@ -80,10 +92,10 @@ class LoginGuard:
         name = login or ""
         return name if (source_of(address), name) in self._known else None
 
-    def begin(self, address: str, login: str | None, now: float) -> float:
-        """Return how many seconds to wait before the passcode may be looked at.
+    def begin(self, address: str, login: str | None, now: float) -> LoginWait | None:
+        """Return how long to wait before the passcode may be looked at; None is not at all.
 
-        With 0 ``end`` is not called. Raises LimitExceeded when too many wait for the same already.
+        Raises LimitExceeded when too many wait for the same already.
         """
         source, place = source_of(address), _place(login)
         known = self._known.get((source, login or ""))
@@ -93,7 +105,7 @@ class LoginGuard:
         by_user = self._delay_ms(self._users[place].count(now), self._max_delay_ms // 5)
         delay_ms = max(by_address, by_user)
         if not delay_ms:
-            return 0.0
+            return None
         if self._waiting[source, place] >= MAX_WAITING:
             raise LimitExceeded(
                 f"logins failed from this address or as this user, and {MAX_WAITING} more wait;"
@@ -104,19 +116,23 @@ class LoginGuard:
                 f"logins failed from this address, and {MAX_WAITING_AT_ADDRESS} more wait;"
                 f" try again in {-(-delay_ms // 1000)} s"
             )
+        wait = LoginWait(delay_ms / 1000, source, place, is_known=known is not None)
         self._waiting[source, place] += 1
-        self._waiting_at[source] += 1
-        return delay_ms / 1000
+        if not wait.is_known:
+            self._waiting_at[source] += 1
+        return wait
 
-    def end(self, address: str, login: str | None) -> None:
+    def end(self, wait: LoginWait) -> None:
         """Note that a login waits no more: it is looked at now, or its client is gone."""
-        source, place = source_of(address), _place(login)
-        self._waiting[source, place] -= 1
-        if not self._waiting[source, place]:
-            del self._waiting[source, place]
-        self._waiting_at[source] -= 1
-        if not self._waiting_at[source]:
-            del self._waiting_at[source]
+        place = wait.source, wait.place
+        self._waiting[place] -= 1
+        if not self._waiting[place]:
+            del self._waiting[place]
+        if wait.is_known:
+            return
+        self._waiting_at[wait.source] -= 1
+        if not self._waiting_at[wait.source]:
+            del self._waiting_at[wait.source]
 
     def failed(self, address: str, login: str | None, now: float) -> None:
         """Note a wrong login or passcode, and log it unless there was one a moment ago."""

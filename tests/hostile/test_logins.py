@@ -23,6 +23,7 @@ from orthia.broker.security.logins import (
     MAX_WAITING_AT_ADDRESS,
     USER_PLACES,
     LoginGuard,
+    LoginWait,
     _place,
 )
 from orthia.config.secrets import Secret
@@ -64,14 +65,20 @@ def fail(guard: LoginGuard, address: str, login: str, times: int, now: float = 0
         guard.failed(address, login, now)
 
 
+def seconds(wait: LoginWait | None) -> float:
+    """Return how long a login waits."""
+    return 0.0 if wait is None else wait.seconds
+
+
 def test_the_wait_grows_to_its_bound() -> None:
     """A few mistakes are free; then each doubles the wait, up to max-login-delay."""
     guard = LoginGuard(5_000)
     waits = []
     for _ in range(FREE_FAILURES + 8):
-        waits.append(guard.begin("10.0.0.1", "ada", 0.0))
-        if waits[-1]:
-            guard.end("10.0.0.1", "ada")
+        wait = guard.begin("10.0.0.1", "ada", 0.0)
+        waits.append(seconds(wait))
+        if wait is not None:
+            guard.end(wait)
         guard.failed("10.0.0.1", "ada", 0.0)
     assert waits[:FREE_FAILURES] == [0.0] * FREE_FAILURES
     assert waits[FREE_FAILURES : FREE_FAILURES + 6] == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]
@@ -82,7 +89,7 @@ def test_what_failed_long_ago_is_forgotten() -> None:
     """An address, and a user, begin anew."""
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
-    assert guard.begin("10.0.0.1", "ada", FORGET_SECONDS + 1) == 0.0
+    assert seconds(guard.begin("10.0.0.1", "ada", FORGET_SECONDS + 1)) == 0.0
 
 
 def test_a_user_who_is_guessed_from_elsewhere_waits_little() -> None:
@@ -90,10 +97,12 @@ def test_a_user_who_is_guessed_from_elsewhere_waits_little() -> None:
     guard = LoginGuard(5_000)
     for number in range(1_000):
         guard.failed(f"10.0.{number // 250}.{number % 250}", "ada", 0.0)
-    assert guard.begin("192.168.0.1", "ada", 0.0) == 1.0
-    guard.end("192.168.0.1", "ada")
+    wait = guard.begin("192.168.0.1", "ada", 0.0)
+    assert wait is not None
+    assert wait.seconds == 1.0
+    guard.end(wait)
     guard.succeeded("192.168.0.1", "ada")
-    assert guard.begin("192.168.0.1", "ada", 0.0) == 0.0
+    assert seconds(guard.begin("192.168.0.1", "ada", 0.0)) == 0.0
 
 
 def test_a_guessers_own_account_does_not_help_it() -> None:
@@ -101,20 +110,21 @@ def test_a_guessers_own_account_does_not_help_it() -> None:
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
     guard.succeeded("10.0.0.1", "mallory")
-    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    assert seconds(guard.begin("10.0.0.1", "ada", 0.0)) == 5.0
 
 
 def test_few_wait_at_a_time_for_a_user_and_others_are_not_kept_out() -> None:
     """Parallel guesses at one user are refused at once; another user of the address may wait."""
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
-    for _ in range(MAX_WAITING):
-        assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    waits = [guard.begin("10.0.0.1", "ada", 0.0) for _ in range(MAX_WAITING)]
+    assert {*map(seconds, waits)} == {5.0}
     with pytest.raises(LimitExceeded, match="try again in 5 s"):
         guard.begin("10.0.0.1", "ada", 0.0)
-    assert guard.begin("10.0.0.1", OTHER, 0.0) == 5.0
-    guard.end("10.0.0.1", "ada")
-    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    assert seconds(guard.begin("10.0.0.1", OTHER, 0.0)) == 5.0
+    assert waits[0] is not None
+    guard.end(waits[0])
+    assert seconds(guard.begin("10.0.0.1", "ada", 0.0)) == 5.0
 
 
 def test_one_address_that_tries_many_names_is_as_slow() -> None:
@@ -122,13 +132,14 @@ def test_one_address_that_tries_many_names_is_as_slow() -> None:
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
     *names, one_more = names_apart(MAX_WAITING_AT_ADDRESS + 1)
-    for name in names:
-        assert guard.begin("10.0.0.1", name, 0.0) == 5.0
+    waits = [guard.begin("10.0.0.1", name, 0.0) for name in names]
+    assert {*map(seconds, waits)} == {5.0}
     with pytest.raises(LimitExceeded, match="logins failed from this address, and 32 more wait"):
         guard.begin("10.0.0.1", one_more, 0.0)
-    assert guard.begin("10.0.0.2", names[0], 0.0) == 0.0
-    guard.end("10.0.0.1", names[0])
-    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    assert seconds(guard.begin("10.0.0.2", names[0], 0.0)) == 0.0
+    assert waits[0] is not None
+    guard.end(waits[0])
+    assert seconds(guard.begin("10.0.0.1", "ada", 0.0)) == 5.0
 
 
 def test_who_logged_in_from_an_address_does_not_wait_for_who_guesses_there() -> None:
@@ -141,11 +152,32 @@ def test_who_logged_in_from_an_address_does_not_wait_for_who_guesses_there() -> 
     for name in names:
         for _ in range(MAX_WAITING):
             guard.begin("2001:db8:0:1::8", name, 0.0)
-    assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 0.0
+    assert seconds(guard.begin("2001:db8:0:1::9", OTHER, 0.0)) == 0.0
     with pytest.raises(LimitExceeded):
         guard.begin("2001:db8:0:1::9", never_seen, 0.0)
     fail(guard, "10.0.0.1", OTHER, 50)
-    assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 1.0, "guessed at elsewhere: it waits here"
+    assert seconds(guard.begin("2001:db8:0:1::9", OTHER, 0.0)) == 1.0, (
+        "guessed at elsewhere: it waits here"
+    )
+
+
+def test_guesses_at_known_users_keep_no_newcomer_out() -> None:
+    """Each of them has places of its own; a user that was known as the wait began frees none."""
+    guard = LoginGuard(5_000)
+    *names, never_seen = names_apart(MAX_WAITING_AT_ADDRESS // MAX_WAITING + 1)
+    waits = []
+    for name in names:
+        guard.succeeded("10.0.0.1", name)
+        fail(guard, "10.0.0.1", name, 50)
+        waits += [guard.begin("10.0.0.1", name, 0.0) for _ in range(MAX_WAITING)]
+    newcomer = guard.begin("10.0.0.1", never_seen, 0.0)
+    assert seconds(newcomer) == 5.0
+    guard.forget(names)
+    for wait in (*waits, newcomer):
+        assert wait is not None
+        guard.end(wait)
+    assert not guard._waiting
+    assert not guard._waiting_at
 
 
 def test_a_known_user_is_guessed_at_as_slowly() -> None:
@@ -154,7 +186,7 @@ def test_a_known_user_is_guessed_at_as_slowly() -> None:
     guard.succeeded("10.0.0.1", "ada")
     fail(guard, "10.0.0.1", "ada", 50)
     guard.succeeded("10.0.0.1", "ada")
-    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    assert seconds(guard.begin("10.0.0.1", "ada", 0.0)) == 5.0
 
 
 def test_the_known_users_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +241,7 @@ def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert guard.remembered == 100
     for number in range(1_000):
         guard.failed(f"2001:db8::{number:x}", str(number), 0.0)
-    assert guard.begin("2001:db8::ffff", "x", 0.0) == 5.0
+    assert seconds(guard.begin("2001:db8::ffff", "x", 0.0)) == 5.0
     assert guard.remembered == 100
 
 
