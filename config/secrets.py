@@ -16,6 +16,7 @@ from cryptography.hazmat.decrepit.ciphers.algorithms import Blowfish
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
+from orthia.config.characters import outside_utf8
 from orthia.config.errors import ConfigurationError
 
 KEY_PROPERTY: Final = "artemis.default.sensitive.string.codec.key"
@@ -102,8 +103,12 @@ def mask(password: str, key: str | None = None) -> str:
 def unmask(text: str, key: str | None = None) -> Secret:
     """Return the password in ``text``: unmasked if it is ``ENC(...)``, else as it stands.
 
-    Raises ConfigurationError, without the text, if it is masked with another codec or key.
+    Raises ConfigurationError, without the text, if it is masked with another codec or key, or has a
+    byte that is no UTF-8.
     """
+    unfit = outside_utf8(text)
+    if unfit is not None:
+        raise ConfigurationError(f"the password has {unfit}")
     if not is_masked(text):
         return Secret(text)
     try:

@@ -2,13 +2,15 @@
 
 As in Artemis a property is looked for among the system properties (``-D``), then in the
 environment. Unlike there a value is taken as it stands: it is neither substituted again nor read
-as XML, so a password may hold any character; and a property that is set nowhere is an error.
+as XML, so a password may hold any character that XML can have; and a property that is set nowhere
+is an error.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
+from orthia.config.characters import outside_xml
 from orthia.config.errors import ConfigurationError
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)(\}?)")
@@ -42,6 +44,9 @@ class Properties:
         name, colon, default = (part.strip() for part in placeholder[1].partition(":"))
         value = self.get(name) if name else None
         if value is not None:
+            unfit = outside_xml(value)
+            if unfit is not None:
+                raise ConfigurationError(f"the value of ${{{name}}} has {unfit}")
             return value
         if colon and name:
             return default

@@ -60,6 +60,8 @@ def consume(
 
     Exit code 0 only if --count messages came and their acknowledgements are stored.
     """
+    if print_bodies and as_json:
+        raise click.UsageError("--print and --json both write to standard output; give one of them")
     link = link_to(**connection)
     with progress_of("received", count) as advance:
 

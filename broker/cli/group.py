@@ -10,6 +10,7 @@ import click
 from click.exceptions import Exit
 
 from orthia.broker.node.exit_codes import MEANINGS, ExitCode, code_of
+from orthia.config.characters import outside_utf8
 from orthia.config.errors import OrthiaError
 
 _WHOLE: Final = 1_000
@@ -64,6 +65,12 @@ def _our_exit_codes() -> Iterator[None]:
         for line in str(error).splitlines():
             click.echo(f"orthia: {line}", err=True)
         raise Exit(code_of(error)) from error
+    except UnicodeEncodeError as error:
+        unfit = outside_utf8(error.object)
+        if unfit is None:
+            raise
+        click.echo(f"orthia: an argument or a variable of the environment has {unfit}", err=True)
+        raise Exit(ExitCode.USAGE) from error
     except (KeyboardInterrupt, EOFError, click.Abort) as error:  # Abort: at a prompt
         raise Exit(ExitCode.INTERRUPTED) from error
     except BrokenPipeError as error:

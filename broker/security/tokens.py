@@ -102,13 +102,23 @@ class _TokenCheck(Verification):
         self._login = login
         self._token = token
         self._claims: Mapping[str, Any] | None = None
+        self._ends_seconds = 0.0
 
     def run(self) -> None:
         """Verify the signature and the claims."""
         try:
-            self._claims = self._tokens.verified(self._token)
-        except (jwt.PyJWTError, ValueError, TypeError, UnsupportedAlgorithm, RecursionError):
-            self._claims = None  # a client learns no more than of a wrong passcode
+            claims = self._tokens.verified(self._token)
+            self._ends_seconds = float(claims["exp"])
+            self._claims = claims
+        except (
+            jwt.PyJWTError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            UnsupportedAlgorithm,
+            ValueError,
+        ):
+            pass  # a client learns no more than of a wrong passcode
 
     def principal(self) -> Principal:
         """Return who the token is of; raises AuthenticationFailed."""
@@ -118,7 +128,7 @@ class _TokenCheck(Verification):
         user = claim(self._claims, module.user_claim)
         if not _is_text(user) or self._login not in {"", user}:
             raise AuthenticationFailed("login or passcode is wrong")
-        seconds = float(self._claims["exp"]) + LEEWAY_SECONDS - self._tokens.time_seconds()
+        seconds = self._ends_seconds + LEEWAY_SECONDS - self._tokens.time_seconds()
         return Principal(
             user,
             roles_in(claim(self._claims, module.roles_claim)),

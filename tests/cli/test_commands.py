@@ -1,6 +1,7 @@
 """What holds for every command: help, examples, exit codes, errors."""
 
 import errno
+import os
 import re
 import signal
 import subprocess
@@ -170,6 +171,32 @@ def test_a_full_output_is_one_line(command: list[str]) -> None:
     *_, last = done.stderr.decode().splitlines()
     assert last == "orthia: cannot write the output: No space left on device"
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "password", "code", "told"),
+    [
+        ([], b"\xff", 78, "the password has the byte 0xFF, which is no UTF-8"),
+        (["--jdbc-password", b"\xc3"], b"", 78, "the password has the byte 0xC3"),
+        (["--jdbc-user", b"a\xe9"], b"x", 64, "an argument or a variable of the environment has"),
+    ],
+)
+def test_bytes_that_are_no_utf8_are_one_line(
+    arguments: list[str | bytes], password: bytes, code: int, told: str
+) -> None:
+    """It names the byte, and is no traceback out of the driver."""
+    url = "jdbc:postgresql://127.0.0.1:1/orthia"
+    done = subprocess.run(
+        [sys.executable, "-m", "orthia.broker.cli", "status", "--url", url, *arguments],
+        env={**os.environ, "ORTHIA_JDBC_PASSWORD": os.fsdecode(password)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    *_, last = done.stderr.decode().splitlines()
+    assert told in last
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == code
 
 
 def test_who_has_seen_enough_of_an_output_is_told_nothing() -> None:

@@ -239,6 +239,13 @@ def test_consume_of_too_little_fails(run: Run) -> None:
     assert "not everything was confirmed" in result.stderr
 
 
+def test_bodies_and_the_outcome_as_json_are_not_mixed(run: Run) -> None:
+    """Whoever reads the one could not tell it from the other."""
+    result = run("consume", "--destination", "/queue/q", "--print", "--json")
+    assert result.exit_code == 64
+    assert "--print and --json both write to standard output" in result.output
+
+
 HOSTILE = b"\x1b]0;title\x07\x1b[2J\r\x9b1m\xe2\x80\xae end\ttab \xc3\xbc\xff"
 """Renames the window, clears the screen, begins the line anew, turns the writing round."""
 

@@ -10,6 +10,10 @@ from orthia.config import ConfigurationError
 from orthia.config.substitution import Properties
 
 _NAMES = st.from_regex(re.compile(r"[A-Za-z][\w.]{0,10}", re.ASCII), fullmatch=True)
+_XML_TEXT = st.text(
+    st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff")
+    | st.sampled_from("\t\n\r")
+)
 _TEXT_WITHOUT_PLACEHOLDER = st.text().filter(lambda text: "${" not in text and text[-1:] != "$")
 
 
@@ -30,7 +34,7 @@ def test_an_empty_value_is_a_value() -> None:
     assert Properties({"a": ""}, {"a": "x"}).substitute("[${a:default}]") == "[]"
 
 
-@given(_NAMES, st.text())
+@given(_NAMES, _XML_TEXT)
 def test_a_value_is_taken_as_it_stands(name: str, value: str) -> None:
     """A value with ``${``, markup or anything else in it is put in unchanged."""
     assert Properties({name: value}, {}).substitute(f"<${{{name}}}>") == f"<{value}>"
@@ -47,3 +51,19 @@ def test_an_unset_property_is_named(name: str) -> None:
     """The error names the property that is set nowhere."""
     with pytest.raises(ConfigurationError, match=re.escape(f"${{{name}}} is not set")):
         Properties({}, {}).substitute(f"${{{name}}}")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("secret\udcff", "the byte 0xFF, which is no UTF-8"),
+        ("\x00secret", "the character U+0000, which no XML can hold"),
+        ("secret\x1b", "the character U+001B, which no XML can hold"),
+        ("secret\ufffe", "the character U+FFFE, which no XML can hold"),
+    ],
+)
+def test_a_value_that_no_file_can_hold_is_refused(value: str, told: str) -> None:
+    """By the property's name, and without the value: it may be a password."""
+    with pytest.raises(ConfigurationError) as refused:
+        Properties({}, {"password": value}).substitute("${password}")
+    assert str(refused.value) == f"the value of ${{password}} has {told}"

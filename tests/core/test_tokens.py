@@ -1,6 +1,7 @@
 """Tokens as passcodes: whose they are, and every way in which one is not to be trusted."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -126,6 +127,8 @@ def test_keys_may_be_pem(module: TokenLoginModule) -> None:
     [
         ({"exp": time.time() - 60}, ""),
         ({"exp": None}, ""),
+        ({"exp": math.inf}, ""),
+        ({"exp": 10**400}, ""),
         ({"nbf": time.time() + A_DAY}, ""),
         ({"iss": "https://evil.example"}, ""),
         ({"iss": None}, ""),
