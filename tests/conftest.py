@@ -9,6 +9,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
+from tests.support.leftovers import remove_left
 from tests.support.schema import make_tables
 from tests.support.servers import (
     SERVER_NAMES,
@@ -44,6 +46,13 @@ _SERVERS_BYTES = 6 << 30
 # No test depends on how fast a busy machine is.
 settings.register_profile("orthia", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("orthia")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Give back the memory of runs that were killed."""
+    if not hasattr(session.config, "workerinput"):
+        for place in (_MEMORY, Path(tempfile.gettempdir())):
+            remove_left(place)
 
 
 # Before xdist's own, which reads the groups.

@@ -2,12 +2,14 @@
 
 import itertools
 import logging
+import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.leftovers import make_directory
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - what is made there has a directory of its own
 
@@ -18,8 +20,12 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
     if not MEMORY.is_dir():
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="orthia-") as directory:
-        yield Path(directory)
+    directory, kept = make_directory(MEMORY)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(kept)
 
 
 @pytest.fixture

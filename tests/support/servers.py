@@ -20,7 +20,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from pymysql.constants import ER
 from orthia.config.secrets import Secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
+from tests.support.leftovers import make_directory
 from tests.support.processes import family, is_running, send, stop_family
 from tests.support.waiting import wait_until
 
@@ -168,14 +168,14 @@ class ServerProcess(StoreServer):
         """Prepare a data directory: a copy of a template's, which must not run, or a new one."""
         self.port = free_port()
         self._account = pwd.getpwnam(self._account_name) if os.geteuid() == 0 else None
-        self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-", dir=self.place))
+        self.directory, kept = make_directory(self.place)
         self.data = self.directory / "data"
         self.log = self.directory / "log"
         self.options: list[str] = []
         """Arguments of the server, beside its own; from the next start on."""
         self._process: subprocess.Popen[bytes] | None = None
         self._paused: list[int] = []
-        self._end = weakref.finalize(self, self._remove, self.directory)
+        self._end = weakref.finalize(self, self._forget, self.directory, kept)
         if self._account is not None:
             os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
         if template is None:
@@ -300,6 +300,11 @@ class ServerProcess(StoreServer):
         name = _new_name()
         self._administrate(f"CREATE DATABASE {name}")
         return name
+
+    @classmethod
+    def _forget(cls, directory: Path, kept: int) -> None:
+        cls._remove(directory)
+        os.close(kept)
 
     @staticmethod
     def _remove(directory: Path) -> None:
