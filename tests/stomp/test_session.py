@@ -64,6 +64,19 @@ def test_a_client_that_never_connects_is_ended() -> None:
     assert "no CONNECT frame within 1000 ms" in client.error()
 
 
+def test_a_client_that_is_not_read_from_has_its_time_to_connect_later() -> None:
+    """While the journal is full nobody is: the second half of its CONNECT may be there long ago."""
+    client = Client(CoreUnderTest(), None, limits=StompLimits(connect_timeout=1_000))
+    client.session.receive(b"CONNECT\n")
+    client.session.tick(0.5)
+    client.session.tick(30.0, is_read=False)
+    client.session.tick(60.0, is_read=False, paused=20.0)
+    client.session.tick(60.4)
+    assert not client.closed
+    client.session.tick(60.6)
+    assert "no CONNECT frame within 1000 ms" in client.error()
+
+
 def secured() -> Settings:
     """Return settings with a user who may send, and not consume."""
     return replace(

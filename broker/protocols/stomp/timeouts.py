@@ -29,12 +29,13 @@ class TooLong(NamedTuple):
 class Timeouts:
     """The deadlines of one connection; the clock is in seconds."""
 
-    __slots__ = ("_connect_by", "_limits", "_reason", "_uploads", "beats")
+    __slots__ = ("_connect_by", "_limits", "_looked_at", "_reason", "_uploads", "beats")
 
     def __init__(self, limits: StompLimits, uploads: Uploads, now: float) -> None:
         self._limits = limits
         self._uploads = uploads
         self._connect_by = now + limits.connect_timeout / 1000
+        self._looked_at = now
         self._reason = ""
         self.beats = HeartBeats(0, 0, now)
         """What the two sides agreed on, from the login on."""
@@ -51,10 +52,13 @@ class Timeouts:
         )
 
     def leave_out(self, now: float, *, is_read: bool, paused: float) -> None:
-        """Leave out the ``paused`` seconds before ``now``, and all of them without reading."""
+        """Leave out the ``paused`` seconds before ``now``; without reading, all since this was last
+        called.
+        """
+        passed, self._looked_at = now - self._looked_at, now
+        self._connect_by += paused if is_read else passed
         if paused:
             self.beats.forgive(paused, now)
-            self._connect_by += paused
             self._uploads.forgive(paused)
         if not is_read:
             self.beats.read(now)
