@@ -281,6 +281,7 @@ class Scenarios:
         began = time.monotonic()
         session.send(to, "later", AMQ_SCHEDULED_DELAY="1500")
         session.send(to, "now")
+        tell(int((time.monotonic() - began) * 1_000))
         session = self.successor(session, beats_ms=BEATS_MS)
         session.subscribe(to)
         tell(bodies(session, 2))

@@ -31,6 +31,8 @@ AWKWARD: Final = "a:b\\c\nd ü"
 """What a header may hold, all of which is escaped."""
 NO_LETTER_BEHIND_IT: Final = "a:b\\ c\nd ü"
 """The same for clients that unescape it twice."""
+DELAY_MS: Final = 1_500
+"""Of the message that the programs send to come later."""
 READING_MS: Final = 50
 """By how much a node may be wrong about its store's clock: half of what it took to read it."""
 
@@ -213,9 +215,12 @@ def test_a_selector_chooses(client: Client, scene: Scene) -> None:
 
 def test_a_delayed_message_comes_in_its_time(client: Client, scene: Scene) -> None:
     """Behind what was sent after it, and not before; heart-beats go on meanwhile."""
-    came, milliseconds = client.tells("delay", scene)
-    assert bodies(came) == ["now", "later"]
-    assert milliseconds >= 1_500 - READING_MS
+    sent_ms, came, milliseconds = client.tells("delay", scene)
+    assert set(bodies(came)) == {"later", "now"}
+    assert len(came) == 2
+    # Where the machine stood still between the two the first may have been due before the second.
+    assert bodies(came)[0] == "now" or sent_ms >= DELAY_MS
+    assert milliseconds >= DELAY_MS - READING_MS
 
 
 def test_a_duplicate_id_counts_once(client: Client, scene: Scene) -> None:

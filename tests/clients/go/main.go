@@ -307,6 +307,7 @@ func delay(addresses []string) {
 	began := time.Now()
 	send(conn, "/queue/go-delayed", "later", header("AMQ_SCHEDULED_DELAY", "1500"))
 	send(conn, "/queue/go-delayed", "now")
+	tell(time.Since(began).Milliseconds())
 	conn = successor(conn, addresses, beats...)
 	subscription := subscribe(conn, "/queue/go-delayed", stomp.AckAuto)
 	tell(bodies(subscription, 2))

@@ -310,6 +310,7 @@ const scenarios = {
     const began = performance.now();
     await session.send("/queue/js-delayed", "later", { AMQ_SCHEDULED_DELAY: "1500" });
     await session.send("/queue/js-delayed", "now");
+    tell(Math.floor(performance.now() - began));
     session = await successor(session, { beats: 500 });
     const inbox = await session.subscribe("/queue/js-delayed");
     tell(await inbox.bodies(2));
