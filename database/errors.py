@@ -125,7 +125,8 @@ _MYSQL_NO_ROOM = {
     *(20, 1021),  # no disk left, for a temporary file or any
     *(1114, 3675),  # a table or its space is full
 }
-_MYSQL_WRITING_TEMPORARY_FILE = 3  # MySQL's for its binary log, of 32 KiB (binlog_cache_size) on
+_MYSQL_TEMPORARY_FILE = {1, 3}
+"""It cannot be made, or written; MySQL has one for each transaction beyond binlog_cache_size."""
 _NO_SPACE_LEFT = re.compile(r"(?i)\berr(?:no|code):? 28\b")
 """As MySQL ("OS errno 28"; "errno: 28") and MariaDB ("Errcode: 28") tell Linux' ENOSPC."""
 _MYSQL_REFUSED_FOR_NOW = {
@@ -336,7 +337,7 @@ def _mysql(error: pymysql.Error) -> _Verdict:
 
 
 def _finds_no_space(code: int, text: str) -> bool:
-    return code == _MYSQL_WRITING_TEMPORARY_FILE and _NO_SPACE_LEFT.search(text) is not None
+    return code in _MYSQL_TEMPORARY_FILE and _NO_SPACE_LEFT.search(text) is not None
 
 
 def _sqlite(error: sqlite3.Error) -> _Verdict:

@@ -69,7 +69,12 @@ def _our_exit_codes() -> Iterator[None]:
         unfit = outside_utf8(error.object)
         if unfit is None:
             raise
-        click.echo(f"orthia: an argument or a variable of the environment has {unfit}", err=True)
+        sources = "an argument, a variable of the environment or standard input"
+        click.echo(f"orthia: {sources} has {unfit}", err=True)
+        raise Exit(ExitCode.USAGE) from error
+    except UnicodeDecodeError as error:
+        unfit = f"the byte 0x{error.object[error.start]:02X}, which is no {error.encoding.upper()}"
+        click.echo(f"orthia: standard input or a file has {unfit}", err=True)
         raise Exit(ExitCode.USAGE) from error
     except (KeyboardInterrupt, EOFError, click.Abort) as error:  # Abort: at a prompt
         raise Exit(ExitCode.INTERRUPTED) from error

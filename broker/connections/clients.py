@@ -8,6 +8,7 @@ from orthia.broker.connections.admission import Admission, MakesRoom, Refused
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
 from orthia.broker.connections.verifications import Verifications
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
@@ -93,7 +94,8 @@ class Clients(Generic[_Client]):
             return found
         if isinstance(found, MakesRoom):
             self.forget(found.leaver)
-            found.leaver.turn_away(found.kind, found.reason)
+            with by_itself("a client that makes room for another cannot be ended"):
+                found.leaver.turn_away(found.kind, found.reason)
         self._clients.add(client)
         client.is_admitted = True
         acceptor.connections += 1

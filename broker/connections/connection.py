@@ -8,6 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import cast
 
 from orthia.broker.connections.authentication import Authentication
@@ -215,13 +216,12 @@ class Connection(asyncio.Protocol):
         self.abort()
         if self._lingering is not None:
             self._lingering.cancel()
-        if self._stream is not None:
-            self._stream.abandon()
-        self._authentication.end()
-        try:
-            self.protocol.connection_lost()
-        finally:
-            self._clients.forget(self)
+        with ExitStack() as ends:  # from the last to the first, whatever one of them raises
+            ends.callback(self._clients.forget, self)
+            ends.callback(self.protocol.connection_lost)
+            ends.callback(self._authentication.end)
+            if self._stream is not None:
+                ends.callback(self._stream.abandon)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client does not keep up."""

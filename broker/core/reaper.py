@@ -87,6 +87,11 @@ class Reaper:
         self._slices.run(self._looking())
 
     def _looking(self) -> Steps:
+        with by_itself("the look for unused queues failed, and is tried again"):
+            yield from self._looking_at_all()
+        self.start()
+
+    def _looking_at_all(self) -> Steps:
         unused: dict[Queue, int] = {}
         quiet: dict[str, _Quiet] = {}
         queues = list(self._addresses.queues.values()) if self._deletes_queues else []
@@ -115,7 +120,6 @@ class Reaper:
         self._old = old
         if not self._is_ending:
             self._end_next()
-        self.start()
 
     def _end_next(self) -> None:
         while self._old:
@@ -123,9 +127,11 @@ class Reaper:
             if not self._addresses.is_needed(address) and self._are_old(
                 address, self._quiet.get(address), IDS_KEPT_MS
             ):
-                self._is_ending = True
-                self._deletions.end_ids(address, self._ended)
-                return
+                with by_itself("duplicate ids of address %s cannot be deleted", quoted(address)):
+                    self._deletions.end_ids(address, self._ended)
+                    self._is_ending = True
+                if self._is_ending:
+                    return
 
     def _ended(self) -> None:
         self._is_ending = False

@@ -51,6 +51,11 @@ class SlowConsumers:
         self._slices.run(self._looking(period))
 
     def _looking(self, period: int) -> Steps:
+        with by_itself("the look for slow consumers failed, and is tried again"):
+            yield from self._looking_at_all(period)
+        self.start([period])
+
+    def _looking_at_all(self, period: int) -> Steps:
         before, busy = self._busy.get(period, {}), {}
         for number, queue in enumerate(list(self._addresses.queues.values()), 1):
             settings = queue.settings
@@ -69,7 +74,6 @@ class SlowConsumers:
             if not number % _AT_ONCE:
                 yield GO_ON
         self._busy[period] = busy
-        self.start([period])
 
     def _judge(
         self,

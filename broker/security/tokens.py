@@ -6,6 +6,7 @@ or anybody could.
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -109,7 +110,8 @@ class _TokenCheck(Verification):
         try:
             claims = self._tokens.verified(self._token)
             self._ends_seconds = float(claims["exp"])
-            self._claims = claims
+            if math.isfinite(self._ends_seconds):
+                self._claims = claims
         except (
             jwt.PyJWTError,
             OverflowError,

@@ -148,9 +148,11 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_over = self._is_ended = True
-        self._inner.connection_lost(exc)
-        # Some ten kilobytes, which else stay until garbage is collected.
-        del self._tls, self._incoming, self._outgoing
+        try:
+            self._inner.connection_lost(exc)
+        finally:
+            # Some ten kilobytes, which else stay until garbage is collected.
+            del self._tls, self._incoming, self._outgoing
 
     @override
     def pause_writing(self) -> None:

@@ -38,11 +38,15 @@ class AtFault(Exception):  # noqa: N818 - of a batch
 
 
 class OutOfRoom(Exception):  # noqa: N818 - of a batch
-    """The store has no room for a batch, of which nothing is stored."""
+    """The store has no room for a batch, of which nothing is stored.
 
-    def __init__(self, error: NoRoom) -> None:
+    Unless it only frees: then an earlier attempt, if it is ``unresolved``, may have been.
+    """
+
+    def __init__(self, error: NoRoom, *, unresolved: bool) -> None:
         super().__init__(str(error))
         self.error = error
+        self.unresolved = unresolved
 
 
 class Attempts:
@@ -61,17 +65,25 @@ class Attempts:
         self._abandoned = abandoned
         self._clock = clock
 
-    def store(self, batch: Batch, *, unresolved: bool, after_no_room: bool = False) -> int | None:
+    def store(
+        self,
+        batch: Batch,
+        *,
+        unresolved: bool,
+        after_no_room: bool = False,
+        after_failure_of_another: bool = False,
+    ) -> int | None:
         """Store ``batch``, repeating as ``orthia.journal.engine.retry`` says; return how often.
 
-        ``unresolved`` says that it may be part of what was stored already. None if it was
+        ``unresolved`` says that it may be part of what was stored already, and
+        ``after_failure_of_another`` that the connection is to be made anew. None if it was
         abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
         takes nothing that grows; ``after_no_room`` only for what can be parted: all that is left
         for one unit is to try on.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
-        step: NextStep | None = NextStep.RECONNECT if after_no_room else None
+        step: NextStep | None = NextStep.RECONNECT if after_failure_of_another else None
         reminder: Reminder | None = None
         while not self._abandoned.is_set():
             if not self._still_valid():
@@ -95,8 +107,10 @@ class Attempts:
                 if isinstance(error, NoRoom) and valid and gives_way:
                     # Whatever became of an attempt before, this one has looked for it.
                     was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
+                    if batch.only_frees:  # which may be repeated
+                        raise OutOfRoom(error, unresolved=unresolved) from error
                     if not unresolved or (was_looked_for and batch.marker() is not None):
-                        raise OutOfRoom(error) from error
+                        raise OutOfRoom(error, unresolved=False) from error
                 step = after_failure(error, unresolved=unresolved, lease_valid=valid)
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
                 if is_storing:

@@ -82,6 +82,11 @@ class Batch(Changes):
         """True if it inserts messages of one queue each and does nothing else."""
         return len(self.items) == len(self.messages)
 
+    @property
+    def only_frees(self) -> bool:
+        """True if it stores nothing: then nothing comes of it when it is repeated."""
+        return not (self.messages or self.rows or self.binding_rows or self.timed)
+
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.
 

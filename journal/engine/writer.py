@@ -14,7 +14,7 @@ from queue import Empty
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
-from orthia.database import NoRoom, StoreError
+from orthia.database import StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.attempts import AtFault, Attempts, OutOfRoom, given_up
 from orthia.journal.engine.batch import Batch, BatchReport, batch_of
@@ -172,7 +172,7 @@ class Writer:
                     self._attempts.store(stored, unresolved=unresolved) if stored.items else 0
                 )
             except OutOfRoom as full:
-                self._do_without_room(part, full.error)
+                self._do_without_room(part, full)
                 continue
             except AtFault as fault:
                 smaller = self._part_or_refuse(part, fault.error)
@@ -232,9 +232,9 @@ class Writer:
 
     # --- while there is no room
 
-    def _do_without_room(self, batch: Batch, error: NoRoom) -> None:
+    def _do_without_room(self, batch: Batch, failed: OutOfRoom) -> None:
         """Do what each unit of a batch allows; see ``orthia.journal.engine.retry``."""
-        full = StoreFull(str(error))
+        full = StoreFull(str(failed.error))
         if not self._is_full:
             self._is_full = True
             self._look_again_seconds = self._clock() + ROOM_SECONDS
@@ -247,14 +247,14 @@ class Writer:
                 takes_none.append(item)
                 continue
             if takes_none:
-                self._store_persistently(batch_of(takes_none))
+                self._store_persistently(batch_of(takes_none), unresolved=failed.unresolved)
                 takes_none = []
             if needed is RoomNeeded.KEPT:
                 self._kept.append(item)
             else:
                 self._refuse(item, refusal_before(item) or full)
         if takes_none:
-            self._store_persistently(batch_of(takes_none))
+            self._store_persistently(batch_of(takes_none), unresolved=failed.unresolved)
 
     def _with_kept(self, batch: Batch) -> Batch:
         """Return a batch with what was kept before it: a queue is bound before it has messages.
@@ -266,11 +266,15 @@ class Writer:
         kept, self._kept = self._kept, []
         return batch_of([*kept, *batch.items])
 
-    def _store_persistently(self, batch: Batch) -> None:
+    def _store_persistently(self, batch: Batch, *, unresolved: bool) -> None:
         """Store what takes no room, in as many parts and however often that has to be tried."""
-        parts = deque([(batch, False)])
+        parts = deque([(batch, unresolved)])
+        has_failed, too_many = True, len(batch.items) + 1
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
+            if len(part.items) >= max(2, too_many):
+                parts.extendleft((one, unresolved) for one in reversed(part.split()))
+                continue
             if part.guarded:
                 screened = self._screened(part)  # an id cache may end with it
                 if screened is None:
@@ -278,14 +282,22 @@ class Writer:
                 part = screened
             started = self._clock()
             try:
-                attempts = self._attempts.store(part, unresolved=unresolved, after_no_room=True)
+                attempts = self._attempts.store(
+                    part,
+                    unresolved=unresolved,
+                    after_no_room=True,
+                    after_failure_of_another=has_failed,
+                )
             except AtFault as fault:  # there was room for a probe, and what failed was not that
+                has_failed = True
                 smaller = self._part_or_refuse(part, fault.error)
                 parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
                 continue
-            except OutOfRoom:  # MySQL writes much of one transaction into a temporary file
-                parts.extendleft((one, False) for one in reversed(part.split()))
+            except OutOfRoom as full:  # MySQL has much of one transaction in a temporary file
+                has_failed, too_many = True, len(part.items)
+                parts.appendleft((part, full.unresolved))
                 continue
+            has_failed = False
             if attempts is None or self._abandoned.is_set():
                 return
             self._duplicates.stored(part)

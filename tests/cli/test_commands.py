@@ -178,7 +178,7 @@ def test_a_full_output_is_one_line(command: list[str]) -> None:
     [
         ([], b"\xff", 78, "the password has the byte 0xFF, which is no UTF-8"),
         (["--jdbc-password", b"\xc3"], b"", 78, "the password has the byte 0xC3"),
-        (["--jdbc-user", b"a\xe9"], b"x", 64, "an argument or a variable of the environment has"),
+        (["--jdbc-user", b"a\xe9"], b"x", 64, "an argument, a variable of the environment or"),
     ],
 )
 def test_bytes_that_are_no_utf8_are_one_line(
@@ -197,6 +197,23 @@ def test_bytes_that_are_no_utf8_are_one_line(
     assert told in last
     assert b"Traceback" not in done.stderr
     assert done.returncode == code
+
+
+@pytest.mark.parametrize("handling", ["strict", "surrogateescape"])
+def test_standard_input_that_is_no_utf8_is_one_line(handling: str) -> None:
+    """Whatever Python makes of its bytes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "orthia.broker.cli", "mask"],
+        env={**os.environ, "PYTHONIOENCODING": f"utf-8:{handling}"},
+        input=b"pass\xff\n",
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    *_, last = done.stderr.decode().splitlines()
+    assert "standard input" in last
+    assert "the byte 0xFF, which is no UTF-8" in last
+    assert (done.returncode, done.stdout) == (64, b"")
 
 
 def test_who_has_seen_enough_of_an_output_is_told_nothing() -> None:

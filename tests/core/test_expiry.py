@@ -13,6 +13,7 @@ from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
+from orthia.journal.errors import JournalClosed
 from orthia.journal.memory import MemoryStore
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 
@@ -398,10 +399,29 @@ def test_a_look_that_fails_is_not_the_last(
         patch.setattr(node.core.journal, "read_reached", fail)
         node.scan()
     assert "the look for what has expired failed, and is tried again" in caplog.text
+    assert not node.core.broker.queues()["orders"].expiry_look.is_under_way
     node.send("b", after_ms=1_000)
     node.scan()
     assert node.core.consume("/queue/ExpiryQueue").texts == ["a", "b"]
     assert node.depths() == (0, 2)
+
+
+def test_a_node_that_is_ending_looks_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its journal is closed: that is no failure of the look."""
+    node = Node()
+    asked = []
+
+    def closed(*arguments: object) -> None:
+        asked.append(arguments)
+        raise JournalClosed("closed")
+
+    monkeypatch.setattr(node.core.journal, "read_reached", closed)
+    node.scan()
+    node.scan()
+    assert len(asked) == 1
+    assert not caplog.records
 
 
 def test_whoever_waits_for_a_look_and_fails_keeps_no_other_back(

@@ -170,3 +170,21 @@ def test_a_queue_that_fails_keeps_no_other(
     assert f"queue '{names(core)[0]}', unused, cannot be deleted" in caplog.text
     core.pass_time(PERIOD)
     assert names(core) == []
+
+
+def test_a_look_that_fails_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is unused goes with the next one."""
+    core = node(deleting())
+    core.consume("/queue/a").end.close()
+
+    def fail(_queue: object) -> bool:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orthia.broker.core.reaper.Reaper._is_unused", fail)
+        core.pass_time(PERIOD)
+    assert "the look for unused queues failed, and is tried again" in caplog.text
+    core.pass_time(PERIOD)
+    assert names(core) == []

@@ -153,3 +153,30 @@ def test_one_that_cannot_be_ended_keeps_no_other(
     core.pass_time(PERIOD)
     core.pass_time(PERIOD)
     assert late.failures
+
+
+def test_a_look_that_fails_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is slow is ended by those after it."""
+    core = node(watched())
+    core.send(QUEUE, *map(str, range(100)))
+    consumer = core.consume(QUEUE, prefetch=5)
+    core.pass_time(PERIOD)
+
+    class Failing:
+        """Cannot be asked."""
+
+        @property
+        def settings(self) -> None:
+            """Fail."""
+            raise RuntimeError("a bug")
+
+    queues = core.broker.queues()
+    monkeypatch.setitem(queues, "bad", Failing())
+    core.pass_time(PERIOD)
+    assert "the look for slow consumers failed, and is tried again" in caplog.text
+    monkeypatch.delitem(queues, "bad")
+    core.pass_time(2 * PERIOD)
+    core.pass_time(PERIOD)
+    assert consumer.failures

@@ -369,6 +369,8 @@ def test_a_temporary_file_that_cannot_be_written_is_judged_by_why(
 ) -> None:
     """Without space nothing large is stored, and acknowledgements go on; else it is tried again."""
     assert type(classify(pymysql.OperationalError(3, said))) is kind
+    judged = classify(pymysql.OperationalError(1, said.replace("writing", "creating")))
+    assert (type(judged) is NoRoom) is (kind is NoRoom)
 
 
 def test_an_exhausted_pool_is_unavailable(
