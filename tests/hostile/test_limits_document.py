@@ -66,7 +66,7 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"holds less than {memory.SMALL_CLAIM // 1024} KiB",
         f"waits {logins.FIRST_DELAY_MS} ms",
         f"one user from one address | {logins.MAX_WAITING} |",
-        f"all users from one address | {logins.MAX_WAITING_AT_ADDRESS} |",
+        f"as any users who have not logged in from there | {logins.MAX_WAITING_AT_ADDRESS} |",
         f"{logins.MAX_KNOWN} pairs of user and address",
         f"{logins.MAX_ADDRESSES} addresses, and {logins.USER_PLACES} places",
         f"{health._MAX_CONNECTIONS} connections, {health._MAX_HEAD_BYTES} bytes of a request",
