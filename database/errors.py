@@ -127,10 +127,10 @@ _MYSQL_NO_ROOM = {
 }
 _MYSQL_TEMPORARY_FILE = {1, 3}
 """It cannot be made, or written; MySQL has one for each transaction beyond binlog_cache_size."""
-_NO_SPACE_LEFT = re.compile(r"(?i)\berr(?:no|code):? 28\b")
-"""As MySQL ("OS errno 28"; "errno: 28") and MariaDB ("Errcode: 28") tell Linux' ENOSPC."""
+_NO_SPACE_LEFT = re.compile(r"(?i)\berr(?:no|code):? (?:28|122)\b")
+"""As MySQL ("OS errno 28"; "errno: 28") and MariaDB ("Errcode: 28") tell Linux' ENOSPC, EDQUOT."""
 _MYSQL_REFUSED_FOR_NOW = {
-    *(3, 5, 23),  # a temporary file: it cannot be written, no memory or descriptors left
+    *(1, 3, 5, 23),  # a temporary file: neither made nor written, no memory or descriptors left
     *(1037, 1041, 1135, 1206),  # memory, threads, locks
     *(1040, 1129, 1203, 1226, 1637),  # too many connections, errors of a host, transactions
     1205,  # lock wait time-out

@@ -29,6 +29,9 @@ class Client(Protocol):
     def turn_away(self, kind: Refusal, reason: str) -> None:
         """Say why and close at once, without lingering."""
 
+    def abort(self) -> None:
+        """Cut the connection off: nothing more leaves."""
+
     def end(self, reason: str) -> None:
         """Tell the client why, unless it does not read, and free what it holds."""
 

@@ -94,8 +94,12 @@ class Clients(Generic[_Client]):
             return found
         if isinstance(found, MakesRoom):
             self.forget(found.leaver)
-            with by_itself("a client that makes room for another cannot be ended"):
-                found.leaver.turn_away(found.kind, found.reason)
+            with by_itself("a client that makes room for another cannot be told why"):
+                try:
+                    found.leaver.turn_away(found.kind, found.reason)
+                except Exception:
+                    found.leaver.abort()
+                    raise
         self._clients.add(client)
         client.is_admitted = True
         acceptor.connections += 1

@@ -96,23 +96,17 @@ class Reaper:
         quiet: dict[str, _Quiet] = {}
         queues = list(self._addresses.queues.values()) if self._deletes_queues else []
         for number, queue in enumerate(queues, 1):
-            if queue.settings.auto_delete_queues:
-                self._look_at_ids(queue.address, quiet)
-            if self._is_unused(queue):
-                since = unused[queue] = self._unused.get(queue, self._looks)
-                if self._waited_ms(since) >= queue.settings.auto_delete_queues_delay and (
-                    self._may_go(queue)
-                ):
-                    with by_itself("queue %s, unused, cannot be deleted", quoted(queue.name)):
-                        self._deletions.reap(queue, self._may_go)
+            with by_itself("queue %s cannot be deleted, if it is unused", quoted(queue.name)):
+                self._look_at(queue, unused, quiet)
             if not number % _AT_ONCE:
                 yield GO_ON
         old: list[str] = []
         for number, address in enumerate(self._duplicates.addresses(), 1):
-            if not self._addresses.is_needed(address):
-                self._look_at_ids(address, quiet)
-                if self._are_old(address, quiet.get(address), IDS_KEPT_MS):
-                    old.append(address)
+            with by_itself("ids of address %s cannot be deleted, if old", quoted(address)):
+                if not self._addresses.is_needed(address):
+                    self._look_at_ids(address, quiet)
+                    if self._are_old(address, quiet.get(address), IDS_KEPT_MS):
+                        old.append(address)
             if not number % _AT_ONCE:
                 yield GO_ON
         self._unused = unused
@@ -121,17 +115,29 @@ class Reaper:
         if not self._is_ending:
             self._end_next()
 
+    def _look_at(self, queue: Queue, unused: dict[Queue, int], quiet: dict[str, _Quiet]) -> None:
+        if queue.settings.auto_delete_queues:
+            self._look_at_ids(queue.address, quiet)
+        if self._is_unused(queue):
+            since = unused[queue] = self._unused.get(queue, self._looks)
+            if self._waited_ms(since) >= queue.settings.auto_delete_queues_delay and (
+                self._may_go(queue)
+            ):
+                self._deletions.reap(queue, self._may_go)
+
     def _end_next(self) -> None:
         while self._old:
             address = self._old.pop()
             if not self._addresses.is_needed(address) and self._are_old(
                 address, self._quiet.get(address), IDS_KEPT_MS
             ):
-                with by_itself("duplicate ids of address %s cannot be deleted", quoted(address)):
+                self._is_ending = True
+                try:
                     self._deletions.end_ids(address, self._ended)
-                    self._is_ending = True
-                if self._is_ending:
-                    return
+                except BaseException:
+                    self._is_ending = False
+                    raise
+                return
 
     def _ended(self) -> None:
         self._is_ending = False

@@ -56,24 +56,34 @@ class SlowConsumers:
         self.start([period])
 
     def _looking_at_all(self, period: int) -> Steps:
-        before, busy = self._busy.get(period, {}), {}
+        before = self._busy.get(period, {})
+        busy: dict[QueueSubscription, int] = {}
         for number, queue in enumerate(list(self._addresses.queues.values()), 1):
-            settings = queue.settings
-            if settings.slow_consumer_threshold >= 0 and (
-                settings.slow_consumer_check_period == period
-            ):
-                for consumer in queue.subscriptions:
-                    if consumer.is_busy:
-                        busy[consumer] = consumer.taken
-                        if consumer in before:
-                            taken = consumer.taken - before[consumer]
-                            with by_itself(
-                                "a slow consumer of queue %s cannot be ended", quoted(queue.name)
-                            ):
-                                self._judge(queue, consumer, settings, taken, period)
+            with by_itself("slow consumers of queue %s cannot be found", quoted(queue.name)):
+                self._look_at(queue, period, before, busy)
             if not number % _AT_ONCE:
                 yield GO_ON
         self._busy[period] = busy
+
+    def _look_at(
+        self,
+        queue: Queue,
+        period: int,
+        before: dict[QueueSubscription, int],
+        busy: dict[QueueSubscription, int],
+    ) -> None:
+        settings = queue.settings
+        if settings.slow_consumer_threshold < 0 or settings.slow_consumer_check_period != period:
+            return
+        for consumer in queue.subscriptions:
+            if consumer.is_busy:
+                busy[consumer] = consumer.taken
+                if consumer in before:
+                    taken = consumer.taken - before[consumer]
+                    with by_itself(
+                        "a slow consumer of queue %s cannot be ended", quoted(queue.name)
+                    ):
+                        self._judge(queue, consumer, settings, taken, period)
 
     def _judge(
         self,

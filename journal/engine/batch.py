@@ -84,8 +84,12 @@ class Batch(Changes):
 
     @property
     def only_frees(self) -> bool:
-        """True if it stores nothing: then nothing comes of it when it is repeated."""
-        return not (self.messages or self.rows or self.binding_rows or self.timed)
+        """True if no unit stores a message or queue: nothing comes of it when it is repeated.
+
+        A unit of which a duplicate was left out would have stored one, and may be refused for it.
+        """
+        grows = self.messages or self.rows or self.binding_rows or self.timed
+        return not (grows or any(unit.rows for unit in self.guarded))
 
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.

@@ -35,8 +35,9 @@ one of the broker's own     give up: nobody could be told
 ==========================  ============================================================
 no room, and a unit that    what is done with it, in the order of the batch
 ==========================  ============================================================
-only deletes                store it with its neighbours; repeat that until it is stored; if
-                            it is suspect, and a probe finds room, see the second table
+only deletes                store it with its neighbours, with fewer where many find no room;
+                            repeat that until it is stored; if it is suspect, and a probe finds
+                            room, see the second table
 stores a message            refuse: its client is told, and can send again; what it sent
                             behind it is refused too: see ``orthia.journal.engine.senders``
 binds a queue               keep it until there is room: its messages are refused meanwhile, and

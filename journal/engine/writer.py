@@ -190,7 +190,7 @@ class Writer:
             if stored.items:
                 self._unanswered = 0
             if self._is_full and (stored.messages or stored.rows):
-                self._has_room()
+                self._look_for_room()  # for a small message there may be some where there is none
 
     def _screened(self, batch: Batch) -> Batch | None:
         """Return a batch without its duplicates, however often that has to be tried.
@@ -241,20 +241,21 @@ class Writer:
             LOGGER.error("%s", full)
             self._full(full)
         takes_none: list[Appended] = []
+        has_failed = True
         for item in batch.items:
             needed = room_needed(item, self._kept)
             if needed is RoomNeeded.NONE:
                 takes_none.append(item)
                 continue
             if takes_none:
-                self._store_persistently(batch_of(takes_none), unresolved=failed.unresolved)
+                has_failed = self._store_persistently(takes_none, failed, has_failed=has_failed)
                 takes_none = []
             if needed is RoomNeeded.KEPT:
                 self._kept.append(item)
             else:
                 self._refuse(item, refusal_before(item) or full)
         if takes_none:
-            self._store_persistently(batch_of(takes_none), unresolved=failed.unresolved)
+            self._store_persistently(takes_none, failed, has_failed=has_failed)
 
     def _with_kept(self, batch: Batch) -> Batch:
         """Return a batch with what was kept before it: a queue is bound before it has messages.
@@ -266,10 +267,15 @@ class Writer:
         kept, self._kept = self._kept, []
         return batch_of([*kept, *batch.items])
 
-    def _store_persistently(self, batch: Batch, *, unresolved: bool) -> None:
-        """Store what takes no room, in as many parts and however often that has to be tried."""
-        parts = deque([(batch, unresolved)])
-        has_failed, too_many = True, len(batch.items) + 1
+    def _store_persistently(
+        self, items: list[Appended], failed: OutOfRoom, *, has_failed: bool
+    ) -> bool:
+        """Store what takes no room, in as many parts and however often that has to be tried.
+
+        Whether the latest attempt at anything ``has_failed``, is given and returned.
+        """
+        parts = deque([(batch_of(items), failed.unresolved)])
+        too_many = len(items) + 1
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
             if len(part.items) >= max(2, too_many):
@@ -278,7 +284,7 @@ class Writer:
             if part.guarded:
                 screened = self._screened(part)  # an id cache may end with it
                 if screened is None:
-                    return
+                    return has_failed
                 part = screened
             started = self._clock()
             try:
@@ -299,9 +305,10 @@ class Writer:
                 continue
             has_failed = False
             if attempts is None or self._abandoned.is_set():
-                return
+                break
             self._duplicates.stored(part)
             self._stored(part, part.report(self._clock() - started, attempts))
+        return has_failed
 
     def _look_for_room(self) -> None:
         if not self._abandoned.is_set() and self._still_valid():

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.reaper import Reaper
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
@@ -167,7 +169,7 @@ def test_a_queue_that_fails_keeps_no_other(
     monkeypatch.setattr(core.journal, "read_window", fail_once)
     core.pass_time(PERIOD)
     assert len(names(core)) == 1
-    assert f"queue '{names(core)[0]}', unused, cannot be deleted" in caplog.text
+    assert f"queue '{names(core)[0]}' cannot be deleted, if it is unused" in caplog.text
     core.pass_time(PERIOD)
     assert names(core) == []
 
@@ -179,12 +181,32 @@ def test_a_look_that_fails_is_not_the_last(
     core = node(deleting())
     core.consume("/queue/a").end.close()
 
-    def fail(_queue: object) -> bool:
+    def fail(_reaper: object) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("orthia.broker.core.reaper.Reaper._is_unused", fail)
+        patch.setattr("orthia.broker.core.reaper.Reaper._looking_at_all", fail)
         core.pass_time(PERIOD)
     assert "the look for unused queues failed, and is tried again" in caplog.text
     core.pass_time(PERIOD)
     assert names(core) == []
+
+
+def test_a_queue_that_always_fails_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what is before it nor what is behind it."""
+    core = node(deleting())
+    for name in "abc":
+        core.consume(f"/queue/{name}").end.close()
+    is_unused = Reaper._is_unused
+
+    def fail(reaper: Reaper, queue: Queue) -> bool:
+        if queue.name == "b":
+            raise RuntimeError("a bug")
+        return is_unused(reaper, queue)
+
+    monkeypatch.setattr(Reaper, "_is_unused", fail)
+    core.pass_time(PERIOD)
+    assert names(core) == ["b"]
+    assert "queue 'b' cannot be deleted, if it is unused" in caplog.text

@@ -155,10 +155,11 @@ def test_one_that_cannot_be_ended_keeps_no_other(
     assert late.failures
 
 
+@pytest.mark.parametrize("has_name", [True, False])
 def test_a_look_that_fails_is_not_the_last(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, has_name: bool
 ) -> None:
-    """Who is slow is ended by those after it."""
+    """Who is slow is ended all the same, or by those after it."""
     core = node(watched())
     core.send(QUEUE, *map(str, range(100)))
     consumer = core.consume(QUEUE, prefetch=5)
@@ -166,6 +167,8 @@ def test_a_look_that_fails_is_not_the_last(
 
     class Failing:
         """Cannot be asked."""
+
+        name = "bad" if has_name else None
 
         @property
         def settings(self) -> None:
@@ -175,6 +178,10 @@ def test_a_look_that_fails_is_not_the_last(
     queues = core.broker.queues()
     monkeypatch.setitem(queues, "bad", Failing())
     core.pass_time(PERIOD)
+    if has_name:
+        assert "slow consumers of queue 'bad' cannot be found" in caplog.text
+        assert consumer.failures
+        return
     assert "the look for slow consumers failed, and is tried again" in caplog.text
     monkeypatch.delitem(queues, "bad")
     core.pass_time(2 * PERIOD)

@@ -13,7 +13,7 @@ from orthia.database import (
     StoreUnavailable,
     UnknownOutcome,
 )
-from orthia.journal.changes import MessageLocation
+from orthia.journal.changes import DuplicateId, MessageLocation
 from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
@@ -240,6 +240,48 @@ def test_deletes_that_find_no_room_together_are_stored_one_by_one(
     writing.end()
 
 
+class Committed(FullStore):
+    """Its first commit is done and not heard of; it has room, but no standby confirms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.ids = {5: [3]}
+        self.refusals = 3
+
+    @override
+    def store(self, batch: Batch) -> None:
+        is_first = not self.deleted
+        super().store(batch)
+        if is_first:
+            raise UnknownOutcome("connection lost")
+
+    @override
+    def confirm(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise NoRoom("disk full")
+        super().confirm()
+
+
+def test_a_unit_that_may_be_stored_is_not_refused_for_want_of_room() -> None:
+    """Its message was a duplicate, so that only its acknowledgement is to be stored: and was."""
+    writing = Writing(Committed())
+    unit = Unit(None, 9)
+    unit.add_message([QUEUE], b"again")
+    unit.guard(DuplicateId(5, b"3", 5), range(1))
+    unit.delete(MessageLocation(9))
+    unit.refused = lambda _: None
+    unit.place(100)
+    writing.submit(unit)
+    writing.writer.start()
+    writing.wait(lambda: writing.told)
+    assert [what for what, _ in writing.told] == ["stored"]
+    assert writing.store.confirmed == 1
+    assert set(writing.store.deleted) == {9}
+    writing.end()
+
+
 def test_what_is_one_unit_waits_for_room_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again and again, ever more slowly; what is smaller went before it."""
     pauses: list[int] = []
@@ -275,6 +317,34 @@ def test_it_is_told_when_there_is_room_again() -> None:
     writing.wait(lambda: writing.full[-1] is None)
     writing.submit(message(2))
     writing.wait(lambda: writing.told[-1] == ("stored", 2))
+    writing.end()
+
+
+class NearlyFull(FullStore):
+    """One with room for small messages only."""
+
+    @override
+    def store(self, batch: Batch) -> None:
+        size = batch.payload_bytes + sum(len(row.record) for row in batch.rows)
+        if self.is_full and size > 1_000:
+            raise NoRoom("disk full")
+        self.stored += [one.last_seq for one in batch.messages]
+
+
+def test_room_for_a_small_message_is_not_room_again() -> None:
+    """One that was on its way as a larger one found none; the next of those would find none."""
+    writing = Writing(NearlyFull())
+    large = AppendedMessage(1, QUEUE, bytes(2_000), None, lambda _: None)
+    writing.submit(large)
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.submit(message(2))
+    writing.wait(lambda: writing.told[-1] == ("stored", 2))
+    writing.submit(message(3))
+    writing.wait(lambda: writing.told[-1] == ("stored", 3))
+    assert len(writing.full) == 1
+    writing.store.is_full = False
+    writing.wait(lambda: writing.full[-1] is None)
     writing.end()
 
 
