@@ -109,6 +109,11 @@ class Unit(Changes):
         return (changes + len(self.timed)) or 1
 
     @property
+    def only_frees(self) -> bool:
+        """Whether it stores nothing: then it takes no room, and may be repeated."""
+        return not (self.rows or self.binding_rows or self.timed)
+
+    @property
     def size_in_seqs(self) -> int:
         """How many seqs ``place`` takes."""
         messages = sum([len(ids) + (len(ids) > 1) for ids, _ in self.messages])

@@ -39,7 +39,6 @@ class Authentication(Generic[_Client]):
         "_loop",
         "_principal",
         "_task",
-        "_timer",
         "_waiting",
     )
 
@@ -52,9 +51,8 @@ class Authentication(Generic[_Client]):
         self._client = client
         self._after = after
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._waiting: LoginWait | None = None
+        self._waiting: tuple[LoginWait, asyncio.TimerHandle] | None = None
         self._principal: Principal | None = None
         """Who has logged in."""
 
@@ -81,10 +79,11 @@ class Authentication(Generic[_Client]):
 
         Otherwise a guesser would only have to leave to be as quick as it likes.
         """
-        if self._timer is not None and self._waiting is not None:
-            self._timer.cancel()
-            self._loop.call_at(self._timer.when(), self._clients.logins.end, self._waiting)
-            self._timer = self._waiting = None
+        if self._waiting is not None:
+            wait, timer = self._waiting
+            timer.cancel()
+            self._loop.call_at(timer.when(), self._clients.logins.end, wait)
+            self._waiting = None
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -101,7 +100,7 @@ class Authentication(Generic[_Client]):
         """Look at a login once it has waited."""
 
         def look() -> None:
-            self._timer = self._waiting = None
+            self._waiting = None
             self._clients.logins.end(wait)
             try:
                 found = self._look(login, passcode)
@@ -114,8 +113,7 @@ class Authentication(Generic[_Client]):
                 self._verify(login, passcode, answered, has_waited=True)
 
         self._task = None
-        self._waiting = wait
-        self._timer = self._loop.call_later(wait.seconds, look)
+        self._waiting = wait, self._loop.call_later(wait.seconds, look)
 
     def _verify(
         self, login: str | None, passcode: str | None, answered: _Answered, *, has_waited: bool

@@ -84,12 +84,11 @@ class Batch(Changes):
 
     @property
     def only_frees(self) -> bool:
-        """True if no unit stores a message or queue: nothing comes of it when it is repeated.
+        """True if no unit of it stores anything: nothing comes of it when it is repeated.
 
-        A unit of which a duplicate was left out would have stored one, and may be refused for it.
+        A unit is judged as it came: one whose duplicate was left out may be refused for that.
         """
-        grows = self.messages or self.rows or self.binding_rows or self.timed
-        return not (grows or any(unit.rows for unit in self.guarded))
+        return all(isinstance(item, Unit) and item.only_frees for item in self.items)
 
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.

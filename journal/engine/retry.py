@@ -141,7 +141,7 @@ class RoomNeeded(Enum):
 
 def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
     """Decide about a unit of a batch for which there is no room; ``kept`` are those before it."""
-    if isinstance(item, Unit) and not (item.rows or item.binding_rows or item.timed):
+    if isinstance(item, Unit) and item.only_frees:
         if item.unbound and any(_binds(one, item.unbound) for one in kept):
             return RoomNeeded.KEPT
         return RoomNeeded.NONE  # the ids that a unit reserves are a number in a row that is there
