@@ -10,6 +10,7 @@ from orthia.database import PresenceLock
 from orthia.nodemanager.activation import Holder, HolderWatch, judge_holder
 from orthia.nodemanager.events import Event, PresenceLost
 from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import LockStatus
 from orthia.nodemanager.locks.presence import PresenceKeeper
 from orthia.nodemanager.threads import Threads
@@ -75,6 +76,21 @@ class CrashDetection:
         if holder is Holder.ALIVE and keeper is not None:
             keeper.stand_back()
         return holder, watch
+
+    def presence_of(self, holder: HolderId) -> str:
+        """Return ``held``, ``free`` or ``unknown``: the presence lock of the live lock's holder.
+
+        Held is one that this node has asked for in vain for a whole period: a process that has just
+        ended may not have lost its session yet, and this node may have just begun to ask.
+        """
+        keeper = self.keeper
+        if keeper is None or not holder.has_presence:
+            return "unknown"
+        if keeper.held_since_seconds is not None:
+            return "free"
+        since = keeper.refused_since_seconds
+        is_held = since is not None and self._clock() - since >= self._period_seconds
+        return "held" if is_held else "unknown"
 
     def gone(self, former: LastSign) -> LastSign:
         """Return what is known of a former holder, now that this node may have its lock."""

@@ -60,6 +60,10 @@ class LastSign:
         """Return for how long there has been no sign; None if there never was one."""
         return _age_ms(self.seconds, now_seconds)
 
+    def held_ms(self, now_seconds: float) -> float | None:
+        """Return how long ago the lock was last seen held; None if it never was."""
+        return _age_ms(self.held_seconds, now_seconds)
+
     def gone_ms(self, now_seconds: float) -> float | None:
         """Return for how long it has certainly been gone; None if it may have been there."""
         return _age_ms(self.gone_seconds, now_seconds)

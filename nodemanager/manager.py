@@ -34,6 +34,7 @@ from orthia.nodemanager.events import (
     ConnectorsResume,
     CrashDetected,
     FenceAdvanced,
+    LeaseExpired,
     LockReleased,
     NodeStarted,
     StateWritten,
@@ -267,16 +268,35 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         return self._crashes.judge(live, watch)
 
     @override
-    def _take_over(self, live: LockStatus, watch: HolderWatch) -> Lease | None:
+    def _take_over(self, live: LockStatus, watch: HolderWatch, sign: LastSign) -> Lease | None:
         lease = self._waits.outlast(lambda: self._lockers[Lock.LIVE].take_over(live))
         if lease is None:
             lease = self._take_what_is_ours()
         if lease is not None:
-            watched_ms = (self._clock() - watch.unchanged_since_seconds) * 1000
-            remaining_ms = (live.expires_in_seconds or 0.0) * 1000
+            now = self._clock()
+            # The lease may have ended since it was seen: a store that was away meanwhile was waited
+            # for, and this process may have stood still.
+            seen_ms = sign.held_ms(now) or 0.0
+            remaining_ms = (live.expires_in_seconds or 0.0) * 1000 - seen_ms
             holder = live.holder_id or "nobody"
-            self.log.emit(CrashDetected(holder, watched_ms, remaining_ms))
+            if remaining_ms > 0:
+                watched_ms = (now - watch.unchanged_since_seconds) * 1000
+                self.log.emit(CrashDetected(holder, watched_ms, remaining_ms))
+            else:
+                self._emit_expired(holder, sign.age_ms(now), -remaining_ms)
         return lease
+
+    @override
+    def _tell_of_expired(self, live: LockStatus, sign: LastSign) -> None:
+        holder = live.holder_id
+        if holder is None or live.is_held or holder == self.holder_id or holder.kind:
+            return  # given back, or told of by ``_take_over``, or no lease
+        now = self._clock()
+        self._emit_expired(holder, sign.age_ms(now), sign.gone_ms(now) or 0.0)
+
+    def _emit_expired(self, holder: str, silent_ms: float | None, expired_ms: float) -> None:
+        presence = self._crashes.presence_of(HolderId(holder))
+        self.log.emit(LeaseExpired(holder, silent_ms, expired_ms, presence, self.holder_id))
 
     def _take_what_is_ours(self) -> Lease | None:
         """Take the live lock once more, if an earlier request did whose answer was lost.

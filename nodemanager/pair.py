@@ -142,9 +142,12 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         """Return what is known of the live lock's holder by other means, and what to remember."""
         return Holder.UNKNOWN, watch
 
-    def _take_over(self, live: LockStatus, watch: HolderWatch) -> _Held | None:
-        """Take the live lock from a holder that was judged to be gone."""
-        raise NotImplementedError(f"no holder is ever judged to be gone: {live}, {watch}")
+    def _take_over(self, live: LockStatus, watch: HolderWatch, sign: LastSign) -> _Held | None:
+        """Take the live lock from a holder that was judged to be gone, and tell of it."""
+        raise NotImplementedError(f"no holder is ever judged to be gone: {live}, {watch}, {sign}")
+
+    def _tell_of_expired(self, live: LockStatus, sign: LastSign) -> None:
+        """Tell of a holder whose lease had ended when this node took the lock; see ``live``."""
 
     def _is_still_held(self, held: _Held) -> bool:  # noqa: ARG002 - for locks that run out
         """Return whether a lock that was just taken is not over yet."""
@@ -234,8 +237,9 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             holder, watch = self._judge_holder(live, watch)
             held = self._try_acquire(Lock.LIVE)
             if held is None and holder is Holder.GONE:
-                held = self._take_over(live, watch)
+                held = self._take_over(live, watch, sign)
             if held is not None:
+                self._tell_of_expired(live, sign)
                 return held, sign
             name = live.holder_id or "nobody"
             if not announced:
@@ -295,12 +299,13 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             if decision is Decision.WAIT:
                 held = None
             elif decision is Decision.TAKE_OVER:
-                held = self._take_over(live, holder_watch)
+                held = self._take_over(live, holder_watch, sign)
             else:
                 held = self._try_acquire(Lock.LIVE)
             if held is None:
                 self._waits.pause(self._until_free(live))
             elif self._keeps(held, decision, watch):
+                self._tell_of_expired(live, sign)
                 return self._activate(held, sign)
 
     def _keeps(self, held: _Held, decision: Decision, watch: BackupWatch) -> bool:

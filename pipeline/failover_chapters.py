@@ -50,6 +50,7 @@ _READ_FOR_DETAILS: Final = tuple(
         events.LiveLockObtained,
         events.LeaseLost,
         events.CrashDetected,
+        events.LeaseExpired,
         events.TakeoverTimings,
         events.LoopUnanswered,
         events.BackupAnnounced,

@@ -112,3 +112,32 @@ class CrashDetected(Event):
     holder: str
     watched_ms: float
     remaining_ms: float
+
+
+@dataclass(frozen=True)
+class LeaseExpired(Event):
+    """The live lock's holder let its lease run out and gave nothing back; another node takes it.
+
+    ``silent_ms`` is counted from its last renewal (of a holder that does not publish its timers,
+    from when its lease was last seen), ``expired_ms`` from the end of its lease, both until the
+    lock was taken. ``presence`` is the state of its presence lock: ``held``, its session of the
+    database lives on, as that of a frozen process does; ``free``, its process is gone;
+    ``unknown``, it has none, or this node has not asked for it for a whole renew period.
+    """
+
+    code: ClassVar[str] = "ORT100037"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "{holder} has not renewed its lease for {silent_ms} ms, and it ended {expired_ms} ms ago"
+        " (presence lock: {presence}); {taken_by} takes the live lock"
+    )
+    advice: ClassVar[str] = (
+        "Presence held: the process stands still, or its host or network is lost: look for SIGSTOP,"
+        " a suspended virtual machine, swapping. Should it wake, its writes are refused and it ends"
+        " with code 74. Presence free: find out what became of the process."
+    )
+    holder: str
+    silent_ms: float | None
+    expired_ms: float
+    presence: str
+    taken_by: str

@@ -108,3 +108,20 @@ class FenceBlocked(Event):
     token: int
     session: str
     reason: str
+
+
+@dataclass(frozen=True)
+class SchemaMigrated(Event):
+    """A node that started brought the tables to the revision of its version."""
+
+    code: ClassVar[str] = "ORT100038"
+    text: ClassVar[str] = (
+        "schema migrated from revision {from_revision} to {to_revision} in {duration_ms} ms"
+    )
+    advice: ClassVar[str] = (
+        "From revision none: the database was empty. Else nodes of the older version that run go on"
+        " and do not start again: upgrade their hosts (docs/upgrading.md)."
+    )
+    from_revision: str
+    to_revision: str
+    duration_ms: float

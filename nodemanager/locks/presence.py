@@ -44,6 +44,7 @@ class PresenceKeeper:
         self._stopped = False
         self._stand_back = False
         self._held_since: float | None = None
+        self._refused_since: float | None = None
         self._confirmed = -math.inf
         self._thread = threads.thread(self._run, "orthia-presence")
 
@@ -51,6 +52,14 @@ class PresenceKeeper:
     def held_since_seconds(self) -> float | None:
         """Since when, on the stopwatch, the lock is held as far as is known; None if it is not."""
         return self._held_since
+
+    @property
+    def refused_since_seconds(self) -> float | None:
+        """Since when, on the stopwatch, the lock was asked for and not to be had.
+
+        None while it is held or not asked for, and after an ask that failed.
+        """
+        return self._refused_since
 
     @property
     def confirmed_seconds(self) -> float:
@@ -110,13 +119,17 @@ class PresenceKeeper:
         return True
 
     def _ask(self) -> None:
+        if self._refused_since is None:
+            self._refused_since = self._clock()
         try:
             held = self._lock.acquire(self._lock.patience_seconds, lambda: not self._stopped)
         except OrthiaError:
+            self._refused_since = None
             # The keep-alive tells of a database that is away; here it is only asked again.
             self._wait(self._period_seconds)
             return
         if held and not self._stopped:
+            self._refused_since = None
             self._held_since = self._clock()
             self._obtained()
 

@@ -14,6 +14,7 @@ from orthia.pipeline.history.tenures import LIVE, Tenure
 _NAMES_OTHERS: Final = {
     events.LiveLockObtained.__name__: "former",
     events.CrashDetected.__name__: "holder",
+    events.LeaseExpired.__name__: "holder",
     events.BackupAnnounced.__name__: "live_holder",
     events.WaitingForLiveLock.__name__: "held_by",
 }

@@ -178,6 +178,8 @@ def _why_taken(tenure: Tenure) -> str:
     """
     if tenure.crash is not None:
         return "crash detected"
+    if tenure.expired is not None:
+        return "lease expired"
     timers = timers_of(tenure.former)
     if tenure.obtained is None or tenure.former is None:
         return "unknown"

@@ -27,6 +27,7 @@ _TIMINGS: Final = events.TakeoverTimings.__name__
 _STOPPED: Final = events.NodeStopped.__name__
 _RELEASED: Final = events.LockReleased.__name__
 _CRASH: Final = events.CrashDetected.__name__
+_EXPIRED: Final = events.LeaseExpired.__name__
 _CLOSING: Final = frozenset({events.ServiceClosing.__name__, events.FailbackRequested.__name__})
 _OF_LIVE: Final = frozenset(
     {
@@ -90,6 +91,8 @@ class Tenure:
     """None if that event is missing: ``since`` is that of the first that there is."""
     crash: Said | None = None
     """What made it take the lock over, if that was a crash."""
+    expired: Said | None = None
+    """That the lease of the holder before had run out, if it said so."""
     serving: Span | None = None
     """When a live node opened its acceptors; None if it never did."""
     active_at: int | None = None
@@ -179,6 +182,7 @@ class _Reading:
         self._held: dict[str, Tenure] = {}
         self._closing: int | None = None
         self._crash: Said | None = None
+        self._expired: Said | None = None
         self._last = 0
         self._after_gap = 0
         self._at = self._before_gap = 0
@@ -194,6 +198,8 @@ class _Reading:
                 self._first_gap = self._before_gap
         if event == _CRASH:
             self._crash = one
+        elif event == _EXPIRED:
+            self._expired = one
         lock = LIVE if event in _OF_LIVE else one.lock
         tenure = self._of(one, lock)
         live = self._held.get(LIVE)
@@ -236,6 +242,7 @@ class _Reading:
         self._found[lock, one.token] = held
         if lock == LIVE:
             held.crash, self._crash, self._closing = self._crash, None, None
+            held.expired, self._expired = self._expired, None
             self._first_gap = None
         return held
 

@@ -22,6 +22,7 @@ from orthia.nodemanager.activation import HolderWatch
 from orthia.nodemanager.events import (
     CrashDetected,
     Event,
+    LeaseExpired,
     LeaseLost,
     LiveLockObtained,
     LockReleased,
@@ -29,6 +30,7 @@ from orthia.nodemanager.events import (
     StoreUnavailableEvent,
 )
 from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.abc import Acquired
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus
@@ -335,6 +337,82 @@ def test_a_node_that_waited_for_the_store_knows_the_databases_time(
     assert abs((known - said).total_seconds()) < 1
 
 
+def test_a_lease_that_ran_out_is_told_as_one(simulation: Simulation) -> None:
+    """Whose it was, for how long it was not renewed, since when it has ended, who takes it."""
+    manager = simulation.manager
+    manager.start()
+    simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    simulation.clock.now += 3_600
+    manager.start_live_node()
+    (told,) = (one for one in simulation.events if isinstance(one, LeaseExpired))
+    assert told == LeaseExpired(
+        OTHER, 3_600_000, 3_600_000 - EXPIRATION_MS, "unknown", manager.holder_id
+    )
+    assert simulation.kinds().index(LeaseExpired) < simulation.kinds().index(LiveLockObtained)
+
+
+def test_a_lock_that_was_given_back_is_no_expired_lease(simulation: Simulation) -> None:
+    """Who stops in good order did not freeze."""
+    taken = simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    assert taken is not None
+    simulation.store.release(Lock.LIVE, OTHER, taken.token)
+    simulation.manager.start()
+    simulation.manager.start_live_node()
+    assert LeaseExpired not in simulation.kinds()
+
+
+class AwayStore(MemoryNodeManagerStore):
+    """A store that is away for so many seconds when a takeover is first asked for."""
+
+    away_seconds = 0.0
+
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take the lock, the first time after an outage."""
+        seconds, self.away_seconds = self.away_seconds, 0.0
+        if seconds:
+            clock = self._clock
+            assert isinstance(clock, ManualClock)
+            clock.now += seconds
+            raise StoreUnavailable("no answer")
+        return super().take_over(lock, holder_id, expiration_ms, seen=seen)
+
+
+@pytest.mark.parametrize(
+    ("away_seconds", "told"),
+    [
+        (10.0, CrashDetected(OTHER, 15_000.0, EXPIRATION_MS - 15_000.0)),
+        (
+            EXPIRATION_MS / 1000 + 11,
+            LeaseExpired(
+                OTHER,
+                EXPIRATION_MS + 16_000.0,
+                16_000.0,
+                "unknown",
+                f"me@host:1:x/{PERIOD_MS}/{EXPIRATION_MS}",
+            ),
+        ),
+    ],
+)
+def test_a_takeover_tells_of_the_lease_as_it_was_when_it_was_taken(
+    simulation: Simulation, away_seconds: float, told: Event
+) -> None:
+    """Not as it was when the holder was judged to be gone: the store may be away in between."""
+    clock = simulation.clock
+    store = AwayStore(clock)
+    simulation.use(store)
+    store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    seen = store.status().live
+    sign = LastSign().after(seen, clock.now)
+    watch = HolderWatch(clock.now, None, clock.now)
+    clock.now += 5
+    store.away_seconds = away_seconds
+    assert simulation.manager._take_over(seen, watch, sign) is not None
+    found = (one for one in simulation.events if isinstance(one, CrashDetected | LeaseExpired))
+    assert list(found) == [told]
+
+
 class UnansweringStore(MemoryNodeManagerStore):
     """A store that carries the first takeover out and never answers it."""
 
@@ -357,7 +435,7 @@ def test_a_takeover_whose_answer_was_lost_is_finished_at_once(simulation: Simula
     simulation.use(store)
     store.try_acquire(Lock.LIVE, "gone@host:1:y", EXPIRATION_MS)
     seen = store.status().live
-    lease = simulation.manager._take_over(seen, HolderWatch())
+    lease = simulation.manager._take_over(seen, HolderWatch(), LastSign())
     assert lease is not None
     assert (lease.holder_id, lease.token) == (simulation.manager.holder_id, 3)
     assert lease.token == store.status().live.token
@@ -413,7 +491,7 @@ def test_a_takeover_that_another_node_was_faster_with_takes_nothing(
     store.try_acquire(Lock.LIVE, "gone@host:1:y", EXPIRATION_MS)
     seen = store.status().live
     store.take_over(Lock.LIVE, "faster@host:1:z", EXPIRATION_MS, seen=seen)
-    assert simulation.manager._take_over(seen, HolderWatch()) is None
+    assert simulation.manager._take_over(seen, HolderWatch(), LastSign()) is None
     assert store.status().live.holder_id == "faster@host:1:z"
 
 

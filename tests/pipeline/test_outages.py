@@ -197,6 +197,7 @@ OPEN = [
 
 
 CRASH = events.CrashDetected(A, 2_500.0, 15_000.0)
+EXPIRED = events.LeaseExpired(A, 20_100.0, 100.0, "held", B)
 WITHOUT_TIMERS = "a@host:1:uuid"
 CAUSES = [
     pytest.param(b().obtains(102.6, 2, A, 98, 100.1), "unknown", id="no crash, and no lease out"),
@@ -216,6 +217,16 @@ CAUSES = [
         b().obtains(118.1, 2, A, 98, 118).opens(119, 2).without(2), "unknown", id="event is lost"
     ),
     pytest.param(b().obtains(100, 2, WITHOUT_TIMERS, 99, 99.9), "lock free", id="no lease"),
+    pytest.param(
+        b().says(118.1, EXPIRED).obtains(118.1, 2, A),
+        "lease expired",
+        id="frozen, as whoever took over says",
+    ),
+    pytest.param(
+        b().says(118.1, EXPIRED).obtains(118.1, 2, A, 98, 118).opens(119, 2).without(2),
+        "lease expired",
+        id="frozen, and the event of the lock is lost",
+    ),
 ]
 
 
