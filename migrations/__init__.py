@@ -14,6 +14,7 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from orthia.config.clock import monotonic_seconds
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     SQLITE_BEGIN,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 __all__ = [
+    "Migration",
     "RightsMissing",
     "SchemaTooNew",
     "StoreDamaged",
@@ -68,16 +71,33 @@ class SchemaTooNew(PermanentStoreError):  # noqa: N818 - named for what is the c
     """The database's schema is of a revision this version of Orthia does not know."""
 
 
-def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
+@dataclass(frozen=True)
+class Migration:
+    """A change of the schema that this process made."""
+
+    from_revision: str | None
+    """None if the database was empty."""
+    to_revision: str
+    duration_ms: float
+
+
+def upgrade(database: Database, s: DatabaseStoreSettings) -> Migration | None:
     """Bring the schema to this version's revision, waiting while another node does so.
+
+    Returns what was done, None if there was nothing to do, or another node did it.
 
     Raises SchemaTooNew, StoreDamaged when the schema is of this revision but not whole,
     RightsMissing when the session's user may not use its tables as a node has to, StoreUnavailable
     when the lock was not free in time, or another StoreError.
     """
+    migration = None
     if check(database, s) != head():
         with _alone(database, s, _STATEMENT_TIMEOUT_MS) as connection:
-            _migrate(connection, s)
+            started_seconds = monotonic_seconds()
+            before = _migrate(connection, s)
+        if before != head():
+            duration_ms = (monotonic_seconds() - started_seconds) * 1000
+            migration = Migration(before, head(), duration_ms)
     lost = damage(database, s)
     if lost:
         raise StoreDamaged(s.jdbc_connection_url.display, lost)
@@ -85,6 +105,7 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
         missing = missing_rights(connection, s)
     if missing:
         raise RightsMissing(s.jdbc_connection_url.display, missing)
+    return migration
 
 
 def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
@@ -140,14 +161,17 @@ def _alone(
         engine.dispose()
 
 
-def _migrate(connection: Connection, s: DatabaseStoreSettings) -> None:
+def _migrate(connection: Connection, s: DatabaseStoreSettings) -> str | None:
+    """Migrate; return the revision before."""
     names = TableNames.from_settings(s)
-    _refuse_newer(_revision(connection, names), names)
+    before = _revision(connection, names)
+    _refuse_newer(before, names)
     refuse_tables_of_artemis(connection, names)
     from alembic import command
 
     with _alembic:
         command.upgrade(_config(s, connection=connection), "head")
+    return before
 
 
 def current(database: Database, s: DatabaseStoreSettings) -> str | None:

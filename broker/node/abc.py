@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.migrations import Migration
 from orthia.nodemanager.abc import NodeManager
 
 RETRY_SECONDS = 1.0
@@ -19,6 +20,9 @@ class NodeStore(ABC):
 
     failback_poll_seconds: float
     """How often a live backup looks whether it is to hand back."""
+
+    migration: Migration | None = None
+    """What ``prepare`` did to the schema; None if there is none, or it was as it is to be."""
 
     @abstractmethod
     def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:

@@ -60,6 +60,7 @@ from orthia.nodemanager.events import (
     CriticalIOError,
     Event,
     LiveActive,
+    SchemaMigrated,
     StartFailed,
     TakeoverTimings,
 )
@@ -174,6 +175,10 @@ class NodeShell:
         if self._is_interrupted:
             manager.interrupt()
         manager.start()
+        done = store.migration
+        if done is not None:
+            revision = done.from_revision or "none"
+            manager.log.emit(SchemaMigrated(revision, done.to_revision, done.duration_ms))
         return Prepared()
 
     def _try_acceptors(self, manager: NodeManager) -> WorkEvent:

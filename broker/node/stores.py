@@ -72,11 +72,12 @@ def _migrate(
     settings: DatabaseStoreSettings,
     stopped: threading.Event,
     retry_seconds: float,
-) -> None:
+) -> migrations.Migration | None:
+    """Bring the schema up to date and return what was done, if anything."""
     reminder: Reminder | None = None
     while True:
         try:
-            migrations.upgrade(database, settings)
+            migration = migrations.upgrade(database, settings)
         except StoreUnavailable as error:
             if reminder is None:
                 LOGGER.warning("database unavailable, waiting for it: %s", error)
@@ -85,7 +86,7 @@ def _migrate(
                 raise Interrupted("stopped while the database was away") from None
         else:
             _tell_of_lax_settings(database)
-            return
+            return migration
 
 
 def _tell_of_lax_settings(database: Database) -> None:
@@ -138,7 +139,7 @@ class _DatabaseStore(NodeStore):
     def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Bring the schema up to date; a database that is away is waited for."""
         self._database = Database.from_settings(self._settings)
-        _migrate(self._database, self._settings, stopped, retry_seconds)
+        self.migration = _migrate(self._database, self._settings, stopped, retry_seconds)
 
     @override
     def node_manager(self) -> NodeManager:
@@ -212,7 +213,7 @@ class _FileStore(NodeStore):
         refuse_files_of_artemis(s)
         if self._locks_in is not None:
             self._database = Database.from_settings(self._locks_in)
-            _migrate(self._database, self._locks_in, stopped, retry_seconds)
+            self.migration = _migrate(self._database, self._locks_in, stopped, retry_seconds)
             return
         make_directory(
             s.journal_directory, create=s.create_journal_dir, element="create-journal-dir"

@@ -113,9 +113,12 @@ def test_an_empty_database_gets_the_newest_revision(
 ) -> None:
     """An empty database has no revision before an upgrade and the newest one after it."""
     assert migrations.current(database, store_settings) is None
-    migrations.upgrade(database, store_settings)
+    done = migrations.upgrade(database, store_settings)
+    assert done is not None
+    assert (done.from_revision, done.to_revision) == (None, migrations.head())
     assert migrations.current(database, store_settings) == migrations.head()
     assert rows(database, store_settings) == ROWS
+    assert migrations.upgrade(database, store_settings) is None, "nothing is left to be done"
 
 
 def test_the_revisions_are_alembics() -> None:

@@ -160,6 +160,13 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(
         receipted = producer.finish()
     clients = freeze_with_sends_in_its_sockets(live, store_settings, 8)
     backup.wait_serving()
+    (told,) = re.findall(r"ORT100037 backup backup: (.*)", backup.log)
+    assert re.match(
+        r"live@\S+ has not renewed its lease for [0-9.]+ ms, and it ended [0-9.]+ ms ago"
+        r" \(presence lock: held\); backup@\S+ takes the live lock$",
+        told,
+    )
+    pair_on.codes("ORT100037")
     with Producer([backup.port], QUEUE, first=100_000) as producer:
         producer.wait_receipts(50)
         live.signal(signal.SIGCONT)
@@ -207,6 +214,7 @@ def test_ten_nodes_start_at_once_on_an_empty_database(pair_on: Cluster) -> None:
     assert not any(accepts(backup.port) for backup in backups)
     node_ids = {event["node_id"] for event in pair_on.events() if event["node_id"]}
     assert len(node_ids) == 1
+    assert pair_on.codes("ORT100038").count("ORT100038") == 1, "one of them migrated"
 
 
 def test_two_live_nodes_never_serve_together(pair_on: Cluster) -> None:

@@ -71,8 +71,16 @@ ORT100014 backup live: backup lock released, token 1
 ORT100008 backup live: serving under token 2; milliseconds: detection 4522.2, fence 3.3, ...
 ```
 
-A live node that is frozen, or whose host is lost, may still hold its presence lock: then ORT100019
-is missing, and the backup waits until the lease has run out. A file journal logs no ORT100013.
+A live node that is frozen, or whose host is lost, may still hold its presence lock: then the backup
+waits until the lease has run out, and logs ORT100037 in place of ORT100019:
+
+```
+ORT100037 backup backup: live@db1:5483:1d6564d8-... has not renewed its lease for 18004.2 ms, and it
+                         ended 4.2 ms ago (presence lock: held); backup@db2:771:... takes the ...
+```
+
+A file journal logs no ORT100013, and has no leases that could run out. The first node that starts on
+an empty database, or on tables of an older version, logs ORT100038 after AMQ221001.
 
 After the code come the node's name and its role at that moment. Tokens only grow: of two nodes that
 both say they are live, the one with the greater token is, and nothing the other writes is accepted
