@@ -11,6 +11,7 @@ from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.reports import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,12 @@ class NodeManager(ABC):
     @abstractmethod
     def message_time_ms(self) -> int:
         """Return milliseconds since 1970 UTC by the store's clock, or this node's without one."""
+
+    def publish(self, report: Report) -> None:  # noqa: B027 - a default: not every lock is shared
+        """Publish ``report`` beside each lock that is held, if it has changed; raises StoreError.
+
+        On one thread, which may have to wait for the store.
+        """
 
     @abstractmethod
     def start(self) -> None:

@@ -36,6 +36,8 @@ from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus, State
+from orthia.nodemanager.locks.report_files import ReportFiles
+from orthia.nodemanager.locks.reports import Report
 from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
 from orthia.nodemanager.locks.status import status_of_files
 from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
@@ -104,6 +106,8 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         self._mutex = threading.Lock()
         self._watch = threading.Thread(target=self._watch_locks, name="orthia-locks", daemon=True)
         self._holds: set[Lock] = set()
+        self._reports = ReportFiles(directory)
+        self._published: dict[Lock, tuple[int, Report]] = {}
 
     # --- the life of the node manager
 
@@ -168,6 +172,16 @@ class FileLockNodeManager(PairNodeManager[Lock]):
     @override
     def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
         """Never call ``callback``: a file lock is not renewed."""
+
+    @override
+    def publish(self, report: Report) -> None:
+        with self._mutex:
+            holds = list(self._holds)
+        for lock in holds:
+            told = (self._token_of(lock), report)
+            if self._published.get(lock) != told:
+                self._reports.write(lock, self.holder_id, *told)
+                self._published[lock] = told
 
     # --- what is held
 

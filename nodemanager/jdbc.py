@@ -12,6 +12,7 @@ from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import FailoverLog, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.lockers import LockHolder, lockers_of
+from orthia.nodemanager.locks.reports import SqlReportStore
 from orthia.nodemanager.manager import JdbcNodeManager
 from orthia.nodemanager.stores import Stores, new_holder_id, presence_lock_of
 
@@ -62,6 +63,7 @@ def jdbc_node_manager(
         log=log,
         holder_id=holder_id,
         presence=presence_lock_of(database, store),
+        reports=SqlReportStore(database, store),
         clock=clock,
         on_stopped=database.dispose if own_database else lambda: None,
     )

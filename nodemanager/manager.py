@@ -46,6 +46,7 @@ from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.locks.lockers import Lockers
+from orthia.nodemanager.locks.reports import Report, ReportStore
 from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
 from orthia.nodemanager.stores import (
     MIN_POLL_SECONDS,
@@ -71,6 +72,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         log: FailoverLog,
         holder_id: HolderId,
         presence: PresenceLock | None = None,
+        reports: ReportStore | None = None,
         clock: Callable[[], float] = monotonic_seconds,
         threads: Threads = REAL_THREADS,
         on_stopped: Callable[[], None] = lambda: None,
@@ -115,6 +117,8 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             threads=threads,
         )
         self._on_stopped = on_stopped
+        self._reports = reports
+        self._published: dict[Lock, tuple[int, Report]] = {}
 
     # --- the life of the node manager
 
@@ -158,6 +162,17 @@ class JdbcNodeManager(PairNodeManager[Lease]):
     @override
     def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
         self._kept.on_renewed = callback
+
+    @override
+    def publish(self, report: Report) -> None:
+        for lock in Lock:
+            kept = self._kept.get(lock)
+            if kept is None or self._reports is None:
+                continue
+            told = (kept.lease.token, report)
+            if self._published.get(lock) != told:
+                self._reports.write(lock, self.holder_id, *told)
+                self._published[lock] = told
 
     # --- what is held
 

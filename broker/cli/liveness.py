@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -11,12 +12,26 @@ from orthia.migrations.rows import REPAIR_HOLDER_ID
 from orthia.nodemanager.activation import grace_seconds
 from orthia.nodemanager.locks.holder_id import Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.reports import Refusal, Report
 
 _LOOK_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 0.25
 """For the way to the database and back."""
 _LONGEST_WATCH_SECONDS: Final = 5.0
 """With a renew period that is longer, what the settings suggest has to do."""
+
+
+REFUSED_BY: Final = {
+    Refusal.DISK: "disk",
+    Refusal.DATABASE: "database",
+    Refusal.MAX_STORE_BYTES: "max-store-bytes",
+}
+_REFUSED: Final = {
+    Refusal.DISK: "a disk of the store is full beyond max-disk-usage or min-disk-free",
+    Refusal.DATABASE: "the store says that it is full",
+    Refusal.MAX_STORE_BYTES: "all addresses together hold max-store-bytes; consume messages, or"
+    " raise the limit",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,47 @@ class Look:
     status: NodeManagerStatus
     silent_seconds: Mapping[Lock, float] = field(default_factory=dict)
     """For how long a lock that is held was not renewed; absent for one whose holder renews."""
+    reports: Mapping[Lock, Report] = field(default_factory=dict)
+    """What the holders of the locks say of themselves; nodes of older versions say nothing."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the live node refuses SENDs for want of room; None if it does not, or is silent."""
+        live = self.reports.get(Lock.LIVE)
+        return live.refusal if live is not None and self.is_kept(self.status.live) else None
+
+    @property
+    def failback_put_off_until(self) -> datetime | None:
+        """Until when the live node does not hand back; None if it does at once."""
+        live = self.reports.get(Lock.LIVE)
+        until = None if live is None else live.failback_put_off_until
+        return until if until is not None and until > self.status.database_time else None
+
+    @property
+    def users_differ(self) -> bool | None:
+        """Whether the nodes have other users, passwords or roles; None if that is not known."""
+        digests = [one.users_digest for one in self.reports.values()]
+        return None if len(digests) < len(Lock) or None in digests else len(set(digests)) > 1
+
+    @property
+    def notices(self) -> Iterator[tuple[str, str]]:
+        """What an operator should know of, as a name and a sentence."""
+        if self.refusal is not None:
+            yield "sends", f"refused for want of room: {_REFUSED[self.refusal]}"
+        until = self.failback_put_off_until
+        if until is not None:
+            yield (
+                "failback",
+                f"put off until {until:%Y-%m-%d %H:%M:%S} UTC: the live node did not last before"
+                " (ORT100027)",
+            )
+        if self.users_differ:
+            yield (
+                "users",
+                "differ between the two nodes: after a takeover some can log in who cannot now, or"
+                " cannot who can; make the users of both broker.xml files and their user files the"
+                " same",
+            )
 
     def is_kept(self, lock: LockStatus) -> bool:
         """Return whether somebody holds ``lock`` and renews it."""

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
@@ -11,7 +12,7 @@ import click
 from orthia.broker.cli.certificates import as_json as certificates_as_json
 from orthia.broker.cli.certificates import certificates_of, in_a_line
 from orthia.broker.cli.group import example
-from orthia.broker.cli.liveness import Look, Watch, describe
+from orthia.broker.cli.liveness import REFUSED_BY, Look, Watch, describe
 from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.opening import check_stored, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
@@ -85,7 +86,8 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look], list[
 
 def _look(locks: PairLocks, watch: Watch | None) -> Look:
     """Look at leases for as long as it takes; at locks of the operating system once."""
-    return Look(_read(locks)) if watch is None else watch.look(lambda: _read(locks))
+    look = Look(_read(locks)) if watch is None else watch.look(lambda: _read(locks))
+    return replace(look, reports=locks.reports())
 
 
 def _read(locks: PairLocks) -> NodeManagerStatus:
@@ -123,6 +125,8 @@ def _show(
     click.echo(f"state     {found.state.value}: {describe(look)}")
     click.echo(f"backup    {waits}")
     click.echo(f"fence     token {found.fence_token}")
+    for name, told in look.notices:
+        click.echo(f"{name:9} {told}")
     for one in certificates:
         click.echo(f"TLS       {in_a_line(one, datetime.now(UTC))}")
     click.echo()
@@ -147,7 +151,7 @@ def _lock_row(name: str, look: Look, lock: LockStatus) -> tuple[object, ...]:
 
 def as_dict(look: Look) -> dict[str, object]:
     """Return the status as its JSON shows it."""
-    found = look.status
+    found, until = look.status, look.failback_put_off_until
     return {
         "database_time": found.database_time.isoformat(),
         "node_id": found.node_id,
@@ -158,6 +162,9 @@ def as_dict(look: Look) -> dict[str, object]:
         "backup": _lock_dict(look, found.backup),
         "backup_waiting": look.is_kept(found.backup),
         "fence_token": found.fence_token,
+        "sends_refused_by": None if look.refusal is None else REFUSED_BY[look.refusal],
+        "failback_put_off_until": until and until.isoformat(),
+        "users_differ": look.users_differ,
     }
 
 

@@ -46,12 +46,14 @@ class ShownUse(NamedTuple):
 class StoreUse:
     """What all addresses hold together, and whether the store takes more at all."""
 
-    __slots__ = ("_closed", "_max_bytes", "limit", "used")
+    __slots__ = ("_closed", "_max_bytes", "_refused_bytes", "limit", "used")
 
     def __init__(self, max_bytes: int) -> None:
         """Begin empty; ``max_bytes`` below 0 is no limit."""
         self._max_bytes = UNLIMITED if max_bytes < 0 else max_bytes
         self._closed: dict[str, str] = {}
+        self._refused_bytes = 0
+        """The size that was refused last for ``limit``."""
         self.limit = self._max_bytes
         """0 while nothing is taken."""
         self.used = 0
@@ -85,6 +87,19 @@ class StoreUse:
         limit = None if self._max_bytes == UNLIMITED else self._max_bytes
         return ShownUse(self.used, limit, frozenset(self._closed))
 
+    @property
+    def refused_by(self) -> str | None:
+        """What refuses messages: ``disk``, ``database``, ``max-store-bytes``; None: nothing does.
+
+        The limit does while what it refused last would be refused again. May be asked on any
+        thread.
+        """
+        closed_by = next(iter(self._closed.copy()), None)
+        if closed_by is not None:
+            return closed_by
+        is_full = self.used + self._refused_bytes > self._max_bytes
+        return "max-store-bytes" if is_full else None
+
     def add(self, size: int) -> None:
         """Count so many bytes more, or fewer, that were asked for elsewhere."""
         self.used += size
@@ -98,6 +113,8 @@ class StoreUse:
         """Raise QuotaExceeded or NoRoomInStore if ``size`` bytes more are not taken."""
         self.refuse_if_closed()
         if self.used + size > self.limit:
+            if size <= self.limit:  # else it is too large for an empty store
+                self._refused_bytes = size
             more = f"{size} bytes more" if size else "messages"
             raise QuotaExceeded(
                 f"all addresses together may hold max-store-bytes {self.limit} and hold"

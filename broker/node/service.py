@@ -81,6 +81,11 @@ class Service:
             certificates=self._certificates.validities,
         )
 
+    def refused_by(self) -> str | None:
+        """Return what refuses messages for want of room; None if nothing does. Any thread."""
+        broker = self._broker
+        return None if broker is None else broker.store_use.refused_by
+
     # --- on the activation thread
 
     def load_certificates(self) -> None:

@@ -44,6 +44,7 @@ from orthia.broker.node.events import (
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.logs import set_role
 from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.reporter import Reporter
 from orthia.broker.node.restarts import Life
 from orthia.broker.node.service import Service
 from orthia.broker.node.stores import node_store
@@ -59,6 +60,7 @@ from orthia.nodemanager.events import (
     BackupActive,
     CriticalIOError,
     Event,
+    FailbackPutOff,
     LiveActive,
     SchemaMigrated,
     StartFailed,
@@ -110,6 +112,7 @@ class NodeShell:
         self._is_interrupted = False
         self._store: NodeStore | None = None
         self._takeover: _Takeover | None = None
+        self._reporter: Reporter | None = None
 
     # --- work: on the activation thread, where it may block
 
@@ -179,6 +182,8 @@ class NodeShell:
         if done is not None:
             revision = done.from_revision or "none"
             manager.log.emit(SchemaMigrated(revision, done.to_revision, done.duration_ms))
+        self._reporter = Reporter(self._settings, manager, self._service.refused_by)
+        self._reporter.start()
         return Prepared()
 
     def _try_acceptors(self, manager: NodeManager) -> WorkEvent:
@@ -301,6 +306,8 @@ class NodeShell:
             case effects.Wake():
                 self._wake.set()
             case effects.StopManager():
+                if self._reporter is not None:
+                    self._reporter.stop()
                 if self.manager is not None:
                     self.manager.stop()
             case effects.CloseStore():
@@ -324,6 +331,8 @@ class NodeShell:
 
     def _emit(self, event: Event) -> None:
         """Write to the failover log; before there is one, what nobody may miss is logged."""
+        if isinstance(event, FailbackPutOff) and self._reporter is not None:
+            self._reporter.failback_put_off(event.wait_ms)
         if self.manager is not None:
             self.manager.log.emit(event)
         elif isinstance(event, CriticalIOError):

@@ -31,6 +31,8 @@ from orthia.nodemanager.locks.abc import Locker
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus
 from orthia.nodemanager.locks.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.locks.report_files import ReportFiles
+from orthia.nodemanager.locks.reports import Report, ReportStore, SqlReportStore
 from orthia.nodemanager.locks.server_lock import ServerLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 
@@ -79,6 +81,10 @@ class PairLocks(ABC):
         return Seen(self.read_status())
 
     @abstractmethod
+    def reports(self) -> Mapping[Lock, Report]:
+        """Return what the present holders of the locks report of themselves; raises StoreError."""
+
+    @abstractmethod
     def try_acquire_live(self, above: int = 0) -> Lease | None:
         """Take the live lock as a node would, under a token greater than ``above``.
 
@@ -109,6 +115,7 @@ class DatabaseLocks(PairLocks):
         """What the database says, without asking anything else."""
         holder_id = HolderId.new(name, crash_detection=False, kind=kind_of(store))
         self._kind = holder_id.kind
+        self._reports = SqlReportStore(database, store)
         self._above = 0
         holder = LockHolder(name, holder_id, monotonic_seconds, lambda: self._above)
         stores = dict.fromkeys(Lock, self.rows)
@@ -139,6 +146,10 @@ class DatabaseLocks(PairLocks):
                 return row
 
         return Seen(replace(found, live=seen(found.live), backup=seen(found.backup)), unknown)
+
+    @override
+    def reports(self) -> Mapping[Lock, Report]:
+        return _of_holders(self._reports, self.look().status)
 
     @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -181,6 +192,7 @@ class DirectoryLocks(PairLocks):
     def __init__(self, directory: Path, name: str) -> None:
         """Ask as ``name``; raises StoreError if the directory cannot be used."""
         self._files = ServerLock(directory)
+        self._reports = ReportFiles(directory)
         self._holder_id = HolderId.new(name, crash_detection=False)
 
     @override
@@ -190,6 +202,10 @@ class DirectoryLocks(PairLocks):
     @override
     def read_status(self) -> NodeManagerStatus:
         return status_of_files(self._files)
+
+    @override
+    def reports(self) -> Mapping[Lock, Report]:
+        return _of_holders(self._reports, self.read_status())
 
     @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -215,6 +231,15 @@ class DirectoryLocks(PairLocks):
     @override
     def release(self, lease: Lease) -> None:
         self._files.release(lease.lock)
+
+
+def _of_holders(store: ReportStore, status: NodeManagerStatus) -> dict[Lock, Report]:
+    found = store.read()
+    return {
+        lock.lock: found[lock.lock].report
+        for lock in (status.live, status.backup)
+        if lock.lock in found and found[lock.lock].is_of(lock)
+    }
 
 
 def status_of_files(files: ServerLock) -> NodeManagerStatus:

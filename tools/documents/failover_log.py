@@ -79,8 +79,8 @@ ORT100037 backup backup: live@db1:5483:1d6564d8-... has not renewed its lease fo
                          ended 4.2 ms ago (presence lock: held); backup@db2:771:... takes the ...
 ```
 
-A file journal logs no ORT100013, and has no leases that could run out. The first node that starts on
-an empty database, or on tables of an older version, logs ORT100038 after AMQ221001.
+A file journal logs no ORT100013, and has no leases that could run out. The first node that starts
+on an empty database, or on tables of an older version, logs ORT100038 after AMQ221001.
 
 After the code come the node's name and its role at that moment. Tokens only grow: of two nodes that
 both say they are live, the one with the greater token is, and nothing the other writes is accepted

@@ -1,0 +1,104 @@
+"""Publishes beside its locks what a node says of itself, on a thread of its own.
+
+Best effort: nothing waits for it, and a store that is away is asked again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from orthia.broker.node.users_digest import Signature, signature_of, users_digest
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import Settings
+from orthia.nodemanager.abc import NodeManager
+from orthia.nodemanager.locks.reports import Refusal, Report
+
+LOGGER = logging.getLogger("orthia.broker")
+PERIOD_SECONDS: Final = 1.0
+_JOIN_SECONDS: Final = 1.0
+_REFUSALS: Final = {
+    "disk": Refusal.DISK,
+    "database": Refusal.DATABASE,
+    "max-store-bytes": Refusal.MAX_STORE_BYTES,
+}
+
+
+class Reporter:
+    """Looks every second at what there is to report; publishes it when it has changed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        manager: NodeManager,
+        refused_by: Callable[[], str | None],
+        period_seconds: float = PERIOD_SECONDS,
+    ) -> None:
+        """``refused_by`` names what refuses messages (``StoreUse.refused_by``); None if nothing."""
+        self._settings = settings
+        self._manager = manager
+        self._refused_by = refused_by
+        self._period_seconds = period_seconds
+        self._report = Report()
+        self._digested: Signature | None = None
+        self._put_off_until: datetime | None = None
+        self._failure: str | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="orthia-report", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the manager is started and knows the id of its pair."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Publish nothing more; a call to a store that hangs is left behind."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def failback_put_off(self, wait_ms: float) -> None:
+        """Take note that failback is put off for so long from now; any thread."""
+        until = (self._manager.message_time_ms() + wait_ms) / 1000
+        self._put_off_until = datetime.fromtimestamp(until, UTC)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._period_seconds):
+            self.look()
+
+    def look(self) -> None:
+        """Find out what there is to report, and publish it if it has changed."""
+        try:
+            self._manager.publish(self._current())
+        except MemoryError:
+            raise  # the node is to end with this thread
+        except Exception as error:
+            # No report is to end a node that serves.
+            is_expected = isinstance(error, OrthiaError)
+            reason = str(error) if is_expected else repr(error)
+            if reason != self._failure and not self._stopped.is_set():
+                LOGGER.warning(
+                    "the state that `orthia status` shows of this node was not published: %s;"
+                    " trying again every %g s",
+                    reason,
+                    self._period_seconds,
+                    exc_info=None if is_expected else error,
+                )
+            self._failure = reason
+        else:
+            self._failure = None
+
+    def _current(self) -> Report:
+        signature = signature_of(self._settings)
+        if signature != self._digested:
+            digest = users_digest(self._settings, self._manager.log.node_id or "")
+            self._report = replace(self._report, users_digest=digest)
+            self._digested = signature
+        refused_by = self._refused_by()
+        self._report = replace(
+            self._report,
+            refusal=None if refused_by is None else _REFUSALS[refused_by],
+            failback_put_off_until=self._put_off_until,
+        )
+        return self._report

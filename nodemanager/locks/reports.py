@@ -1,0 +1,133 @@
+"""What the holder of a lock reports beside it, for ``orthia status`` of any process.
+
+Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock. They are made when they are
+first needed, as those of ``held_row`` are, so nodes of older versions, which read rows 0 to 4 only,
+neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token: a report
+counts while the row of the lock says the same. NODE_ID has the digest of the users, STATE the
+letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off.
+
+A row is changed in place, which a database without room for new rows still does. No lease depends
+on it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from sqlalchemy import Engine, MetaData, insert, select, update
+from typing_extensions import override
+
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, DuplicateKey, translate_errors, write_transaction
+from orthia.nodemanager.locks.lease import Lock, LockStatus
+from orthia.nodemanager.tables import node_manager_store
+
+REPORT_ROWS: Final = {Lock.LIVE: 8, Lock.BACKUP: 9}
+
+
+class Refusal(Enum):
+    """Why a live node refuses SENDs for want of room; the value is the letter in its row."""
+
+    DISK = "D"
+    """``max-disk-usage`` or ``min-disk-free``."""
+    MAX_STORE_BYTES = "B"
+    DATABASE = "S"
+    """The store itself says that it is full."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a node says of itself."""
+
+    users_digest: str | None = None
+    """36 characters that two nodes with the same users share; None if there are no users to log
+    in, or their files cannot be read."""
+    refusal: Refusal | None = None
+    """None while messages are taken."""
+    failback_put_off_until: datetime | None = None
+    """By the clock of the store."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A report, and who published it."""
+
+    holder_id: str
+    token: int
+    report: Report
+
+    def is_of(self, lock: LockStatus) -> bool:
+        """Return whether it is of the present holder of ``lock``."""
+        return lock.is_held and (self.holder_id, self.token) == (lock.holder_id, lock.token)
+
+
+class ReportStore(ABC):
+    """Where the reports of both locks are."""
+
+    @abstractmethod
+    def write(self, lock: Lock, holder_id: str, token: int, report: Report) -> None:
+        """Write the report of who has ``lock``, unless a newer holder did; raises StoreError."""
+
+    @abstractmethod
+    def read(self) -> Mapping[Lock, Published]:
+        """Return the reports there are, also of holders that are gone; raises StoreError."""
+
+
+class SqlReportStore(ReportStore):
+    """The rows 8 and 9."""
+
+    def __init__(self, database: Database, settings: DatabaseStoreSettings) -> None:
+        """Use the pool of ``database``; connects nowhere yet."""
+        self._engine: Engine = database.engine
+        name = settings.node_manager_store_table_name
+        self._table = node_manager_store(MetaData(), name, database.dialect)
+
+    @override
+    def write(self, lock: Lock, holder_id: str, token: int, report: Report) -> None:
+        c = self._table.c
+        row = REPORT_ROWS[lock]
+        values = {
+            "holder_id": holder_id,
+            "holder_token": token,
+            "node_id": report.users_digest,
+            "state": None if report.refusal is None else report.refusal.value,
+            "holder_expiration_time": report.failback_put_off_until,
+        }
+        change = update(self._table).where(c.id == row, c.holder_token <= token).values(values)
+        what = f"report beside the {lock.name.lower()} lock"
+        with write_transaction(self._engine, what) as connection:
+            if connection.execute(change).rowcount:
+                return
+        try:
+            with write_transaction(self._engine, what) as connection:
+                connection.execute(insert(self._table).values(id=row, **values))
+        except DuplicateKey:
+            return  # of a newer holder
+
+    @override
+    def read(self) -> Mapping[Lock, Published]:
+        c = self._table.c
+        wanted = select(self._table).where(c.id.in_(REPORT_ROWS.values()))
+        with translate_errors("read the reports of nodes"), self._engine.connect() as connection:
+            rows = {row.id: row for row in connection.execute(wanted)}
+        return {
+            lock: Published(
+                rows[number].holder_id or "",
+                int(rows[number].holder_token),
+                Report(
+                    rows[number].node_id,
+                    _refusal(rows[number].state),
+                    rows[number].holder_expiration_time,
+                ),
+            )
+            for lock, number in REPORT_ROWS.items()
+            if number in rows
+        }
+
+
+def _refusal(letter: str | None) -> Refusal | None:
+    """Return what a letter says; one of a newer version says nothing here."""
+    return next((one for one in Refusal if one.value == letter), None)
