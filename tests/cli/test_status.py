@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State
+from orthia.nodemanager.locks.reports import Refusal, Report, SqlReportStore
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 
@@ -55,6 +57,49 @@ def test_status_of_a_pair(run: Run, sqlite_url: str, store: SqlNodeManagerStore)
     assert "backup    waiting to take over" in shown
     assert re.search(r"^live +node-a@host:17 +1  in (600\.0|5\d\d\.\d) s$", shown, re.MULTILINE)
     assert re.search(r"^backup +node-b@host:18 +1  in (600\.0|5\d\d\.\d) s$", shown, re.MULTILINE)
+
+
+def test_status_tells_what_the_nodes_report(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """That SENDs are refused and why, until when failback is put off, that users differ."""
+    serve(store)
+    store.try_acquire(Lock.BACKUP, "node-b@host:18", 600_000)
+    reports = SqlReportStore(store._database, DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url)))
+    quiet = run("status", "--url", sqlite_url, *LASTING).stdout
+    assert not re.search("^(sends|failback|users) ", quiet, re.MULTILINE)
+    until = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+    reports.write(Lock.LIVE, "node-a@host:17", 1, Report("a" * 36, Refusal.DISK, until))
+    reports.write(Lock.BACKUP, "node-b@host:18", 1, Report("b" * 36))
+    shown = run("status", "--url", sqlite_url, *LASTING).stdout
+    assert "sends     refused for want of room: a disk of the store is full" in shown
+    assert "failback  put off until 2999-01-02 03:04:05 UTC" in shown
+    assert "users     differ between the two nodes" in shown
+    document = json.loads(run("status", "--url", sqlite_url, *LASTING, "--json").stdout)
+    assert document["sends_refused_by"] == "disk"
+    assert document["failback_put_off_until"] == until.isoformat()
+    assert document["users_differ"] is True
+
+
+def test_status_does_not_tell_what_is_over(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """A time that has come, a holder that is gone, users that are the same or not known."""
+    serve(store)
+    reports = SqlReportStore(store._database, DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url)))
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    reports.write(Lock.LIVE, "node-a@host:17", 1, Report("a" * 36, None, past))
+    reports.write(Lock.BACKUP, "node-c@host:1", 1, Report("b" * 36, Refusal.DISK))
+
+    def told() -> list[object]:
+        document = json.loads(run("status", "--url", sqlite_url, *LASTING, "--json").stdout)
+        names = ("sends_refused_by", "failback_put_off_until", "users_differ")
+        return [document[name] for name in names]
+
+    assert told() == [None, None, None]
+    store.try_acquire(Lock.BACKUP, "node-b@host:18", 600_000)
+    reports.write(Lock.BACKUP, "node-b@host:18", 1, Report("a" * 36))
+    assert told() == [None, None, False]
 
 
 def test_status_of_an_expired_lease(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
@@ -167,6 +212,9 @@ def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -
         "backup",
         "backup_waiting",
         "fence_token",
+        "sends_refused_by",
+        "failback_put_off_until",
+        "users_differ",
         "certificates",
     }
     lock = {

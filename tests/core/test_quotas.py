@@ -298,3 +298,26 @@ def test_what_an_address_would_take_that_drops_is_refused_where_the_store_is_ful
     assert "max-store-bytes" in refusal(core, "/queue/a")
     assert "max-store-bytes" in refusal(core, "/queue/b")
     assert (core.broker.depths()["a"], used(core)) == (2, 2 * EACH)
+
+
+def test_the_store_says_what_refuses_messages() -> None:
+    """The limit as long as what it refused last would be refused again; a full disk before it."""
+    total = StoreUse(100)
+    total.add(95)
+    assert total.refused_by is None
+    with pytest.raises(QuotaExceeded):
+        total.refuse_if_full(10)
+    assert total.refused_by == "max-store-bytes"
+    total.close("disk", "the disk is full")
+    assert total.refused_by == "disk"
+    total.reopen("disk")
+    total.add(-5)
+    assert total.refused_by is None
+
+
+def test_a_message_that_never_fits_does_not_fill_the_store() -> None:
+    """It is refused by an empty store, too."""
+    total = StoreUse(100)
+    with pytest.raises(QuotaExceeded):
+        total.refuse_if_full(101)
+    assert total.refused_by is None

@@ -248,6 +248,14 @@ class Cluster:
             node.end()
 
 
+def status_of(url: str) -> dict[str, object]:
+    """Return what ``orthia status`` tells of the store at ``url``."""
+    command = [sys.executable, "-m", "orthia.broker.cli", "status", "--url", url, "--json"]
+    result = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    told: dict[str, object] = json.loads(result.stdout)
+    return told
+
+
 @contextmanager
 def cluster(url: str, directory: Path) -> Iterator[Cluster]:
     """Give a cluster whose processes are ended with the block."""

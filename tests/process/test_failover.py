@@ -31,6 +31,7 @@ from tests.process.nodes import (
     NodeProcess,
     accepts,
     cluster,
+    status_of,
     wait_any_serving,
 )
 from tests.support.servers import ServerProcess, free_port, url_with_password
@@ -353,6 +354,11 @@ def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: 
     with put_off(tmp_path) as (live, backup):
         assert accepts(backup.port)
         assert backup.log.count("ORT100011") == 1
+        url = f"sqlite:///{tmp_path / 'store.db'}"
+        wait_until(
+            lambda: status_of(url)["failback_put_off_until"] is not None,
+            what="the status says until when failback is put off",
+        )
         live.wait_serving(120)
         assert backup.log.count("ORT100027") == 1
 

@@ -19,7 +19,7 @@ from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
-from tests.process.nodes import cluster
+from tests.process.nodes import cluster, status_of
 from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES, ServerProcess
 from tests.support.waiting import wait_until
 
@@ -228,11 +228,17 @@ def test_sends_are_refused_before_the_disk_is_full(tmp_path: Path) -> None:
             stored, reason = sender.send_until_refused()
         assert "beyond max-disk-usage 90" in reason
         assert str(mounted) in reason
+        wait_until(
+            lambda: status_of(node.url)["sends_refused_by"] == "disk", what="the status says so"
+        )
         status = os.statvfs(mounted)
         assert status.f_bavail > status.f_blocks * 0.02
         with Client(node.port) as consumer:
             consumer.take(stored)
         node.wait_log("messages are taken again")
+        wait_until(
+            lambda: status_of(node.url)["sends_refused_by"] is None, what="the status says so"
+        )
         with Client(node.port) as last:
             last.send()
         assert node.is_running
