@@ -1,6 +1,7 @@
 """Users in files, on a node as it is run: changed with ``orthia user`` while it serves."""
 
 import asyncio
+import shutil
 import subprocess
 import threading
 import time
@@ -13,8 +14,10 @@ import pytest
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
+from tests.process.nodes import status_of
 from tests.process.secured_node import CLI, SecuredNode
 from tests.support.leases import looking
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -75,6 +78,29 @@ def test_a_file_that_became_wrong_changes_nothing(node: SecuredNode) -> None:
     replace(users, f"{right}carol = plain\n")
     node.wait_log("the files of users were read again: 3 users")
     assert node.answer("carol", "plain").startswith(b"CONNECTED")
+
+
+def test_status_says_that_the_users_of_a_pair_differ(node: SecuredNode, tmp_path: Path) -> None:
+    """A user who is added on one node alone could not log in after a takeover."""
+    node.start().wait_serving()
+    of_backup = tmp_path / "of-backup"
+    of_backup.mkdir()
+    backup = SecuredNode(Role.BACKUP, node.url, of_backup, "backup")
+    backup.core = "<ha-policy><shared-store><backup/></shared-store></ha-policy>"
+    backup.command()
+    for name in ("artemis-users.properties", "artemis-roles.properties"):
+        shutil.copy(node.directory / name, backup.directory / name)
+    url = f"sqlite:///{tmp_path / 'orthia.db'}"
+    try:
+        backup.start().wait_log("AMQ221031")
+        wait_until(lambda: status_of(url)["users_differ"] is False, what="they are the same")
+        backup.user("add", "carol", "--role", "amq", password="s3cret")
+        wait_until(lambda: status_of(url)["users_differ"] is True, what="they differ")
+        node.user("add", "carol", "--role", "amq", password="s3cret")
+        shutil.copy(backup.directory / "artemis-users.properties", node.directory)
+        wait_until(lambda: status_of(url)["users_differ"] is False, what="they are the same again")
+    finally:
+        backup.end()
 
 
 def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> None:
