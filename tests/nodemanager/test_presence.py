@@ -21,9 +21,11 @@ from orthia.nodemanager.activation import (
     decide,
     judge_holder,
 )
+from orthia.nodemanager.crash_detection import CrashDetection
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State
 from orthia.nodemanager.locks.presence import PresenceKeeper
+from orthia.nodemanager.threads import REAL_THREADS
 from tests.nodemanager.conftest import ManualClock
 from tests.nodemanager.test_rules import NOW, status
 from tests.support.servers import SERVER_NAMES, ServerProcess
@@ -241,6 +243,36 @@ def test_the_keeper_asks_again_for_a_lock_it_lost(subject: KeeperUnderTest) -> N
     subject.lock.held = False
     assert subject.lost.wait(120)
     assert subject.obtained.acquire(timeout=120)
+
+
+def test_a_lock_that_is_not_to_be_had_for_a_period_is_held_by_its_node() -> None:
+    """So a node that froze is told from one whose process is gone; before that nothing is said."""
+    lock, clock = ScriptedLock(), ManualClock()
+    detection = CrashDetection(
+        lock,
+        period_seconds=2.0,
+        clock=clock,
+        wake=lambda: None,
+        report=lambda _: None,
+        threads=REAL_THREADS,
+    )
+    assert detection.presence_of(HOLDER) == "unknown", "it is not asked for"
+    detection.want()
+    try:
+        wait_until(lambda: lock.asked > 1, what="the lock is asked for")
+        clock.now += 1.9
+        assert detection.presence_of(HOLDER) == "unknown"
+        clock.now += 0.1
+        assert detection.presence_of(HOLDER) == "held"
+        assert detection.presence_of(HolderId(f"{HOLDER}:lease-only")) == "unknown"
+        lock.error = StoreUnavailable("away")
+        wait_until(lambda: detection.presence_of(HOLDER) == "unknown", what="the store is away")
+        lock.error = None
+        lock.free.set()
+        # It asks again when a period of the real clock is over.
+        wait_until(lambda: detection.presence_of(HOLDER) == "free", what="the lock is got")
+    finally:
+        detection.drop()
 
 
 def test_the_keeper_outlives_a_database_that_is_away() -> None:
