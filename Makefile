@@ -12,32 +12,35 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
 HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
-SOURCES = $(shell find broker config database journal migrations nodemanager orthia pipeline -type f ! -name '*.pyc')
-COMPILED := $(VENV)/compiled$(ORTHIA_COMPILED)
-
-WHEEL := $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir
+# Of pip it has nothing but what it does: pip does not show how far a build is.
+COMPILE := $(BIN)/python tools/build_backend.py
 TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
 	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
 
 UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate setup.cfg tools/build.in
+# What `make help` shows first, in this order.
+FIRST := run demo test compiled wheel clean
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
-.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean FORCE
+.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@targets=$$(sed -nE 's/^([a-z-]+):.*## /\1\t/p' $(MAKEFILE_LIST)); \
+		for target in $(FIRST); do grep "^$$target	" <<<"$$targets"; done | expand -t 16; \
+		echo; grep -vE "^($$(tr ' ' '|' <<<'$(FIRST)'))	" <<<"$$targets" | expand -t 16
 
 setup: $(VENV)/.installed ## Make the virtual environment with Orthia in it
 
 $(VENV)/bin/python:
 	@PYTHON=$(PYTHON) tools/packages venv
+	@echo "Making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: setup.cfg pyproject.toml requirements.lock | $(VENV)/bin/python
-	@echo "Installing Orthia into $(VENV)"
+	@echo "Installing Orthia and the packages of requirements.lock into $(VENV)"
 	@$(LOCKED) requirements.lock
 	@$(HERE)
 	@touch $@
@@ -76,27 +79,10 @@ setup-test: packages ## The same with all that the tests need
 packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, Ruby's stomp, spin and a compiler
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
 
-# Compiled where it can be; the nodes of the pair are children, which find the same in PYTHONPATH.
-# Several may want it at once, and look for what has changed one after the other.
+# The nodes of the pair are children, which find what is compiled in PYTHONPATH, too.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
-	@level=$$($(BIN)/python tools/build_backend.py) && if [ "$$level" = no ]; then rm -rf $(COMPILED); \
-		else flock $(VENV)/.compiling $(MAKE) --silent --no-print-directory $(COMPILED)/.made; fi
-	@PYTHONSAFEPATH=1 PYTHONPATH="$$PWD/$(COMPILED)" $(BIN)/orthia pair
-
-$(COMPILED)/.made: $(COMPILED).sources $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py \
-		$(VENV)/pyvenv.cfg
-	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
-	@rm -rf $(@D).new && mkdir -p $(@D).new/wheel && touch $(@D).new/.begun
-	@if $(WHEEL) $(@D).new/wheel .; then $(BIN)/python -m zipfile -e $(@D).new/wheel/*.whl $(@D).new; \
-		elif [ -z '$(ORTHIA_COMPILED)' ]; then \
-			echo "Not compiled, but pure Python from now on; rm -r $(@D) has make run try again"; \
-		else exit 1; fi
-	@mv $(@D).new/.begun $(@D).new/.made    # older than what was changed meanwhile
-	@rm -rf $(@D) && mv $(@D).new $(@D)
-
-# Of a module that was removed nothing is newer.
-$(COMPILED).sources: FORCE
-	@printf '%s\n' $(sort $(SOURCES)) | cmp -s - $@ || printf '%s\n' $(sort $(SOURCES)) > $@
+	@compiled=$$([ '$(ORTHIA_COMPILED)' = no ] || $(BIN)/python -m tools.compiled use) && \
+		PYTHONSAFEPATH=1 PYTHONPATH="$$compiled" $(BIN)/orthia pair
 
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
 	$(BIN)/orthia demo
@@ -154,22 +140,28 @@ benchmark: setup-test ## Measure throughput, takeovers and a backlog of a millio
 	$(BIN)/python -m benchmarks.backlog
 
 wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere: docs/installation.md
-	@ORTHIA_COMPILED=no $(WHEEL) dist .
-	@ls dist/*.whl
+	@ORTHIA_COMPILED=no $(COMPILE) dist >/dev/null
+	@ls dist/*-none-any.whl
 
-compiled: setup-test ## The same with its hot modules compiled, which needs a compiler; for this Python only
-	@ORTHIA_COMPILED=2 $(WHEEL) dist --no-build-isolation .
-	@ls dist/*compiled*.whl
+$(VENV)/.installed-compiler: requirements-compile.lock | $(VENV)/.installed
+	@PYTHON=$(PYTHON) tools/packages compiler
+	@echo "Installing mypyc and the packages of requirements-compile.lock into $(VENV)"
+	@$(LOCKED) requirements-compile.lock
+	@touch $@
+
+compiled: $(VENV)/.installed-compiler ## Compile the hot modules for make run, and make a wheel of them for this Python
+	@wheel=$$(ORTHIA_COMPILED=$(or $(ORTHIA_COMPILED),2) $(COMPILE) dist | tail -n 1) && \
+		$(BIN)/python -m tools.compiled keep "dist/$$wheel" && ls "dist/$$wheel"
 
 # In a copy of the tests beside what the wheel has: where there is a checkout, that is imported. The C
 # compiler does not optimize it, which takes minutes and tests nothing more.
 test-compiled: setup-test ## Run the tests of what is compiled, and some of its nodes, on what was compiled
 	@rm -rf build
-	@ORTHIA_COMPILED=0 $(WHEEL) build/wheel --no-build-isolation .
+	@ORTHIA_COMPILED=0 $(COMPILE) build/wheel >/dev/null
 	@$(BIN)/python -m zipfile -e build/wheel/*.whl build/compiled
 	@cp -R pyproject.toml tests benchmarks tools docs build/compiled
 	@cd build/compiled && export PYTHONPATH="$$PWD" && \
-		../../$(BIN)/python -c 'from orthia.broker.core import queue; assert queue.__file__.endswith(".so")' && \
+		../../$(BIN)/python -m tools.compiled check && \
 		../../$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(TESTS_COMPILED) \
 			$(PYTEST_ARGS)
 
@@ -180,8 +172,10 @@ docs: setup ## Write the documents that are generated
 
 lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
 	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --output-file requirements.lock
-	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --extra test --extra pipeline --constraints requirements.lock \
-		--output-file requirements-test.lock
+	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --extra compile --constraints requirements.lock \
+		--output-file requirements-compile.lock
+	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --extra compile --extra test --extra pipeline \
+		--constraints requirements-compile.lock --output-file requirements-test.lock
 
 format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff format .

@@ -1,53 +1,76 @@
-"""What setup.cfg cannot say: mypyc compiles the modules that decide, where it is to.
+"""What setup.cfg cannot say: mypyc compiles the modules that are marked for it, where it is to.
 
-tools/build_backend.py, which calls this, decides that, and how far the C compiler optimizes.
+tools/build_backend.py, which runs this, decides that, and how far the C compiler optimizes.
 The version of what is compiled ends in ``+compiled``: ``orthia --version`` and the line a node
 starts with say so.
 """
 
 import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
 
 from setuptools import setup
-
-COMPILED = {
-    "orthia/broker/core": "address addresses auto_creation backlog broker browsing commit counters"
-    " cursor dispatcher expiry gate last_value left_over leveled levels memory non_destructive"
-    " optioned publisher queue queue_factory quota redelivery relocation schedule schedule_queues"
-    " selective settlement showing sources subscriptions targets topic topic_memory turns"
-    " undeliverable volatile window",
-    "orthia/broker/protocols/stomp": "attempts client_frame committing connecting connection"
-    " consuming encoding frames headers heartbeats holdings inbox options outbox parser parts"
-    " prefixes receipts sending several states streaming subscribing subscriptions"
-    " timeouts transactions uploads",
-    "orthia/journal": "changes codec document encodings fields message moments unit xid",
-    "orthia/journal/engine": "batch intake",
-}
-"""By room. Not ``core/identity``: somebody has weak references to a ``Principal``, and a compiled
-class takes none. Nor ``core/publication``: the base of one of its classes is not compiled."""
-
-
-def _modules() -> list[str]:
-    """Return the files to compile; mypyc names one that is not there."""
-    return [f"{room}/{name}.py" for room, names in COMPILED.items() for name in names.split()]
-
+from setuptools.command.build_ext import build_ext
 
 _LEVEL = os.environ.get("_ORTHIA_MYPYC_LEVEL")
 
-if _LEVEL is not None:
-    from mypyc.build import mypycify
 
+def _say(progress: str) -> None:
+    sys.stderr.write(f"{progress}\n")
+
+
+class _InParallel(build_ext):
+    """Compile the files of an extension side by side; setuptools does so with extensions only."""
+
+    def build_extensions(self) -> None:
+        """Build them all, and say how far it is."""
+        files = {file for extension in self.extensions for file in extension.sources}
+        compile_in_turn = self.compiler.compile
+        lock = threading.Lock()
+        done = 0
+
+        def compile_one(source: str, arguments: dict[str, Any]) -> list[str]:
+            nonlocal done
+            objects: list[str] = compile_in_turn([source], **arguments)
+            with lock:
+                done += 1
+                if done % 10 == 0 or done == len(files):
+                    _say(f"Compiled {done} of {len(files)} files of C")
+            return objects
+
+        def compile_all(sources: list[str], **arguments: Any) -> list[str]:
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                found = pool.map(lambda source: compile_one(source, arguments), sources)
+                return [one for objects in found for one in objects]
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
+
+
+def _options() -> dict[str, Any]:
+    """Return what a compiled Orthia has beyond setup.cfg."""
     config = ConfigParser()
     config.read("setup.cfg", encoding="utf-8")
-    setup(
-        # Not by egg_info's tag_build, which setuptools writes into a source archive as it is there.
-        version=f"{config['metadata']['version']}+compiled",
-        ext_modules=mypycify(
-            _modules(),
-            opt_level=_LEVEL,
-            debug_level="0",
-            group_name="orthia",
-        ),
+    # Not by egg_info's tag_build, which setuptools writes into a source archive as it is there.
+    options: dict[str, Any] = {"version": f"{config['metadata']['version']}+compiled"}
+    if _LEVEL == "version":
+        return options
+    sys.path.insert(0, str(Path.cwd()))
+    from mypyc.build import mypycify
+
+    from tools.compiled import marked
+
+    modules = marked(Path())
+    _say(f"Translating {len(modules)} modules to C with mypyc, about half a minute")
+    options["ext_modules"] = mypycify(
+        modules, opt_level=str(_LEVEL), debug_level="0", multi_file=True, group_name="orthia"
     )
-else:
-    setup()
+    options["cmdclass"] = {"build_ext": _InParallel}
+    return options
+
+
+setup(**({} if _LEVEL is None else _options()))

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a unit, or a batch of them, changes in the store: its fields, and how two are one.
 
 ``orthia.journal.unit`` says where a stored message lives.

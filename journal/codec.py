@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The bytes in the ``record`` column of what is no message, versioned.
 
 ``orthia.journal.message`` has the messages. Everything else is small and rare::

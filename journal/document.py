@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A record that is a JSON document: its version, its checksum, and its fields by type.
 
 ``orthia.journal.codec`` says what is in which.

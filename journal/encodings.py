@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """In which encodings messages keep what a protocol wrote of them, and who reads those.
 
 The journal knows the encodings by their tags alone. What reads one is of its protocol, which

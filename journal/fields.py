@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a message says of itself beside its body, in the terms that every protocol has."""
 
 import json

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A message, whatever protocol it came by, and the bytes it is stored as.
 
 What a protocol wrote of a message beside its body is kept as it came: the *head*, with a tag of its

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """When messages leave their queues by themselves, and how often they were delivered in vain.
 
 A message that is to be delivered later has a moment when it is due, one that expires has the moment

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What is stored or deleted atomically, and where a stored message lives.
 
 A message of one queue is one row. A message of n queues is a body row ``b`` and the reference rows

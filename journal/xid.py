@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The id of a transaction of two phases, as its manager gives it."""
 
 from typing import NamedTuple

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """One address of a node: its queues, and the subscribers of its topic."""
 
 from collections import deque

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The addresses of a live node: what a destination means, and what is created for it.
 
 An address may be ANYCAST, with queues of which each message goes to one, and MULTICAST, where each
@@ -13,8 +14,7 @@ who used it first: so it is the same for every client, and after a takeover.
 
 The default is ``default-address-routing-type``. A type that an address neither is configured with
 nor has queues of is created for it: ``auto-create-addresses`` and the permission ``createAddress``
-must allow that, to whoever asks. A message for subscribers alone needs no such permission: nothing
-is created for it.
+must allow that, to whoever asks. A message for subscribers alone needs no such permission.
 """
 
 import logging

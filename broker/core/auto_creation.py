@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What is created for clients: who may have an address or a queue created, and what it gets.
 
 Nothing of what is refused is kept: whoever comes next is asked the same.

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Counting what earlier epochs left in the queues, after a takeover and beside the work of clients.
 
 The journal is asked for a bounded stretch at a time, which goes through all queues: what that costs

@@ -1,7 +1,7 @@
+# mypyc compiles this module.
 """The core of a live node: routes messages to queues and topics, through the journal.
 
-All on the event loop's thread. Whatever a client is told is done is committed first; whatever is
-delivered is delivered under a valid lease.
+All on the event loop's thread. Nothing is confirmed before its commit, nor delivered without lease.
 """
 
 import logging

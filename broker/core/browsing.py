@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Browsing a queue: its messages are shown in order, and stay where they are.
 
 A browser is shown what is there when it comes: what is stored from the oldest message to the

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The commit of a client's transaction: all of it in one unit of the journal, or nothing."""
 
 from collections.abc import Callable, Iterable

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What happens to messages, for metrics."""
 
 from dataclasses import dataclass

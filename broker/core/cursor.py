@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Which messages of a queue are in the table only, and how many: what is still to be read.
 
 That is everything with ``read_seq < seq <= tail_seq``. While there is such a stretch the queue is

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Delivery: messages go from a queue to its consumers while there are both, and a valid lease.
 
 Queues that are stored and those of topics' subscribers deliver by this one module. What comes

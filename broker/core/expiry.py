@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """When messages expire, and finding those that have: also where nobody consumes.
 
 A sender says when by ``expires``; the address may say otherwise, by Artemis' settings:

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Whether this node may deliver at this moment, and who goes on delivering once it may again."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Last value queues: of the messages of one value the newest counts, and replaces the others.
 
 What a message's value is, its header ``last-value-key`` says, ``_AMQ_LVQ_NAME`` unless another

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Messages that stay in the table and are not delivered: once met, they count as waiting no more.
 
 Those are the messages that a transaction in doubt has acknowledged, and rows that cannot be read,

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A stored queue as far as it has messages of several priorities; see ``levels``."""
 
 from collections.abc import Collection, Sequence

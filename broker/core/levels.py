@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The messages of a queue by their priority: those of each but the usual one by themselves.
 
 A message is stored under the id of its queue if its priority is 4, as that of nearly all is. The

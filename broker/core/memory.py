@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """How much of messages is in memory, over all queues."""
 
 from collections import OrderedDict, deque

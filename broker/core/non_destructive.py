@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Queues whose consumers take nothing out: Artemis' ``non-destructive``.
 
 Each consumer sees every message, from the head of the queue on, and what comes later as it comes.

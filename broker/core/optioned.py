@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Queues that do more than keep messages in order: what ``QueueOptions`` say of them.
 
 A queue of its own class, since every other is to cost nothing for it.
@@ -5,8 +6,7 @@ A queue of its own class, since every other is to cost nothing for it.
 - ``exclusive``: the consumer that came first gets all; when it leaves, the next one.
 - ``consumers-before-dispatch``, ``delay-before-dispatch``: the first message goes out when there
   are so many consumers, or so long after the first; and anew after the last has left.
-- ``ring-size``: of what is not delivered the oldest goes when there is one too many; where there
-  are several priorities, the oldest of the lowest.
+- ``ring-size``: when there is one too many, the oldest undelivered one of the lowest priority goes.
 - ``purge-on-no-consumers``: what is left when the last consumer leaves is deleted.
 """
 

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What is sent goes into the journal, and from there into its queues and to its subscribers.
 
 Whatever a client is told is done is committed first.

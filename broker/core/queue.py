@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A stored queue: its consumers, and what becomes of what they had.
 
 How its messages come into memory is in ``orthia.broker.core.window``, whose turn it is and when

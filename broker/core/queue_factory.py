@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Makes the queues and topics of a node, of what all of them share: memory, the gate, the journal.
 
 Whoever was held back, for want of memory or because the journal was full, is asked again from here.

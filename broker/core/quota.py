@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """How much the store holds, against the limits that operators set: each message is asked for first.
 
 A message counts from its sending until it is acknowledged, expired or moved, in each queue that has

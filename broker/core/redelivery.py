@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """When a message is delivered again that was delivered in vain, and keeping count of that.
 
 The delay is Artemis': ``redelivery-delay``, times ``redelivery-delay-multiplier`` for each attempt

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Taking a message out of its queue for good, in one unit of the journal."""
 
 import logging

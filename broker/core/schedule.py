@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Messages that are delivered later: where they wait, and what becomes of them when they are due.
 
 Each destination with such messages has a queue of its own for them, its *schedule*, which nobody

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The queues in which messages wait that are delivered later: one of each destination."""
 
 from collections.abc import Callable, Sequence

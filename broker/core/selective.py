@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A queue whose consumers do not all want every message, or whose messages are of groups.
 
 It delivers with ``Matching`` as long as that is so, and goes over to it and back by itself. What

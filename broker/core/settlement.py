@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a transaction did with messages that a client had, until the store has decided."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Showing a queue's messages to somebody who takes nothing out of it.
 
 They are read from the store by windows, a bounded number at a time, from a place that is the

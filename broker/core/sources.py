@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a subscription or a browser is to: the queue or the topic that its destination means."""
 
 import re

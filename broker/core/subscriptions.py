@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A consumer's end in the core: its credit, and what it has of its queue.
 
 The same for a queue that is stored and for one that ends with its consumer, which is what a topic

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Where a message goes: the queues and the topic that its destination means."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Topics: every subscriber that is there gets its own copy; nothing is stored.
 
 Each subscriber has a queue of its own, in memory: ``orthia.broker.core.volatile``. All of them

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What subscribers of topics make the broker hold: all of them together, and each connection."""
 
 from collections.abc import Callable

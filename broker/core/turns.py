@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Whose turn it is: the consumers of a queue that may take its next message."""
 
 from abc import ABC, abstractmethod

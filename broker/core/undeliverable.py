@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What becomes of messages that cannot be delivered: expired, or delivered too often in vain.
 
 In the transaction that takes such a message out of its queue it goes to the expiry address or the

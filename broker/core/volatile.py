@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A topic's subscription: a queue in memory that ends with its one consumer.
 
 It has what was published while the consumer was there, delivers as every queue does, and keeps

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A queue's bounded window in memory on messages that may all be in the table.
 
 The order of a queue is the order of ``seq``. Three places hold its messages:

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What one transaction of the writer holds."""
 
 import os

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The loop's side of a journal: ids, bounds, and completing callers in order. No IO, no locks."""
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a client can have been working on when its connection ended: that was delivered in vain.
 
 A client has its whole prefetch in hand, and works through it in the order it came. If a message

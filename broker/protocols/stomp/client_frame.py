@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A frame as a client sent it, whole or, if its body is large, in pieces."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """BEGIN, COMMIT and ABORT: a transaction is done whole in one unit, or not at all."""
 
 from functools import partial

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """CONNECT and STOMP: a client's login, from its frame to CONNECTED."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """One client's connection as a state machine: frames in, calls to the core, frames out.
 
 Which frame is taken in which state, and what follows, is data: ``states``. What a frame asks for is

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """SUBSCRIBE, UNSUBSCRIBE, ACK and NACK: what a client receives, and what becomes of it."""
 
 import logging

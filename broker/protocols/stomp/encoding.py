@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What STOMP's part of a stored message says: header lines, escaped as STOMP 1.2 does.
 
 They are kept as they came, whatever version the client spoke otherwise, and go to STOMP clients as

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """STOMP frames as bytes: versions, escaping, and what a server sends.
 
 Escapes by version (STOMP specification, "Value Encoding"): 1.0 has none; 1.1 has ``\\n``, ``\\c``

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Headers of clients' frames: which act, which are refused, which pass through to receivers.
 
 One table. Connections refuse by it, docs/stomp-headers.md is made of it, and a test holds both

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Heart-beats of one connection, both ways (STOMP 1.1 and 1.2, "Heart-beating")."""
 
 from orthia.broker.protocols.stomp.frames import ProtocolError, is_whole_number

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What one client makes the broker hold, in bytes: the sum of what each part of a connection holds.
 
 Two sums are of interest. What the client sent grows by its own frames only, so that one that sends

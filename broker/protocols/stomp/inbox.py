@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a client sent and nobody has handled: frames are made of it as they are asked for.
 
 A frame can change how those after it are read: CONNECT sets version and limits. So bytes that come

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What an operator set for the STOMP clients of one acceptor."""
 
 from dataclasses import dataclass, field, replace

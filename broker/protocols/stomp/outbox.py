@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What is written to a client: one frame after the other, and nothing within a large body.
 
 The body of a large MESSAGE is written as it is read from the store. Until it has ended, receipts

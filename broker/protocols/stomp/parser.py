@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Bytes to STOMP frames, in whatever pieces they come.
 
 A frame is ``COMMAND EOL (key:value EOL)* EOL body NUL EOL*``. With a content-length the body may

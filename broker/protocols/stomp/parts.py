@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a connection is made of: how its parts are made, and which of them knows which."""
 
 from collections.abc import Callable

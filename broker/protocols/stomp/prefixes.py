@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """``anycastPrefix`` and ``multicastPrefix`` of an acceptor: what its destinations begin with.
 
 The core knows ``/queue/NAME`` and ``/topic/NAME``; a destination that begins with one of an

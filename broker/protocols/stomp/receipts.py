@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The receipts of one connection: those given at once, and those that wait for the store."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """SEND: the message a frame makes, and the three ways it goes.
 
 Straight to the core, which says later that it is stored; into a transaction, which sends it at its

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Destinations that name several: ``/queue/a,/topic/b``, as in Classic.
 
 Each of them has its prefix; a name with a comma that has none is one name, as in Artemis. A SEND

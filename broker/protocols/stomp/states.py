@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The states of a STOMP connection: which frame is taken in which, and what follows.
 
 - CONNECTING: nothing but CONNECT, or STOMP, which is the same.

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """A MESSAGE whose body is written as it is read from the store, a piece at a time."""
 
 from collections.abc import Callable

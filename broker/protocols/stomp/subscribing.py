@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """What a SUBSCRIBE asks for: where, how it acknowledges, and how much it wants before it does."""
 
 from typing import Final, NamedTuple

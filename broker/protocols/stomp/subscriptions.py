@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The subscriptions of one connection: what was delivered, and what an ACK means."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Clients of which nothing comes: before their CONNECT, within a large body, or between frames.
 
 A client that is not read from is not silent, and the time in which this node stood still is not

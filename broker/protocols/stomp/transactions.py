@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The transactions of one connection that are begun and not ended, and what they make it hold."""
 
 from collections.abc import Iterable

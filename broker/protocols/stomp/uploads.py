@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The large SEND of a connection whose body is on its way to the store.
 
 There is one at most: what follows it waits until its body is durable, so that messages keep their
