@@ -35,7 +35,11 @@ def asked_for(*extras: str) -> list[Requirement]:
 
 @pytest.mark.parametrize(
     ("name", "extras"),
-    [("requirements.lock", ()), ("requirements-test.lock", ("test", "pipeline"))],
+    [
+        ("requirements.lock", ()),
+        ("requirements-compile.lock", ("compile",)),
+        ("requirements-test.lock", ("compile", "test", "pipeline")),
+    ],
 )
 def test_a_lock_has_what_setup_cfg_asks_for(name: str, extras: tuple[str, ...]) -> None:
     """Each package in a version that is allowed; nothing is found by its name alone."""
@@ -54,10 +58,11 @@ def test_a_lock_names_no_index() -> None:
         assert not re.search("://|--(extra-)?index", path.read_text()), path.name
 
 
-def test_both_locks_agree() -> None:
-    """A node in the tests runs on what a node anywhere else runs on."""
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-compile.lock"])
+def test_the_locks_agree(name: str) -> None:
+    """A node in the tests runs on what a node anywhere else runs on, compiled by the same."""
     tested = locked("requirements-test.lock")
-    for name, pinned in locked("requirements.lock").items():
+    for package, pinned in locked(name).items():
         assert {str(one.specifier) for one in pinned} == {
-            str(one.specifier) for one in tested[name]
-        }, name
+            str(one.specifier) for one in tested[package]
+        }, package

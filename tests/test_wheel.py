@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import wait_until
-
 _ROOT = Path(__file__).parents[1]
 _BUILDERS = frozenset({"ORTHIA_COMPILED", "CC"})
 _PURE = os.environ | {"ORTHIA_COMPILED": "no"}
@@ -104,52 +102,64 @@ PyMODINIT_FUNC PyInit_compiled(void) { return PyModule_Create(&module); }
 """
 
 
-def test_a_wheel_is_compiled_where_there_is_a_compiler(tmp_path: Path) -> None:
-    """Its name says so, and mypy is asked for; ``ORTHIA_COMPILED=no`` does without both."""
+def test_a_wheel_is_compiled_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Its name says so, and mypy is required; without ``ORTHIA_COMPILED`` it is pure Python."""
     build = Build(tmp_path, _MODULE)
-    assert "+compiled-cp3" in build.wheel()
+    for said in ("", "no"):
+        assert build.wheel(ORTHIA_COMPILED=said).endswith("-py3-none-any.whl")
+        asked = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED=said)
+        assert "mypy" not in asked.stdout
+    assert "+compiled-cp3" in build.wheel(ORTHIA_COMPILED="2")
     # By these a program that runs in the checkout, which is not compiled, would say that it is.
     assert not list((tmp_path / "orthia").glob("*.egg-info"))
-    assert "'mypy'" in build.run("get_requires_for_build_wheel()").stdout
-    assert build.wheel(ORTHIA_COMPILED="no").endswith("-py3-none-any.whl")
-    asked = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="no")
-    assert "mypy" not in asked.stdout
+    asked = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="2")
+    assert "'mypy'" in asked.stdout
 
 
-def test_a_wheel_is_pure_python_where_there_is_no_compiler(tmp_path: Path) -> None:
-    """Nor is anything fetched that is not needed; who demands a compiled one is told of it."""
+def test_metadata_says_whether_a_wheel_is_compiled(tmp_path: Path) -> None:
+    """It is written before anything is compiled, and pip compares it with the wheel's."""
+    build = Build(tmp_path, _MODULE, mypyc="raise ImportError('nothing is compiled for this')")
+    hook = f"prepare_metadata_for_build_wheel({str(tmp_path)!r})"
+    assert "+compiled" in build.run(hook, ORTHIA_COMPILED="2").stdout
+    assert "+compiled" not in build.run(hook).stdout
+    assert not list((tmp_path / "orthia").glob("*.egg-info"))
+
+
+def test_every_marked_module_is_compiled(tmp_path: Path) -> None:
+    """mypyc is given those whose first line says so, wherever they are, and no other."""
+    mypyc = """
+def mypycify(modules, **options):
+    raise SystemExit("given " + " ".join(modules))
+"""
+    build = Build(tmp_path, _MODULE, mypyc=mypyc)
+    done = build.run(f"build_wheel({str(tmp_path)!r})", ORTHIA_COMPILED="2")
+    (given,) = (line for line in done.stderr.splitlines() if line.startswith("given "))
+    rooms = [_ROOT / room for room in ("broker", "config", "database", "journal", "nodemanager")]
+    text = {path: path.read_text() for room in rooms for path in room.rglob("*.py")}
+    assert given.split()[1:] == sorted(
+        f"orthia/{path.relative_to(_ROOT)}"
+        for path, lines in text.items()
+        if lines.startswith("# mypyc compiles this module.\n")
+    )
+    assert any("core/queue" in one for one in given.split())
+
+
+def test_what_cannot_be_compiled_fails(tmp_path: Path) -> None:
+    """Whoever asked for it is told what is wrong, and before mypyc works if that can be."""
     build = Build(tmp_path, _MODULE)
+    hook = f"build_wheel({str(tmp_path)!r})"
     for missing in ("/bin/false", "/no/compiler", "cc 'no end"):
+        done = build.run(hook, CC=missing, ORTHIA_COMPILED="2")
+        assert done.returncode != 0
+        assert f"{missing!r}" in done.stderr
+        assert "gcc, libc6-dev and python3-dev" in done.stderr
         assert build.wheel(CC=missing).endswith("-py3-none-any.whl")
-        assert "mypy" not in build.run("get_requires_for_build_wheel()", CC=missing).stdout
-    demanded = build.run(f"build_wheel({str(tmp_path)!r})", CC="/no/compiler", ORTHIA_COMPILED="2")
-    assert demanded.returncode != 0
-    assert "/no/compiler" in demanded.stderr
-
-
-def test_what_cannot_be_compiled_is_built_in_pure_python(tmp_path: Path) -> None:
-    """It is said, and it is an error for whoever demanded it."""
-    build = Build(tmp_path, "#error this is no module\n")
-    done = build.run(f"build_wheel({str(tmp_path)!r})")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("-py3-none-any.whl\n")
-    assert "this is no module" in done.stderr
-    assert "Not compiled, but pure Python: " in done.stderr
-    assert build.run(f"build_wheel({str(tmp_path)!r})", ORTHIA_COMPILED="1").returncode != 0
     refused = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="yes")
     assert "ORTHIA_COMPILED is 'yes': it may be no, or 0 to 3" in refused.stderr
-
-
-@pytest.mark.parametrize("end", ["raise AssertionError('in mypyc')", "os.kill(os.getpid(), 9)"])
-def test_mypyc_that_fails_costs_no_install(tmp_path: Path, end: str) -> None:
-    """Neither an error in it, nor the kernel that ends it as it takes too much memory."""
-    mypyc = f"import os\n\ndef mypycify(modules, **options):\n    {end}\n"
-    build = Build(tmp_path, _MODULE, mypyc=mypyc)
-    done = build.run(f"build_wheel({str(tmp_path)!r})")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("-py3-none-any.whl\n")
-    assert "Not compiled, but pure Python: " in done.stderr
-    assert build.run(f"build_wheel({str(tmp_path)!r})", ORTHIA_COMPILED="2").returncode != 0
+    broken = Build(tmp_path / "broken", "#error this is no module\n").run(hook, ORTHIA_COMPILED="2")
+    assert broken.returncode != 0
+    assert "this is no module" in broken.stderr
+    assert not list(tmp_path.glob("*compiled*.whl"))
 
 
 def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
@@ -192,7 +202,10 @@ def test_a_checkout_may_be_built_several_times_at_once(tmp_path: Path) -> None:
         command = build.command(f"build_wheel({str(tmp_path / name)!r})")
         building.append(
             subprocess.Popen(
-                command, cwd=source, env=build.environment(), stdout=subprocess.DEVNULL
+                command,
+                cwd=source,
+                env=build.environment() | {"ORTHIA_COMPILED": "2"},
+                stdout=subprocess.DEVNULL,
             )
         )
     assert [one.wait(240) for one in building] == [0, 0, 0]
@@ -205,37 +218,111 @@ def test_a_checkout_may_be_built_several_times_at_once(tmp_path: Path) -> None:
     assert held[0] == held[1] == held[2]
 
 
-def test_nothing_goes_on_when_a_build_is_killed(tmp_path: Path) -> None:
-    """The process in which mypyc runs ends with the one that pip started."""
-    mypyc = """
-import os, time
-
-def mypycify(modules, **options):
-    with open({module!r} + ".new", "w") as file:
-        file.write(str(os.getpid()))
-    os.rename({module!r} + ".new", {module!r})
-    time.sleep(1_000)
-"""
-    noted = tmp_path / "pid"
-    build = Build(tmp_path, str(noted), mypyc=mypyc)
-    command = build.command(f"build_wheel({str(tmp_path)!r})")
-    with subprocess.Popen(command, cwd=build.write(), env=build.environment()) as building:
-        wait_until(noted.exists, timeout_seconds=240, what="mypyc runs")
-        compiling = int(noted.read_text())
-        building.kill()
-    wait_until(lambda: not Path(f"/proc/{compiling}").exists(), timeout_seconds=60, what="its end")
-
-
 def test_a_compiler_that_writes_nothing_is_none(tmp_path: Path) -> None:
     """Nor one whose modules cannot be loaded: what is called compiled would not be."""
-    build = Build(tmp_path, _MODULE)
-    assert build.wheel(CC="true").endswith("-py3-none-any.whl")
+    hook = f"build_wheel({str(tmp_path)!r})"
+    idle = Build(tmp_path, _MODULE).run(hook, CC="true", ORTHIA_COMPILED="2")
+    assert idle.returncode != 0
     unloadable = Build(
         tmp_path / "other", _MODULE + "extern void nowhere(void);void (*called)(void) = nowhere;"
     )
-    done = unloadable.run(f"build_wheel({str(tmp_path)!r})")
-    assert done.stdout.endswith("-py3-none-any.whl\n")
+    done = unloadable.run(hook, ORTHIA_COMPILED="2")
+    assert done.returncode != 0
     assert "undefined symbol: nowhere" in done.stderr
+
+
+class Checkout:
+    """A small checkout, for which a wheel with machine code was made.
+
+    ``queue`` is compiled; beside it is a module that is not, and one of which it has a constant.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        core = directory / "broker" / "core"
+        core.mkdir(parents=True)
+        self.queue = core / "queue.py"
+        self.queue.write_text(
+            "# mypyc compiles this module.\nfrom orthia.broker.core.limits import MOST\n"
+        )
+        (core / "limits.py").write_text("MOST = 1\n")
+        (core / "routing.py").touch()
+        (directory / "orthia").mkdir()
+        (directory / "orthia" / "broker").symlink_to("../broker")
+        with zipfile.ZipFile(directory / "made.whl", "w") as wheel:
+            for path in core.iterdir():
+                wheel.write(path, f"orthia/broker/core/{path.name}")
+            wheel.writestr(f"orthia/broker/core/queue{_EXTENSION}", "machine code")
+            wheel.writestr("orthia-0.1.0+compiled.dist-info/METADATA", "Version: 0.1.0+compiled")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the program by which make keeps and uses what is compiled."""
+        return subprocess.run(
+            [sys.executable, str(_ROOT / "tools" / "compiled.py"), *arguments],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def used(self) -> Path:
+        """Return where what is used is; fails where it is said that it is out of date."""
+        done = self.run("use")
+        assert not done.stderr
+        return Path(done.stdout.strip())
+
+
+_EXTENSION = str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """Give a checkout that keeps what was compiled of it."""
+    made = Checkout(tmp_path)
+    assert made.run("use").stdout == "\n"
+    assert made.run("keep", "made.whl").returncode == 0
+    return made
+
+
+def test_make_run_takes_what_is_compiled_and_the_rest_from_the_checkout(checkout: Checkout) -> None:
+    """A change of what is not compiled acts; new modules are there, removed ones are not."""
+    core = checkout.used() / "orthia" / "broker" / "core"
+    assert (core / f"queue{_EXTENSION}").read_text() == "machine code"
+    (checkout.queue.with_name("routing.py")).write_text("CHANGED = True\n")
+    (checkout.queue.with_name("added.py")).touch()
+    checkout.used()
+    assert (core / "routing.py").read_text() == "CHANGED = True\n"
+    assert (core / "added.py").exists()
+    (checkout.queue.with_name("added.py")).unlink()
+    checkout.used()
+    assert not (core / "added.py").is_symlink()
+
+
+@pytest.mark.parametrize("changed", ["queue.py", "limits.py", "newly_marked.py"])
+def test_make_run_is_pure_python_when_what_is_compiled_has_changed(
+    checkout: Checkout, changed: str
+) -> None:
+    """It says what has changed, and what compiles it again; undone, it is compiled again."""
+    path = checkout.queue.with_name(changed)
+    before = path.read_text() if path.exists() else ""
+    path.write_text("# mypyc compiles this module.\nMOST = 2\n")
+    done = checkout.run("use")
+    assert done.stdout == "\n"
+    (line,) = done.stderr.splitlines()
+    assert f"orthia/broker/core/{changed} changed" in line
+    assert "`make compiled`" in line
+    path.write_text(before)
+    assert checkout.used().is_dir()
+
+
+def test_a_wheel_without_machine_code_of_a_marked_module_is_not_kept(checkout: Checkout) -> None:
+    """What was kept before stays."""
+    with zipfile.ZipFile(checkout.directory / "pure.whl", "w") as wheel:
+        wheel.write(checkout.queue, "orthia/broker/core/queue.py")
+    done = checkout.run("keep", "pure.whl")
+    assert "orthia/broker/core/queue.py" in done.stderr
+    assert done.returncode != 0
+    assert checkout.used().is_dir()
 
 
 @pytest.fixture(scope="module")
