@@ -23,7 +23,7 @@ def _say(progress: str) -> None:
     sys.stderr.write(f"{progress}\n")
 
 
-class _InParallel(build_ext):
+class _InParallel(build_ext):  # type: ignore[misc]  # whose types mypy does not see
     """Compile the files of an extension side by side; setuptools does so with extensions only."""
 
     def build_extensions(self) -> None:
