@@ -55,7 +55,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             remove_left(place)
 
 
-# Before xdist's own, which reads the groups.
+def _marks_of_directory(item: pytest.Item) -> list[pytest.Mark]:
+    """Return the ``pytestmark`` of the ``__init__.py`` beside the test, which pytest ignores."""
+    assert isinstance(item, pytest.Function)
+    mark = getattr(sys.modules[item.module.__package__], "pytestmark", None)
+    return [] if mark is None else [mark.mark]
+
+
+# Before xdist's own, which reads the groups, and pytest's, which reads the marks.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep what needs a Spark session in two processes: to start one costs more than most tests.
@@ -68,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: _ROUNDS.get(item.path.parent.name, 1))
     for item in items:
+        for mark in _marks_of_directory(item):
+            item.add_marker(mark)
         if "spark" in getattr(item, "fixturenames", ()):
             group = "spark-audits" if "audit" in item.path.stem else "spark"
         elif item.path.parent.name == "chaos":

@@ -12,6 +12,8 @@ from tests.chaos.worlds import WORLDS, Site
 from tests.conftest import EVERY_DBMS
 from tests.support.servers import ServerProcess, SqliteServer, StoreServer
 
+pytestmark = pytest.mark.extended
+
 ON_SERVERS = ["kill the live node", "lose the host in a batch", "kill the database"]
 ON_SQLITE = ["kill the live node", "freeze for more than the lease", "no memory"]
 ON_FILES = ["kill the live node", "freeze in a batch, then kill"]

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 SHORTER = """if True:
     import sys
     from orthia.broker.cli import demo, main

@@ -23,6 +23,8 @@ from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 IN_A_WORKER = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 5, in main

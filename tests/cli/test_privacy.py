@@ -27,6 +27,8 @@ from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 MARKER = "m4rk3r"
 """Stands wherever a secret can be."""
 PROGRAM = [sys.executable, "-m", "orthia.broker.cli"]

@@ -25,6 +25,8 @@ from orthia.database import (
 )
 from tests.support.servers import SERVER_NAMES, ServerProcess
 
+pytestmark = pytest.mark.extended
+
 TIMEOUT_MS = 3_000
 AMPLE_SECONDS = 120
 """What no bounded call takes on the slowest machine, and what a hanging one surely takes."""

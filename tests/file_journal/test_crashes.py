@@ -30,6 +30,8 @@ from tests.file_journal.support import (
 )
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture(autouse=True)
 def _no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.support.processes import is_stopped
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 
 @contextlib.contextmanager
 def writer(

@@ -15,7 +15,7 @@ from orthia.journal.errors import JournalError
 from tests.file_journal.device import NEVER
 from tests.file_journal.host import Host
 
-pytestmark = pytest.mark.usefixtures("quietly")
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("quietly")]
 COMPACTING = [*["add"] * 3, "delete", "compact", "add", "keep", "transact", "delete", "keep"] * 2
 FIRST = ["add", "add", "transact", "add", "delete", "add", "reopen", "upload", "add", "add"]
 SECOND = ["add", "transact"]

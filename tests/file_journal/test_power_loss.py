@@ -15,7 +15,7 @@ from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.lives import Client, Life
 from tests.file_journal.steps import observed
 
-pytestmark = pytest.mark.usefixtures("quietly")
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("quietly")]
 
 STEPS = [*["add"] * 3, "delete", "transact", "keep", "compact", "reopen", "upload", "consume"]
 TYPICAL = ["add", "add", "transact", "add", "keep", "delete", "keep", *["add"] * 5, "transact"]

@@ -16,6 +16,8 @@ from orthia.journal.file.fence import FENCE_FILE
 from tests.file_journal.steps import CALLS, observed
 from tests.file_journal.support import Client, DirectJournal, file_settings, rolling
 
+pytestmark = pytest.mark.extended
+
 PATIENCE_SECONDS = 120
 NEVER = 10**9
 SYNCS = {"fsync", "fdatasync"}

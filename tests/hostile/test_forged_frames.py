@@ -9,6 +9,8 @@ from stomp.utils import Frame
 from tests.hostile.node import LimitedNode, Witness, live_node, rest_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 FORGED = {
     "a NUL": b"note:x\0RECEIPT\nreceipt-id:paid\n\n\0MESSAGE\nsubscription:1\nmessage-id:9\n\nx",
     "carriage returns": b"note:x\rmessage-id:9\rdestination:/queue/elsewhere",

@@ -14,6 +14,8 @@ from orthia import config
 from orthia.config.document import MAXIMUM_FILE_BYTES
 from tests.hostile.fuzzing import damaged, fuzzed
 
+pytestmark = pytest.mark.extended
+
 _ROOT = Path(__file__).parents[2]
 EXAMPLES = [
     (_ROOT / "broker.xml.example").read_bytes(),

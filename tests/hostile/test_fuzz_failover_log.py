@@ -16,6 +16,8 @@ from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.merge import MAX_LINE_CHARACTERS
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
+pytestmark = pytest.mark.extended
+
 GOOD = Entry(
     db_time=datetime(2026, 1, 31, 12, tzinfo=UTC),
     node_time=datetime(2026, 1, 31, 12, tzinfo=UTC),

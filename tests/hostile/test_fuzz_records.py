@@ -25,6 +25,8 @@ from orthia.journal.codec import (
 from orthia.journal.message import decode_message, encode_message
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
+pytestmark = pytest.mark.extended
+
 VALID = [
     encode_message(Message("orders", b"a:b\n", b"body", 1_700_000_000_000, 0, 4)),
     encode_message(

@@ -17,6 +17,8 @@ from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.hostile.fuzzing import damaged, fuzzed
 
+pytestmark = pytest.mark.extended
+
 LIMITS = StompLimits(
     max_header_bytes=400,
     max_headers=8,

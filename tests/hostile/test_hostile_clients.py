@@ -14,6 +14,8 @@ from orthia.config.settings import StompLimits
 from tests.hostile.node import CONNECT, MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 DEFAULTS = StompLimits()
 
 

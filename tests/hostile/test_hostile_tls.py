@@ -26,6 +26,8 @@ from tests.tls.test_hostile import client_hello, shake_hands
 from tests.websocket.test_upgrade import head
 from tests.websocket.test_websocket import frame
 
+pytestmark = pytest.mark.extended
+
 LARGE_HELLO = b"\x16\x03\x01\x00\x04\x01\x02\x00\x00"
 """A hello of 128 KiB is announced, and nothing of it is there."""
 DISCONNECT = b"DISCONNECT\nreceipt:bye\n\n\0"

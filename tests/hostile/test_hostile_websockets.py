@@ -17,6 +17,8 @@ from tests.websocket.client import WebSocketClient
 from tests.websocket.test_upgrade import head
 from tests.websocket.test_websocket import frame
 
+pytestmark = pytest.mark.extended
+
 DEFAULTS = StompLimits()
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 EMPTY_FRAGMENT = frame(0x00, b"")

@@ -15,6 +15,8 @@ import pytest
 from orthia.config.settings import StompLimits
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 
+pytestmark = pytest.mark.extended
+
 LIMITS = StompLimits()
 MOST_SECONDS = 10.0
 ENTRIES = LIMITS.max_transaction_entries - 10

@@ -32,6 +32,8 @@ from tests.support.schema import make_tables
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 LONG_MS = 3_600_000
 """Whatever a server ends by itself it ends after the test's own time-outs."""
 

@@ -31,6 +31,8 @@ from tests.nodemanager.conftest import ManualClock
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 
+pytestmark = pytest.mark.extended
+
 LOCKS = st.sampled_from(list(Lock))
 HOLDERS = st.sampled_from(["a", "b", "c"])
 STATES = st.sampled_from(list(State))

@@ -22,6 +22,8 @@ from orthia.pipeline.store import StoreReference
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.pipeline.test_readers import read
 
+pytestmark = pytest.mark.extended
+
 LAST_INSTANT = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 NOW_MS = 1_700_000_000_000
 

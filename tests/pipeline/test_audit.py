@@ -28,6 +28,8 @@ from orthia.pipeline.jobs.audit_limits import (
 )
 from orthia.pipeline.schemas import BINDINGS
 
+pytestmark = pytest.mark.extended
+
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SECOND_EPOCH = 1_000_001
 NO_LIMITS = Limits(None, None, None)

@@ -18,6 +18,8 @@ from tests.journal.support import SqlJournalStore, record
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 FIRST, SECOND = 7, 8
 KEPT = 8
 """Rounds of which everything is there when the messages are read."""

@@ -21,6 +21,8 @@ from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore
 from tests.pipeline.freeze_columns import FROZEN
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 

@@ -18,6 +18,8 @@ from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.faults import FAULTS, Expected, Injected, Scene, sound
 from tests.support.servers import SqliteServer, StoreServer
 
+pytestmark = pytest.mark.extended
+
 LEASE_MS = 60_000
 
 

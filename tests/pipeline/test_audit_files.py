@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from orthia.config.address_settings import RoutingType
@@ -14,6 +15,8 @@ from orthia.pipeline.reading import FileInputs
 from tests.journal.large_support import DATA, bodies_of, upload
 from tests.journal.support import FileJournalStore, record
 from tests.pipeline.faults import Expected, flipped
+
+pytestmark = pytest.mark.extended
 
 ORDERS, AUDIT = 7, 8
 

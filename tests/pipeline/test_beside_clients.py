@@ -25,6 +25,8 @@ from tests.process.clients import Consumer, Producer, take_all
 from tests.process.nodes import Cluster, cluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 LARGE = b"0123456789abcdef" * 20_000

@@ -15,6 +15,8 @@ from orthia.pipeline.page import Drawing, html
 from orthia.pipeline.picture import png
 from tests.pipeline.forging import Node, holder, lives, present, us
 
+pytestmark = pytest.mark.extended
+
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 END = BEGIN + timedelta(days=30)
 NOTE = "99.9000 to 99.9100% · 1 outage, out 3.00 s · 1 takeover"

@@ -4,11 +4,14 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from orthia.pipeline.jobs import export
 from orthia.pipeline.reading import ExportInputs
 from orthia.pipeline.schemas import JOURNAL
+
+pytestmark = pytest.mark.extended
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 LONG = ["q" * 300, "ü" * 130, "a:b" * 80]

@@ -19,6 +19,8 @@ from tests.file_journal.support import BODY, DirectJournal, file_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
 from tests.pipeline.test_readers import read
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 

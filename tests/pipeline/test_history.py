@@ -32,6 +32,8 @@ from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.support.servers import SqliteServer
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

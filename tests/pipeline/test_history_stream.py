@@ -30,6 +30,8 @@ from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store
 from tests.support.servers import SqliteServer
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 ALL = ReadAllAvailable()

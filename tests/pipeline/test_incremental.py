@@ -24,6 +24,8 @@ from tests.cli.conftest import Run as RunCommand
 from tests.cli.conftest import run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 PAIR = "613cdfeb-50cc-4af2-876d-d71814b9dc6f"

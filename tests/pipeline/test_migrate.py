@@ -41,6 +41,8 @@ from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.support.servers import PASSWORD, SqliteServer, StoreServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 NODE_ID = "613cdfeb-50cc-4af2-876d-d71814b9dc6f"
 
 

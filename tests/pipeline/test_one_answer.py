@@ -31,6 +31,8 @@ from tests.cli.conftest import Run, run
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 FILE_LOCK = '<shared-file-locker lockKeepAlivePeriod="0" directory="{directory}"/>'
 NO_LOCK = '<shared-file-locker useLock="false" directory="{directory}"/>'

@@ -7,6 +7,7 @@ kept beside it.
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from tests.pipeline.forging import (
     lives,
     us,
 )
+
+pytestmark = pytest.mark.extended
 
 PERIOD = PERIOD_MS / 1_000
 LEASE = EXPIRATION_MS / 1_000

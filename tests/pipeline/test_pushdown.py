@@ -39,6 +39,8 @@ from tests.journal.support import (
 )
 from tests.support.servers import PASSWORD, url_with_password
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -41,6 +41,8 @@ from tests.process.nodes import cluster
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer, url_with_password
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 COUNT = 2_500

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from orthia.config.settings import Role
@@ -10,6 +11,8 @@ from tests.process.documented_users import blocks, execute
 from tests.process.nodes import NodeProcess
 from tests.process.test_databases_document import serve
 from tests.support.servers import PASSWORD, ServerProcess, url_with_password
+
+pytestmark = pytest.mark.extended
 
 __all__ = ["run"]
 

@@ -32,6 +32,8 @@ from tests.process.nodes import cluster
 from tests.support.servers import url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 TARGET = "/queue/from.spark"
 
 

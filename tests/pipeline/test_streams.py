@@ -37,6 +37,8 @@ from tests.process.clients import Producer
 from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 ALL = ReadAllAvailable()
 _Result = TypeVar("_Result")
 

@@ -37,6 +37,8 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 LOGGER = logging.getLogger(__name__)
 TOLERANCE = 0.1
 LATE_RENEWALS = (RenewalNotTriggered.code, RenewalOverrun.code)

@@ -17,6 +17,7 @@ from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 __all__ = ["run"]
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.parametrize("server", ["sqlite"], indirect=True),
     pytest.mark.usefixtures("spark"),
 ]

@@ -28,6 +28,8 @@ from tests.support.servers import (
     url_with_password,
 )
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["run"]
 
 

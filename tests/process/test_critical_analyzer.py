@@ -19,6 +19,8 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER
 
+pytestmark = pytest.mark.extended
+
 TIMEOUT_MS = 2_000
 _BLOCKS = """
 import pathlib, signal, sys, time

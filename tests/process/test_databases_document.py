@@ -20,6 +20,8 @@ from tests.process.nodes import NodeProcess
 from tests.support.servers import PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[list[NodeProcess]]:

@@ -20,6 +20,8 @@ from tests.process.locker_stores import store
 from tests.process.nodes import NodeProcess
 from tests.support.servers import SqliteServer
 
+pytestmark = pytest.mark.extended
+
 MANY = 200
 RING = 20
 CORE = f"""

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
@@ -10,6 +12,8 @@ from tests.process.file_nodes import file_cluster
 from tests.process.nodes import NodeProcess, cluster, wait_any_serving
 from tests.process.takeover_pairs import Client
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.extended
 
 QUEUE = "/queue/orders"
 COUNT = 3_000

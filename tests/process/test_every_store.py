@@ -30,7 +30,10 @@ Pair = tuple[NodeProcess, NodeProcess]
 
 
 @pytest.fixture(
-    params=[*EVERY_DBMS, *JournalType, *LOCKERS],
+    params=[
+        *EVERY_DBMS,
+        *(pytest.param(place, marks=pytest.mark.extended) for place in (*JournalType, *LOCKERS)),
+    ],
     ids=lambda place: f"{place[0]} locker, {place[1]}" if isinstance(place, tuple) else str(place),
 )
 def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path) -> Iterator[Pair]:

@@ -37,6 +37,8 @@ from tests.process.nodes import (
 from tests.support.servers import ServerProcess, free_port, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:

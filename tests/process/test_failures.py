@@ -32,6 +32,8 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 HOUR_SECONDS = 3_600
 MANY_RENEWALS = 5
 

@@ -9,6 +9,8 @@ from tests.process.takeover_pairs import PLACES, Client, Pair, connecting
 from tests.process.takeover_pairs import pair as pair
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 CORE = """
 <message-expiry-scan-period>200</message-expiry-scan-period>
 <addresses>

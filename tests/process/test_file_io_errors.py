@@ -12,6 +12,8 @@ from tests.process.locker_stores import HANDS_OVER
 from tests.process.nodes import accepts
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 FULL_AT_BYTES = 48 * 1024
 """Enough for lock files, fence and log, and less than any journal file."""
 

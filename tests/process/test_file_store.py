@@ -11,6 +11,8 @@ from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.nodes import accepts
 
+pytestmark = pytest.mark.extended
+
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 
 

@@ -23,6 +23,8 @@ from tests.process.nodes import cluster, status_of
 from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES, ServerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 QUEUE = "/queue/orders"
 MIB = 1024 * 1024
 BODY = b"x" * 3_000

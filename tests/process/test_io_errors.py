@@ -20,6 +20,8 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 
 

@@ -21,6 +21,8 @@ from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import SERVER_NAMES, SqliteServer, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 QUEUE = "/queue/large"
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 

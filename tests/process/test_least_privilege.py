@@ -23,6 +23,8 @@ from tests.process.secured_node import CLI
 from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS, ServerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 _GRANT = re.compile(r"GRANT (?P<rights>.*) ON (?P<tables>.*) TO (?P<to>.*)")
 
 

@@ -24,6 +24,8 @@ from tests.support.servers import (
     SqliteServer,
 )
 
+pytestmark = pytest.mark.extended
+
 Pairs = Callable[..., FileCluster]
 
 

@@ -17,6 +17,8 @@ from tests.support.login_flood import Login, LoginFlood
 from tests.support.servers import ServerProcess, free_port, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 EXPIRATION_MS = 240_000
 RENEWALS = 3
 """How many of the lease are to be made amid the flood."""

@@ -19,6 +19,8 @@ from tests.process.nodes import NodeProcess
 from tests.support.servers import LEASE_MS, PASSWORD, USER, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 NETWORK_TIMEOUT_MS = 20_000
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from sqlalchemy import MetaData, Table, insert
 
 from orthia.config.address_settings import RoutingType
@@ -16,6 +17,8 @@ from tests.process.clients import Producer, receive_all
 from tests.process.nodes import cluster
 from tests.support.schema import make_tables
 from tests.support.servers import url_with_password
+
+pytestmark = pytest.mark.extended
 
 QUEUES = 50_000
 _ROWS_AT_ONCE = 5_000

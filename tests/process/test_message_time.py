@@ -15,6 +15,8 @@ from tests.process.nodes import cluster
 from tests.support.servers import SERVER_NAMES, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 HOUR_NS = 3_600_000_000_000
 
 

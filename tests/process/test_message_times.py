@@ -17,6 +17,8 @@ from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import SqliteServer, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 CORE = """
 <message-expiry-scan-period>200</message-expiry-scan-period>
 <address-settings>

@@ -19,6 +19,8 @@ from tests.process.clients import Consumer, connect
 from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 QUEUE = "/queue/orders"
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 

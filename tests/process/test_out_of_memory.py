@@ -3,8 +3,12 @@
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from orthia.config.settings import Role
 from tests.hostile.node import MIB, LimitedNode, Witness
+
+pytestmark = pytest.mark.extended
 
 SEND = b"SEND\ndestination:/queue/a\ntransaction:t\n\n" + b"x" * 90_000 + b"\0"
 UNBOUNDED = {"max_transaction_bytes": 4096 * MIB, "max_client_bytes": 4096 * MIB}

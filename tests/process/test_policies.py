@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.nodes import accepts, cluster
+
+pytestmark = pytest.mark.extended
 
 
 def test_a_backup_that_allows_no_failback_serves_on(tmp_path: Path) -> None:

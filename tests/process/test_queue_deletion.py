@@ -17,6 +17,8 @@ from tests.process.file_nodes import file_cluster
 from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import SqliteServer, url_with_password
 
+pytestmark = pytest.mark.extended
+
 Pair = tuple[NodeProcess, NodeProcess]
 
 

@@ -13,6 +13,8 @@ from tests.process.takeover_pairs import PLACES, STORES, Client, Pair, connectin
 from tests.process.takeover_pairs import pair as pair
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 LIMIT = 3
 POLICIES = ("FAIL", "DROP", "BLOCK")
 _LIMITED = "".join(

@@ -10,6 +10,8 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.nodes import Cluster, cluster
 from tests.support.servers import MYSQL_FAMILY, ServerProcess, url_with_password
 
+pytestmark = pytest.mark.extended
+
 LOGIN, PASSWORD = "plain", "plainly"
 
 

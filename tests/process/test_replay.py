@@ -20,6 +20,8 @@ from orthia.broker.client.replay import Replay, ReplayMessage
 from tests.process.clients import take_all
 from tests.process.nodes import Cluster, NodeProcess, cluster
 
+pytestmark = pytest.mark.extended
+
 QUEUE = "/queue/again"
 TOTAL = 60
 

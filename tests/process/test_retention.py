@@ -25,6 +25,8 @@ from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import NodeProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 _RETENTION = '<journal-retention xmlns="urn:orthia" period="1" unit="HOURS"/>'
 _ADDRESSES = """
 <address-settings>

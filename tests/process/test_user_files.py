@@ -19,6 +19,8 @@ from tests.process.secured_node import CLI, SecuredNode
 from tests.support.leases import looking
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[SecuredNode]:

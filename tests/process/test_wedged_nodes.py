@@ -16,6 +16,8 @@ from tests.support.leases import looking
 from tests.support.servers import ServerProcess, url_with_password
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 
 

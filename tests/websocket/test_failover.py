@@ -13,7 +13,7 @@ from tests.process.nodes import NodeProcess
 from tests.support.certificates import Authority
 from tests.websocket.javascript_clients import HERE, NODE, needs_node
 
-pytestmark = needs_node
+pytestmark = [pytest.mark.extended, needs_node]
 COUNT = 200
 _SECONDS = 240
 _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">

@@ -10,10 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typing_extensions import override
 
 from tests.hostile.node import live_node
 from tests.websocket.javascript_clients import CHROMIUM, HERE, MODULES, Seen, needs_chromium
+
+pytestmark = pytest.mark.extended
 
 _SECONDS = 240
 _HOSTS = ("127.0.0.1", "localhost")

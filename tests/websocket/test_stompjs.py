@@ -10,7 +10,7 @@ from orthia.config.settings import Role
 from tests.hostile.node import LimitedNode, live_node
 from tests.websocket.javascript_clients import NodeClient, needs_node
 
-pytestmark = needs_node
+pytestmark = [pytest.mark.extended, needs_node]
 SIZES = [10, 20_000, 400_000]
 """Characters of two bytes: in one frame of either side, in several to the client, a large one."""
 
