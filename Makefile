@@ -10,6 +10,9 @@ TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
 # What is installed is what the lock says, byte for byte; its setuptools builds what must be built.
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
+# With a line for whatever is large. Python compiles what the tests import, which is a small part.
+LOCKED_FOR_TESTS := $(subst --quiet install,install --progress-bar off --no-compile,$(LOCKED))
+LARGE := grep --line-buffered -oE 'Downloading .*[0-9]{2,}\.[0-9]+ MB\)|Building wheel for [a-z]+|Installing collected'
 HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 # Of pip it has nothing but what it does: pip does not show how far a build is.
@@ -17,14 +20,17 @@ COMPILE := $(BIN)/python tools/build_backend.py
 TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
 	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
 
+PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup
+SLOWEST := --durations 20
+
 UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate setup.cfg tools/build.in
 # What `make help` shows first, in this order.
-FIRST := run demo test compiled wheel clean
+FIRST := run demo test test-all compiled wheel clean
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test packages run demo test test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
+.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
 
 help: ## Show the targets
@@ -35,7 +41,7 @@ help: ## Show the targets
 setup: $(VENV)/.installed ## Make the virtual environment with Orthia in it
 
 $(VENV)/bin/python:
-	@PYTHON=$(PYTHON) tools/packages venv
+	@PYTHON=$(PYTHON) tools/packages venv $(LATER)
 	@echo "Making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
@@ -48,7 +54,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml requirements.lock | $(VENV)/bin/pyt
 $(VENV)/.installed-test: setup.cfg pyproject.toml requirements.lock requirements-test.lock | $(VENV)/bin/python
 	@echo "Installing Orthia, Spark and what the tests need into $(VENV): half a gigabyte the first time"
 	@$(LOCKED) requirements.lock
-	@$(LOCKED) requirements-test.lock
+	@set -o pipefail; $(LOCKED_FOR_TESTS) requirements-test.lock | { $(LARGE) || true; }
 	@$(HERE)
 	@touch $@ $(VENV)/.installed
 
@@ -71,13 +77,21 @@ $(GO)/build/client: $(addprefix $(GO)/,main.go go.mod go.sum)
 		echo "go build failed: STOMP is not tested with go-stomp"; \
 	fi
 
-# One after the other, also with -j: what is missing is asked for once and not package by package.
-setup-test: packages ## The same with all that the tests need
-	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+# apt works while pip does, once there is a virtual environment.
+setup-test: LATER := later test
+setup-test: $(VENV)/bin/python ## The same with what `make test` needs
+	@$(MAKE) --no-print-directory --jobs 2 packages $(VENV)/.installed-test
+
+setup-test-all: LATER := later test-all
+setup-test-all: $(VENV)/bin/python ## The same with what `make test-all` needs
+	@$(MAKE) --no-print-directory --jobs 2 packages-all $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client
 
-packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, Ruby's stomp, spin and a compiler
-	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
+packages: ## Install what `make test` starts privately: PostgreSQL, MariaDB, Java
+	@PYTHON=$(PYTHON) tools/packages test
+
+packages-all: ## The same with a compiler, spin and Ruby's stomp, which `make test-all` needs
+	@PYTHON=$(PYTHON) tools/packages test-all
 
 # The nodes of the pair are children, which find what is compiled in PYTHONPATH, too.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
@@ -89,24 +103,30 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-clients test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
+test test-all test-extended test-clients test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
-test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+test: setup-test ## Test every room on private PostgreSQL, MariaDB and SQLite stores, in minutes
+	$(PYTEST) -m 'not extended' $(SLOWEST) $(PYTEST_ARGS)
+
+test-all: setup-test-all ## Run every test; half an hour
+	$(PYTEST) $(SLOWEST) $(PYTEST_ARGS)
+
+test-extended: setup-test-all ## Run what test-all has beyond test
+	$(PYTEST) -m extended $(SLOWEST) $(PYTEST_ARGS)
 
 test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names mysqld if PATH does not
 	@mysqld='$(or $(MYSQLD),$(shell PATH=$$PATH:/usr/sbin command -v mysqld))'; \
 	version=$$("$$mysqld" --version 2>&1) && ! grep -qi mariadb <<<"$$version" \
 		|| { echo "make test-mysql needs MySQL's mysqld, found $${mysqld:-none} ($$version); say" \
 			"make test-mysql MYSQLD=PATH"; exit 1; }; \
-	MYSQLD=$$mysqld $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup -k mysql \
+	MYSQLD=$$mysqld $(PYTEST) -k mysql \
 		tests/database tests/migrations tests/nodemanager tests/journal tests/core tests/process \
 		$(PYTEST_ARGS)
 
-upgrade-test: setup-test ## Have nodes of an older version, AGAINST=CHECKOUT, and of this one serve together
+upgrade-test: setup-test-all ## Have nodes of an older version, AGAINST=CHECKOUT, and of this one serve together
 	@test -d '$(AGAINST)/migrations/versions' || { echo "make upgrade-test needs a checkout of an older" \
 		"version; say: git worktree add /tmp/older COMMIT; make upgrade-test AGAINST=/tmp/older"; exit 1; }
-	AGAINST='$(abspath $(AGAINST))' $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup \
+	AGAINST='$(abspath $(AGAINST))' $(PYTEST) \
 		tests/upgrade $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test ## Ruff and mypy --strict
@@ -114,8 +134,8 @@ lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 
-test-clients: setup-test ## Run what users do with five clients of STOMP on every store, paged, over takeovers; half an hour
-	CLIENTS=everywhere $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup tests/clients $(PYTEST_ARGS)
+test-clients: setup-test-all ## Run what users do with five clients of STOMP on every store, paged, over takeovers; half an hour
+	CLIENTS=everywhere $(PYTEST) tests/clients $(PYTEST_ARGS)
 
 fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz
@@ -123,13 +143,13 @@ fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an
 queue-model: setup-test ## Hold a queue against its model EXAMPLES (2000) times, with all that clients say at once
 	QUEUE_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest --timeout 0 tests/stomp/test_queue_against_a_model.py
 
-model: setup-test ## Check the protocol's model exhaustively for two and three nodes; half an hour at most
+model: setup-test-all ## Check the protocol's model exhaustively for two and three nodes; half an hour at most
 	$(BIN)/python -m tests.model
 
 simulate: setup-test ## Run thousands of new simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)
 
-chaos: setup-test ## Strike pairs in each of WORLDS with FAULTS=60 faults (PAIRS=1 at once), check every message
+chaos: setup-test-all ## Strike pairs in each of WORLDS with FAULTS=60 faults (PAIRS=1 at once), check every message
 	$(BIN)/python -m tests.chaos --at-once --faults $(or $(FAULTS),60) $(if $(SEED),--seed $(SEED)) \
 		$(if $(WORLDS),--world $(WORLDS)) $(if $(PAIRS),--pairs $(PAIRS)) \
 		$(if $(MINUTES),--minutes $(MINUTES))
@@ -155,14 +175,14 @@ compiled: $(VENV)/.installed-compiler ## Compile the hot modules for make run, a
 
 # In a copy of the tests beside what the wheel has: where there is a checkout, that is imported. The C
 # compiler does not optimize it, which takes minutes and tests nothing more.
-test-compiled: setup-test ## Run the tests of what is compiled, and some of its nodes, on what was compiled
+test-compiled: setup-test-all ## Run the tests of what is compiled, and some of its nodes, on what was compiled
 	@rm -rf build
 	@ORTHIA_COMPILED=0 $(COMPILE) build/wheel >/dev/null
 	@$(BIN)/python -m zipfile -e build/wheel/*.whl build/compiled
 	@cp -R pyproject.toml tests benchmarks tools docs build/compiled
 	@cd build/compiled && export PYTHONPATH="$$PWD" && \
 		../../$(BIN)/python -m tools.compiled check && \
-		../../$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(TESTS_COMPILED) \
+		../../$(PYTEST) $(TESTS_COMPILED) \
 			$(PYTEST_ARGS)
 
 docs: setup ## Write the documents that are generated

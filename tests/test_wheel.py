@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 _ROOT = Path(__file__).parents[1]
 _BUILDERS = frozenset({"ORTHIA_COMPILED", "CC"})
 _PURE = os.environ | {"ORTHIA_COMPILED": "no"}
