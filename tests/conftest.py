@@ -55,11 +55,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             remove_left(place)
 
 
-def _marks_of_directory(item: pytest.Item) -> list[pytest.Mark]:
+def _mark_of_directory(item: pytest.Item) -> pytest.MarkDecorator | None:
     """Return the ``pytestmark`` of the ``__init__.py`` beside the test, which pytest ignores."""
     assert isinstance(item, pytest.Function)
-    mark = getattr(sys.modules[item.module.__package__], "pytestmark", None)
-    return [] if mark is None else [mark.mark]
+    mark: pytest.MarkDecorator | None = getattr(
+        sys.modules[item.module.__package__], "pytestmark", None
+    )
+    return mark
 
 
 # Before xdist's own, which reads the groups, and pytest's, which reads the marks.
@@ -75,7 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: _ROUNDS.get(item.path.parent.name, 1))
     for item in items:
-        for mark in _marks_of_directory(item):
+        mark = _mark_of_directory(item)
+        if mark is not None:
             item.add_marker(mark)
         if "spark" in getattr(item, "fixturenames", ()):
             group = "spark-audits" if "audit" in item.path.stem else "spark"
