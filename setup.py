@@ -65,7 +65,7 @@ def _options() -> dict[str, Any]:
     from tools.compiled import marked
 
     modules = marked(Path())
-    _say(f"Translating {len(modules)} modules to C with mypyc, about half a minute")
+    _say(f"Translating {len(modules)} modules to C with mypyc, about a quarter of a minute")
     options["ext_modules"] = mypycify(
         modules, opt_level=str(_LEVEL), debug_level="0", multi_file=True, group_name="orthia"
     )
