@@ -87,7 +87,10 @@ def build_wheel(
     target = Path(wheel_directory).resolve()
     metadata = metadata_directory and str(Path(metadata_directory).resolve())
     with _copy(level) as copy:
-        name: str = build_meta.build_wheel(str(copy), config_settings, metadata)
+        # Of setuptools' hundreds of lines none, so that those that say how far it is are seen.
+        name: str = build_meta.build_wheel(
+            str(copy), {"--quiet": None, **(config_settings or {})}, metadata
+        )
         if level is not None:
             _try(copy / name)
         target.mkdir(parents=True, exist_ok=True)
@@ -163,4 +166,4 @@ def _without(found: str) -> str:
 
 if __name__ == "__main__":
     # What pip does, but it shows how far that is.
-    print(build_wheel(sys.argv[1], {"--quiet": None}))
+    print(build_wheel(sys.argv[1]))
