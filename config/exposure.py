@@ -13,15 +13,18 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orthia.config.acceptor_websocket import ANY_ORIGIN
 from orthia.config.dialects import Dialect
-from orthia.config.document import Document, Node, local_name
 from orthia.config.lockers import lock_database
 from orthia.config.secrets import is_secret
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings
+
+if TYPE_CHECKING:
+    # Whoever has read no broker.xml need not load the parser of XML.
+    from orthia.config.document import Document, Node
 
 ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 """Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""
@@ -107,7 +110,7 @@ def _system_user(*, on_postgresql: bool) -> str:
         return f"uid {os.geteuid()}"
 
 
-def readable_secrets(document: Document) -> list[str]:
+def readable_secrets(document: "Document") -> list[str]:
     """Return a warning for each file with passwords that others than its owner can read.
 
     The files are the document's own, and the environment file that the systemd unit would give to
@@ -120,7 +123,9 @@ def readable_secrets(document: Document) -> list[str]:
     return [warning for file in files for warning in readable_by_others(file)]
 
 
-def _secrets(root: Node) -> Iterator[Node]:
+def _secrets(root: "Node") -> "Iterator[Node]":
+    from orthia.config.document import local_name
+
     """Yield what holds a secret that does not come from outside the file."""
     for node in root.iter("*"):
         name = local_name(node)

@@ -10,14 +10,14 @@ that key. A password given by ``${VARIABLE}`` from a secret store needs no maski
 import hmac
 import re
 from collections.abc import Mapping
-from typing import Final
-
-from cryptography.hazmat.decrepit.ciphers.algorithms import Blowfish
-from cryptography.hazmat.primitives.ciphers import Cipher, modes
-from cryptography.hazmat.primitives.padding import PKCS7
+from typing import TYPE_CHECKING, Final
 
 from orthia.config.characters import outside_utf8
 from orthia.config.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    # Loaded where something is masked.
+    from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
 KEY_PROPERTY: Final = "artemis.default.sensitive.string.codec.key"
 KEY_VARIABLE: Final = "ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY"
@@ -93,6 +93,8 @@ def mask(password: str, key: str | None = None) -> str:
 
     ``key`` is the operator's own codec key; None takes the built-in one.
     """
+    from cryptography.hazmat.primitives.padding import PKCS7
+
     padder = PKCS7(_BLOCK_BYTES * 8).padder()
     padded = padder.update(password.encode()) + padder.finalize()
     encryptor = _cipher(key).encryptor()
@@ -111,6 +113,8 @@ def unmask(text: str, key: str | None = None) -> Secret:
         raise ConfigurationError(f"the password has {unfit}")
     if not is_masked(text):
         return Secret(text)
+    from cryptography.hazmat.primitives.padding import PKCS7
+
     try:
         encrypted = _signed_bytes(int(text[len(_PREFIX) : -1], 16))
         decryptor = _cipher(key).decryptor()
@@ -137,7 +141,10 @@ def read_secret(text: str, key: str | None = None) -> Secret:
     return secret
 
 
-def _cipher(key: str | None) -> Cipher[modes.ECB]:
+def _cipher(key: str | None) -> "Cipher[modes.ECB]":
+    from cryptography.hazmat.decrepit.ciphers.algorithms import Blowfish
+    from cryptography.hazmat.primitives.ciphers import Cipher, modes
+
     key_bytes = (key or _DEFAULT_KEY).encode()
     if len(key_bytes) not in _KEY_BYTES:
         raise ConfigurationError(

@@ -4,17 +4,18 @@ import difflib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, unquote_plus
-
-import sqlalchemy
-from sqlalchemy.exc import ArgumentError
 
 from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
 from orthia.config.jdbc import translate
 from orthia.config.secrets import EMPTY, HIDDEN, is_secret
 from orthia.config.tls import check_postgresql_tls, mysql_tls, tls_warnings
+
+if TYPE_CHECKING:
+    # Loaded where a URL is read: what only offers the option of one, as every --help, need not.
+    from sqlalchemy import URL
 
 __all__ = ["DatabaseUrl", "Dialect"]
 
@@ -45,7 +46,7 @@ class DatabaseUrl:
     """Where the database is, and how to reach it. ``str`` and ``repr`` hide every password."""
 
     dialect: Dialect
-    sqlalchemy_url: sqlalchemy.URL = field(repr=False)
+    sqlalchemy_url: "URL" = field(repr=False)
     ignored_properties: tuple[str, ...] = ()
     """JDBC properties that were given and have no meaning for the Python driver."""
 
@@ -104,6 +105,9 @@ def _parse_sqlalchemy(text: str) -> DatabaseUrl:
         if rest.partition("?")[0].removeprefix("//").partition("/")[0].count("@") > 1:
             raise _stray_at()
         _refuse_at_in_path(rest)
+    import sqlalchemy
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = sqlalchemy.make_url(text)
     except (ArgumentError, ValueError):
@@ -201,7 +205,9 @@ def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
                 " expected one host"
             )
         url_query["host"] = tuple(f"{host}:{port}" for host, port in hosts)
-    url = sqlalchemy.URL.create(
+    from sqlalchemy import URL
+
+    url = URL.create(
         _DRIVERS[dialect],
         username=properties.get("user") or unquote(user) or None,
         password=properties.get("password") or unquote(password) or None,
@@ -217,7 +223,9 @@ def _parse_jdbc_sqlite(rest: str) -> DatabaseUrl:
     path, _, query = rest.partition("?")
     path = path.removeprefix("file:")
     translated = translate(Dialect.SQLITE, _jdbc_properties(query))
-    url = sqlalchemy.URL.create(_DRIVERS[Dialect.SQLITE], database=path or None)
+    from sqlalchemy import URL
+
+    url = URL.create(_DRIVERS[Dialect.SQLITE], database=path or None)
     return DatabaseUrl(Dialect.SQLITE, _checked(Dialect.SQLITE, url), translated.ignored)
 
 
@@ -236,7 +244,7 @@ def _jdbc_properties(query: str) -> dict[str, str]:
     return {unquote_plus(key): unquote_plus(value) for key, _, value in pairs}
 
 
-def _checked(dialect: Dialect, url: sqlalchemy.URL) -> sqlalchemy.URL:
+def _checked(dialect: Dialect, url: "URL") -> "URL":
     """Refuse a URL that reads well and cannot work."""
     if dialect is Dialect.SQLITE:
         if url.database in {None, "", ":memory:"}:

@@ -1,33 +1,40 @@
 """The root command ``orthia`` and the names of all its commands."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
 import click
 
 from orthia.broker.cli.group import OrthiaGroup, example
+from orthia.broker.cli.version import installed_version
 
-COMMANDS: Final = (
-    "create",
-    "run",
-    "live",
-    "backup",
-    "pair",
-    "status",
-    "failover-log",
-    "queue",
-    "produce",
-    "consume",
-    "check",
-    "db",
-    "data",
-    "mask",
-    "user",
-    "demo",
-    "docs",
-    "pipeline",
-)
-"""Each is called as the function in the module of its name, with _ for -."""
+COMMANDS: Final[Mapping[str, str]] = {
+    "backup": "Run a backup node without writing a broker.xml first.",
+    "check": "Validate a broker.xml and show every setting in effect, passwords hidden.",
+    "consume": "Receive messages and acknowledge each, through failovers.",
+    "create": "Create a node's DIRECTORY: etc/broker.xml, and data/ for what it writes.",
+    "data": "Look after what the journal has stored: its files, and transactions in doubt.",
+    "db": "Look after the tables in the database.",
+    "demo": "Kill -9 a live node under load, and show that its backup lost nothing.",
+    "docs": "Show a PAGE of this version's documentation; without PAGE, which there are.",
+    "failover-log": "Print the failover events of all nodes, oldest first, by the database's"
+    " clock.",
+    "live": "Run a live node without writing a broker.xml first.",
+    "mask": "Print a password as ENC(...) for a broker.xml.",
+    "pair": "Run a live node and a backup until Ctrl-C, with their logs side by side.",
+    "pipeline": "Export, audit and analyse journals and failover logs on Spark.",
+    "produce": "Send numbered messages, each with a receipt, through failovers.",
+    "queue": "Look at queues, and delete them.",
+    "run": "Run the node that a broker.xml describes; its ha-policy says whether live or backup.",
+    "status": "Show which node is live, until when by the database's clock, and whether a backup"
+    " waits.",
+    "user": "Add, change and remove users in a node's files.",
+}
+"""Each with its summary, the first sentence of its help: to list them loads none of them.
+
+Each is called as the function in the module of its name, with _ for -.
+"""
 
 
 class Orthia(OrthiaGroup):
@@ -43,13 +50,23 @@ class Orthia(OrthiaGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, loaded; all are where it is none, to say which is meant."""
-        self.load(*([cmd_name] if cmd_name in COMMANDS else COMMANDS))
+        if cmd_name not in self.commands:
+            self.load(*([cmd_name] if cmd_name in COMMANDS else COMMANDS))
         return super().get_command(ctx, cmd_name)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Load all and return their names."""
-        self.load(*COMMANDS)
-        return super().list_commands(ctx)
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
+        """Return the names of all, without loading them."""
+        return sorted({*COMMANDS, *self.commands})
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as above
+        """Return names and summaries, without loading the commands."""
+        return list(COMMANDS.items())
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value and not ctx.resilient_parsing:
+        click.echo(f"orthia {installed_version()}")
+        ctx.exit()
 
 
 @click.group(
@@ -57,6 +74,13 @@ class Orthia(OrthiaGroup):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("orthia pair", "orthia produce --destination /queue/orders --count 1000"),
 )
-@click.version_option(package_name="orthia", prog_name="orthia", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def orthia() -> None:
     """A message broker that stays upright: live and backup on one SQL database."""

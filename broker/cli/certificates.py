@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orthia.broker.tls.contexts import validity_of
 from orthia.broker.tls.errors import TlsUnusable
 from orthia.broker.tls.expiry import Validity, in_utc
-from orthia.broker.tls.stores import read_key_store
 from orthia.config.settings import AcceptorSettings
 
 
@@ -18,6 +16,10 @@ def certificates_of(acceptors: Iterable[AcceptorSettings]) -> list[Validity]:
     found = []
     for acceptor in acceptors:
         if acceptor.tls is not None:
+            # Reading certificates loads much that a pair without TLS does not need.
+            from orthia.broker.tls.contexts import validity_of
+            from orthia.broker.tls.stores import read_key_store
+
             try:
                 keys = read_key_store(acceptor.tls.key_store, acceptor.tls.key_store_alias)
             except TlsUnusable:

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from orthia.broker.cli.node_options import DEFAULT_HOST, DEFAULT_PORTS, HostPort
 from orthia.broker.cli.numbers import FiniteRange
@@ -111,6 +109,9 @@ def progress_of(verb: str, count: int | None) -> Iterator[Callable[[int], None]]
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

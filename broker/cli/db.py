@@ -2,7 +2,6 @@
 
 import click
 
-from orthia import migrations
 from orthia.broker.cli.group import CommandGroup, example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.privacy import private_files
@@ -25,6 +24,8 @@ def upgrade(store: StoreOptions) -> None:
     Harmless when nothing is to be done. A table that was lost is made anew, empty; tokens go on
     above all that were ever given out.
     """
+    from orthia import migrations
+
     settings = store.resolve()
     url = settings.jdbc_connection_url
     with opened(settings, needs_schema=False) as database:
@@ -49,6 +50,8 @@ def current(store: StoreOptions, *, as_json: bool) -> None:
 
     Exit code 1 when it is not this version's, or not whole.
     """
+    from orthia import migrations
+
     settings = store.resolve()
     path = settings.jdbc_connection_url.sqlite_path
     revision = None
@@ -83,6 +86,8 @@ def current(store: StoreOptions, *, as_json: bool) -> None:
 )
 def ddl(store: StoreOptions, *, since: str | None) -> None:
     """Print the SQL that sets up an empty database, or upgrades one; connects nowhere."""
+    from orthia import migrations
+
     try:
         script = migrations.ddl(store.resolve(), since)
     except ValueError as error:

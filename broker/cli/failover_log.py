@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,9 +15,11 @@ from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, StoreUnavailable
-from orthia.nodemanager.failover_log import Entry
-from orthia.nodemanager.merge import merge, read_files, read_table
+
+if TYPE_CHECKING:
+    # Loaded where a log is read: --help reads none.
+    from orthia.database import Database
+    from orthia.nodemanager.failover_log import Entry
 
 _OVERLAP: Final = 200
 """Rows read again at each look: a row may be committed after one with a higher id."""
@@ -73,7 +75,7 @@ class _Timeline:
     def __init__(
         self,
         files: Iterable[Path],
-        database: Database | None,
+        database: "Database | None",
         settings: DatabaseStoreSettings | None,
         since: datetime | None,
     ) -> None:
@@ -84,11 +86,13 @@ class _Timeline:
         self._last_id = 0
         self._shown: set[tuple[str, int]] = set()
 
-    def entries(self, *, follow: bool) -> Iterator[Entry]:
+    def entries(self, *, follow: bool) -> "Iterator[Entry]":
         """Yield what there is, and with ``follow`` what comes, waiting out an outage.
 
         Raises Unavailable when a file cannot be read, StoreError.
         """
+        from orthia.database import StoreUnavailable
+
         yield from self._new()
         while follow:
             time.sleep(_LOOK_SECONDS)
@@ -97,20 +101,26 @@ class _Timeline:
             except StoreUnavailable as error:
                 click.echo(f"orthia: {error}", err=True)
 
-    def _new(self) -> Iterator[Entry]:
+    def _new(self) -> "Iterator[Entry]":
+        from orthia.nodemanager.merge import merge
+
         for entry in merge(self._read_files(), self._read_table()):
             key = (entry.holder_id, entry.event_seq)
             if key not in self._shown and (self._since is None or when(entry) >= self._since):
                 self._shown.add(key)
                 yield entry
 
-    def _read_files(self) -> list[Entry]:
+    def _read_files(self) -> "list[Entry]":
+        from orthia.nodemanager.merge import read_files
+
         try:
             return read_files(self._files)
         except OSError as error:
             raise Unavailable(f"{error.filename}: {error.strerror}") from error
 
-    def _read_table(self) -> list[Entry]:
+    def _read_table(self) -> "list[Entry]":
+        from orthia.nodemanager.merge import read_table
+
         if self._database is None or self._settings is None:
             return []
         found, self._last_id = read_table(
@@ -122,12 +132,12 @@ class _Timeline:
         return found
 
 
-def when(entry: Entry) -> datetime:
+def when(entry: "Entry") -> datetime:
     """Return the time by which an entry stands in the timeline."""
     return entry.db_time or entry.node_time
 
 
-def _print(entry: Entry, *, as_json: bool) -> None:
+def _print(entry: "Entry", *, as_json: bool) -> None:
     if as_json:
         click.echo(entry.to_json())
         return

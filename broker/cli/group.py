@@ -22,14 +22,17 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command's name and the first sentence of its help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the name and the summary of each command that is not hidden."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [
+        return [
             (name, command.get_short_help_str(_WHOLE))
             for name, command in commands
             if command is not None and not command.hidden
         ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 class OrthiaGroup(CommandGroup):

@@ -20,7 +20,6 @@ from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.node.logs import LogFormat, configure
 from orthia.config.addresses import UNDELIVERABLE
 from orthia.config.exposure import exposure_warnings, is_loopback
-from orthia.config.loader import NO_ACCEPTOR
 from orthia.config.rules import check
 from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, Settings
@@ -141,6 +140,8 @@ def node_settings(
         settings = replace(settings, name=name or settings.name)
     if loaded is None or host is not None or port is not None:
         _refuse_to_drop_tls(loaded)
+        from orthia.config.loader import NO_ACCEPTOR  # loads the parser of XML
+
         acceptor = AcceptorSettings(
             "stomp", host or DEFAULT_HOST, DEFAULT_PORTS[role] if port is None else port
         )

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from orthia import migrations
 from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.lockers import lock_database, lock_directory
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
-from orthia.database import Database, PermanentStoreError, StoreError
-from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, PairLocks
+
+if TYPE_CHECKING:
+    # Loaded where a store is opened: --help opens none.
+    from orthia.database import Database
+    from orthia.nodemanager.locks.status import PairLocks
 
 
 def check_stored(settings: Settings) -> None:
@@ -27,11 +30,13 @@ def check_started(store: FileStoreSettings) -> None:
 @contextmanager
 def opened_locks(
     store: DatabaseStoreSettings | FileStoreSettings, name: str
-) -> Iterator[PairLocks]:
+) -> "Iterator[PairLocks]":
     """Give the locks of the nodes on ``store``, wherever they are, asked as ``name``.
 
     Raises Unavailable, StoreError.
     """
+    from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks
+
     in_database = lock_database(store)
     if in_database is not None:
         with opened(in_database) as database, DatabaseLocks(database, in_database, name) as locks:
@@ -44,12 +49,15 @@ def opened_locks(
 
 
 @contextmanager
-def opened(settings: DatabaseStoreSettings, *, needs_schema: bool = True) -> Iterator[Database]:
+def opened(settings: DatabaseStoreSettings, *, needs_schema: bool = True) -> "Iterator[Database]":
     """Give the database, which is disposed of with the block.
 
     Raises Unavailable when there is no schema in it, or not even a file; StoreError when it cannot
     be asked.
     """
+    from orthia import migrations
+    from orthia.database import Database, PermanentStoreError, StoreError
+
     url = settings.jdbc_connection_url
     if needs_schema and url.sqlite_path is not None and not url.sqlite_path.exists():
         raise Unavailable(

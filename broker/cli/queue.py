@@ -1,5 +1,7 @@
 """``queue list`` and ``history``: what the store has, with or without a node that runs."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from orthia.broker.cli.group import CommandGroup, example
@@ -9,8 +11,10 @@ from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.config.store_settings import RetentionSettings
-from orthia.journal.sql.history import history_totals
-from orthia.journal.sql.inspect import QueueTotals, list_queues
+
+if TYPE_CHECKING:
+    # Loaded where a store is looked at: --help looks at none.
+    from orthia.journal.sql.inspect import QueueTotals
 
 
 @click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))
@@ -32,6 +36,8 @@ def list_(store: StoreOptions, *, as_json: bool) -> None:
     Messages under way to consumers count until they are acknowledged; messages that are not
     persistent are in the live node's memory only and do not count.
     """
+    from orthia.journal.sql.inspect import list_queues
+
     settings = store.resolve(
         instead="see `orthia data print`, and the metric orthia_queue_messages of the live node"
     )
@@ -55,6 +61,8 @@ def history(store: StoreOptions, *, as_json: bool) -> None:
 
     Bytes are counted as storage-limit counts them.
     """
+    from orthia.journal.sql.history import history_totals
+
     settings = store.resolve(instead="a file journal has no retention")
     with opened(settings) as database:
         found = history_totals(database, settings)
@@ -83,7 +91,7 @@ def _limit(retention: RetentionSettings | None) -> str:
     return "" if limit is None else f" of {limit:,}"
 
 
-def as_dict(one: QueueTotals) -> dict[str, object]:
+def as_dict(one: "QueueTotals") -> dict[str, object]:
     """Return a queue as its JSON shows it."""
     binding = one.binding
     return {
@@ -98,7 +106,7 @@ def as_dict(one: QueueTotals) -> dict[str, object]:
     }
 
 
-def _row(one: QueueTotals) -> tuple[object, ...]:
+def _row(one: "QueueTotals") -> tuple[object, ...]:
     oldest = f"{one.oldest_written_at:%Y-%m-%d %H:%M:%S}Z" if one.oldest_written_at else ""
     sizes = (one.messages, one.payload_bytes, oldest)
     if one.binding is None:

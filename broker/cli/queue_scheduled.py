@@ -1,7 +1,7 @@
 """``queue scheduled`` and ``queue cancel``: what is to be delivered later."""
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +12,9 @@ from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.client.connection import BrokerRefused, Connection, ConnectionLost
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.journal.sql.scheduled import ScheduledMessage, list_scheduled
+
+if TYPE_CHECKING:
+    from orthia.journal.sql.scheduled import ScheduledMessage
 
 _MANAGEMENT: Final = "activemq.management"
 _WAIT_SECONDS: Final = 1.0
@@ -36,6 +38,8 @@ def scheduled(store: StoreOptions, queue: str | None, *, limit: int, as_json: bo
     Of all destinations, or of one QUEUE as `orthia queue list` names it, such as
     orthia.scheduled.anycast.NAME.
     """
+    from orthia.journal.sql.scheduled import list_scheduled
+
     settings = store.resolve(
         instead="see `orthia data print`, and the metric orthia_queue_messages of the live node"
     )
@@ -47,7 +51,7 @@ def scheduled(store: StoreOptions, queue: str | None, *, limit: int, as_json: bo
     print_table(("message", "due", "queue", "address"), (_row(one) for one in found), right=(0,))
 
 
-def _as_dict(one: ScheduledMessage) -> dict[str, object]:
+def _as_dict(one: "ScheduledMessage") -> dict[str, object]:
     return {
         "message": one.seq,
         "due": one.due.isoformat(),
@@ -56,7 +60,7 @@ def _as_dict(one: ScheduledMessage) -> dict[str, object]:
     }
 
 
-def _row(one: ScheduledMessage) -> tuple[object, ...]:
+def _row(one: "ScheduledMessage") -> tuple[object, ...]:
     names = ("(unknown)", "") if one.queue is None else (one.queue.name, one.queue.address)
     return one.seq, f"{one.due:%Y-%m-%d %H:%M:%S}Z", *names
 

@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 
 def print_json(value: object, *, one_line: bool = False) -> None:
@@ -54,10 +50,16 @@ def print_table(
     a few rows are shown a cell a line, and many as elsewhere.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    console = Console(highlight=False)
     if not sys.stdout.isatty():
         _print_plain(headings, cells, right)
         return
+    # Loaded on a terminal only: it takes as long as all else that a small command does.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column, heading in enumerate(headings):
         table.add_column(heading, justify="right" if column in right else "left", no_wrap=True)

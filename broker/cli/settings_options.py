@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import click
 
-from orthia import config
 from orthia.broker.cli.privacy import seen_on_command_line, warn_of_command_line
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database
@@ -57,7 +56,9 @@ class StoreOptions:
         """Return the settings of ``--config``; None without it. Raises ConfigurationError."""
         if self.config_file is None:
             return None
-        return config.load(self.config_file, system_properties=self.system_properties)
+        from orthia.config.loader import load  # loads the parser of XML
+
+        return load(self.config_file, system_properties=self.system_properties)
 
     def apply(
         self, base: DatabaseStoreSettings | None, default_url: DatabaseUrl | None = None
@@ -132,7 +133,9 @@ def load_settings(
 
     ``further`` are rules that only a node has to keep. Raises ConfigurationError.
     """
-    settings = config.load(config_file, system_properties=properties, further=further)
+    from orthia.config.loader import load  # loads the parser of XML
+
+    settings = load(config_file, system_properties=properties, further=further)
     given = os.environ.get(PASSWORD_VARIABLE)
     return with_password(settings, _secret(given, properties) if given else None)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from orthia.broker.cli.certificates import as_json as certificates_as_json
 from orthia.broker.cli.certificates import certificates_of, in_a_line
 from orthia.broker.cli.group import example
-from orthia.broker.cli.liveness import REFUSED_BY, Look, Watch, describe
 from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.opening import check_stored, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
@@ -21,10 +21,13 @@ from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.broker.tls.expiry import Validity
 from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.store_settings import FileStoreSettings
-from orthia.database import StoreUnavailable
-from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.locks.server_lock import STATE_FILE
-from orthia.nodemanager.locks.status import PairLocks
+
+if TYPE_CHECKING:
+    # Loaded where a store is looked at: --help looks at none.
+    from orthia.broker.cli.liveness import Look, Watch
+    from orthia.database import StoreUnavailable
+    from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
+    from orthia.nodemanager.locks.status import PairLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))
@@ -53,7 +56,7 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
             return
         try:
             for look in _looks(read, interval):
-                if isinstance(look, StoreUnavailable):
+                if isinstance(look, Exception):
                     click.echo(f"orthia: {look}", err=True)
                     continue
                 if not as_json:
@@ -64,8 +67,11 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
 
 
 @contextmanager
-def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look], list[Validity]]]:
+def _store(store: StoreOptions) -> "Iterator[tuple[str, Callable[[], Look], list[Validity]]]":
     """Give what the store is called, what reads the status, and certificates seen from here."""
+    from orthia.broker.cli.liveness import Watch
+    from orthia.nodemanager.locks.server_lock import STATE_FILE
+
     loaded = store.load()
     certificates = [] if loaded is None else certificates_of(loaded.acceptors)
     if loaded is not None and store.url is None:
@@ -84,13 +90,15 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look], list[
         yield where, lambda: _look(locks, watch), certificates
 
 
-def _look(locks: PairLocks, watch: Watch | None) -> Look:
+def _look(locks: "PairLocks", watch: "Watch | None") -> "Look":
     """Look at leases for as long as it takes; at locks of the operating system once."""
+    from orthia.broker.cli.liveness import Look
+
     look = Look(_read(locks)) if watch is None else watch.look(lambda: _read(locks))
     return replace(look, reports=locks.reports())
 
 
-def _read(locks: PairLocks) -> NodeManagerStatus:
+def _read(locks: "PairLocks") -> "NodeManagerStatus":
     """Read who holds what; the rows alone where the locks behind them cannot be asked from here."""
     seen = locks.look()
     for why in seen.unknown.values():
@@ -98,8 +106,10 @@ def _read(locks: PairLocks) -> NodeManagerStatus:
     return seen.status
 
 
-def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUnavailable]:
+def _looks(read: "Callable[[], Look]", interval: float) -> "Iterator[Look | StoreUnavailable]":
     """Look again and again; an outage of the store is shown and waited out."""
+    from orthia.database import StoreUnavailable
+
     while True:
         try:
             yield read()
@@ -109,13 +119,15 @@ def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUn
 
 
 def _show(
-    where: str, look: Look, certificates: list[Validity], *, as_json: bool, one_line: bool
+    where: str, look: "Look", certificates: list[Validity], *, as_json: bool, one_line: bool
 ) -> None:
     if as_json:
         print_json(
             as_dict(look) | {"certificates": certificates_as_json(certificates)}, one_line=one_line
         )
         return
+    from orthia.broker.cli.liveness import describe
+
     found = look.status
     click.echo(where)
     clock = "the database" if where.startswith("database") else "this machine"
@@ -137,7 +149,7 @@ def _show(
     )
 
 
-def _lock_row(name: str, look: Look, lock: LockStatus) -> tuple[object, ...]:
+def _lock_row(name: str, look: "Look", lock: "LockStatus") -> tuple[object, ...]:
     if lock.holder_id is None:
         return name, "nobody", lock.token, ""
     if lock.expires_in_seconds == math.inf:
@@ -149,8 +161,10 @@ def _lock_row(name: str, look: Look, lock: LockStatus) -> tuple[object, ...]:
     return name, lock.holder_id, lock.token, expires
 
 
-def as_dict(look: Look) -> dict[str, object]:
+def as_dict(look: "Look") -> dict[str, object]:
     """Return the status as its JSON shows it."""
+    from orthia.broker.cli.liveness import REFUSED_BY, describe
+
     found, until = look.status, look.failback_put_off_until
     return {
         "database_time": found.database_time.isoformat(),
@@ -168,7 +182,7 @@ def as_dict(look: Look) -> dict[str, object]:
     }
 
 
-def _lock_dict(look: Look, lock: LockStatus) -> dict[str, object]:
+def _lock_dict(look: "Look", lock: "LockStatus") -> dict[str, object]:
     return {
         "holder_id": lock.holder_id,
         "held": lock.is_held,

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
-from orthia.broker.tls.contexts import take, trust, use_keys
 from orthia.broker.tls.errors import in_words
-from orthia.broker.tls.stores import read_key_store, read_trust_store
 from orthia.config.acceptor_tls import (
     StoreFile,
     enabled_protocols,
@@ -90,6 +88,10 @@ class ClientTls:
 
     def context(self, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
         """Return OpenSSL's context; reads the files. Raises TlsUnusable."""
+        # Without TLS a command need not load what reads certificates.
+        from orthia.broker.tls.contexts import take, trust, use_keys
+        from orthia.broker.tls.stores import read_key_store, read_trust_store
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         take(context, self.enabled_protocols, self.enabled_cipher_suites)
         if self.trust_store is None:

@@ -1,21 +1,10 @@
 """The exit codes of every command: those of ``sysexits.h``, and what they mean here."""
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
-from orthia.broker.client.connection import BrokerNotTrusted, BrokerRefused, BrokerUnreachable
-from orthia.broker.connections.listening import AcceptorError, AcceptorNotFree
-from orthia.broker.management.health import HealthError, HealthNotFree
-from orthia.config.errors import ConfigurationError, OrthiaError
-from orthia.database import PermanentStoreError, StoreUnavailable
-from orthia.journal.errors import (
-    CorruptRecord,
-    JournalDamaged,
-    JournalInUse,
-    JournalIOError,
-    UnknownFormat,
-)
-from orthia.nodemanager import LockAcquisitionTimeout
-from orthia.nodemanager.errors import FailoverLogUnreadable, LockDirectoryMissing, StoreInUse
+from orthia.config.errors import OrthiaError
 
 
 class ExitCode(IntEnum):
@@ -70,18 +59,34 @@ def code_of(error: OrthiaError) -> ExitCode:
 
 
 def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
-    """Return the exit code for errors of a class."""
-    not_free = AcceptorNotFree | HealthNotFree | LockAcquisitionTimeout | JournalInUse | StoreInUse
-    if issubclass(kind, not_free):
-        return ExitCode.LOCK_NOT_ACQUIRED
-    if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError | HealthError):
-        return ExitCode.CONFIGURATION
-    if issubclass(kind, JournalIOError | JournalDamaged | UnknownFormat | CorruptRecord):
-        return ExitCode.IO_ERROR
-    if issubclass(kind, BrokerRefused | BrokerNotTrusted):
-        return ExitCode.REFUSED
-    if issubclass(kind, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
-        return ExitCode.UNAVAILABLE
-    if issubclass(kind, FailoverLogUnreadable):
-        return ExitCode.WRONG_DATA
+    """Return the exit code for errors of a class: its own, else that of its nearest base."""
+    for one in kind.__mro__:
+        code = CODES.get(f"{one.__module__}.{one.__qualname__}")
+        if code is not None:
+            return code
     return ExitCode.SOFTWARE
+
+
+CODES: Final[Mapping[str, ExitCode]] = {
+    f"orthia.{room}.{name}": code
+    for room, names, code in (
+        ("broker.client.connection", "BrokerRefused BrokerNotTrusted", ExitCode.REFUSED),
+        ("broker.client.connection", "BrokerUnreachable", ExitCode.UNAVAILABLE),
+        ("broker.connections.listening", "AcceptorNotFree", ExitCode.LOCK_NOT_ACQUIRED),
+        ("broker.connections.listening", "AcceptorError", ExitCode.CONFIGURATION),
+        ("broker.management.health", "HealthNotFree", ExitCode.LOCK_NOT_ACQUIRED),
+        ("broker.management.health", "HealthError", ExitCode.CONFIGURATION),
+        ("broker.node.exit_codes", "Unavailable", ExitCode.UNAVAILABLE),
+        ("config.errors", "ConfigurationError", ExitCode.CONFIGURATION),
+        ("database.errors", "PermanentStoreError", ExitCode.CONFIGURATION),
+        ("database.errors", "StoreUnavailable", ExitCode.UNAVAILABLE),
+        ("journal.errors", "JournalInUse", ExitCode.LOCK_NOT_ACQUIRED),
+        ("journal.errors", "JournalIOError JournalDamaged", ExitCode.IO_ERROR),
+        ("journal.errors", "UnknownFormat CorruptRecord", ExitCode.IO_ERROR),
+        ("nodemanager.errors", "LockAcquisitionTimeout StoreInUse", ExitCode.LOCK_NOT_ACQUIRED),
+        ("nodemanager.errors", "LockDirectoryMissing", ExitCode.UNAVAILABLE),
+        ("nodemanager.errors", "FailoverLogUnreadable", ExitCode.WRONG_DATA),
+    )
+    for name in names.split()
+}
+"""By the full name of an error's class: a command loads no room only to learn how it may fail."""
