@@ -20,9 +20,6 @@ import re
 from abc import ABC, abstractmethod
 from typing import Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import HIDDEN, Secret, is_masked
 
@@ -173,6 +170,9 @@ def hash_password(password: str) -> str:
 def _argon2(
     password: str, salt: bytes, length: int, memory_kib: int, passes: int, lanes: int
 ) -> bytes:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
     try:
         return Argon2id(
             salt=salt, length=length, iterations=passes, lanes=lanes, memory_cost=memory_kib

@@ -4,6 +4,10 @@ import gc
 import os
 import signal
 import sys
+from typing import Final
+
+_GARBAGE_THRESHOLD: Final = 50_000
+"""Objects made between two looks for garbage; what is loaded later stays. A node sets its own."""
 
 
 def main() -> None:
@@ -20,6 +24,7 @@ def main() -> None:
 
     orthia.load(*sys.argv[1:2])
     gc.freeze()
+    gc.set_threshold(_GARBAGE_THRESHOLD)
     gc.enable()
     if heeded:
         signal.signal(signal.SIGINT, signal.default_int_handler)

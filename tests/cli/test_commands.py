@@ -31,8 +31,10 @@ def all_commands(
     """Return the words of every command, the groups' too."""
     yield path
     if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            child = command.commands[name]
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
             yield from all_commands(child, (*path, name))
 
 

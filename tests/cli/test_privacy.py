@@ -82,8 +82,10 @@ def everywhere(path: Path) -> Path:
 def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield every command that can be typed."""
     if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            child = command.commands[name]
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
             yield from leaves(child, (*words, name))
     else:
         yield words
@@ -94,7 +96,9 @@ def option_names(words: tuple[str, ...]) -> set[str]:
     command: click.Command = orthia
     for word in words:
         assert isinstance(command, click.Group)
-        command = command.commands[word]
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
     return {name for parameter in command.params for name in parameter.opts}
 
 

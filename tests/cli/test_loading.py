@@ -1,0 +1,104 @@
+"""What a command loads: nobody waits for a library that the command does not use."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import click
+import pytest
+
+from orthia import config, nodemanager
+from orthia.broker.cli.app import COMMANDS, orthia
+from orthia.broker.cli.version import installed_version
+from orthia.broker.node.exit_codes import CODES, ExitCode
+from orthia.config.errors import OrthiaError
+
+_NEVER = "alembic pyspark prometheus_client apscheduler h11 wsproto uvloop lark jwt cronsim rich"
+"""What none of the commands below uses where its output is not a terminal."""
+_NO_STORE = f"{_NEVER} sqlalchemy psycopg2 pymysql sqlite3 asyncio lxml"
+
+
+def loaded_by(*arguments: str, exit_code: int = 0) -> set[str]:
+    """Return the names of all modules that a process of ``orthia`` has loaded at its end."""
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from orthia.broker.cli import main\n"
+        "main()"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert finished.returncode == exit_code, finished.stderr
+    return set(finished.stderr.split())
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_what_names_no_command_loads_none(argument: str) -> None:
+    """The version and the list of commands need nothing but the command line itself."""
+    loaded = loaded_by(argument)
+    assert not loaded & {*_NO_STORE.split(), "cryptography", "email", "importlib.metadata", "ssl"}
+    ours = {one for one in loaded if one.startswith("orthia.broker.cli.")}
+    assert ours == {f"orthia.broker.cli.{one}" for one in ("app", "group", "version")}
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "failover-log", "queue list", "db current", "produce", "consume", "live"]
+)
+def test_the_help_of_a_command_loads_no_store(words: str) -> None:
+    """Options are shown without what they are for."""
+    assert not loaded_by(*words.split(), "--help") & set(_NO_STORE.split())
+
+
+@pytest.mark.parametrize("words", ["db current", "queue list", "failover-log"])
+def test_a_look_at_a_store_loads_no_broker(words: str, sqlite_url: str) -> None:
+    """Who reads a store needs its driver and the layer over it, and no node."""
+    loaded = loaded_by(*words.split(), "--url", sqlite_url)
+    assert "sqlalchemy" in loaded
+    assert not loaded & {*_NEVER.split(), "lxml", "sqlalchemy.dialects.postgresql"}
+    assert not any(one.startswith(("orthia.broker.core", "orthia.broker.proto")) for one in loaded)
+
+
+def test_status_loads_no_broker(sqlite_url: str) -> None:
+    """The command that scripts ask every few seconds loads what reads leases, and no node."""
+    loaded = loaded_by("status", "--url", sqlite_url, exit_code=ExitCode.NOBODY_LIVE)
+    assert "sqlalchemy" in loaded
+    assert not loaded & {*_NEVER.split(), "lxml", "cryptography", "sqlalchemy.dialects.postgresql"}
+    rooms = ("broker.core", "broker.protocols", "broker.connections", "broker.client", "journal")
+    assert not any(one.startswith(tuple(f"orthia.{room}" for room in rooms)) for one in loaded)
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    """The summaries, which are listed without loading a command, are those of the commands."""
+    context = click.Context(orthia)
+    for name, summary in COMMANDS.items():
+        command = orthia.get_command(context, name)
+        assert command is not None
+        assert (command.get_short_help_str(1_000), command.hidden) == (summary, False)
+
+
+def test_every_exit_code_is_for_an_error_that_exists() -> None:
+    """The classes that are named by text in the table of exit codes are errors of ours."""
+    for full_name in CODES:
+        module, _, name = full_name.rpartition(".")
+        kind = getattr(__import__(module, fromlist=[name]), name)
+        assert issubclass(kind, OrthiaError)
+        assert (kind.__module__, kind.__qualname__) == (module, name)
+
+
+@pytest.mark.parametrize("package", [config, nodemanager])
+def test_a_package_has_what_it_offers(package: object) -> None:
+    """Every name that a package offers is there when somebody asks; no other is."""
+    for name in package.__all__:  # type: ignore[attr-defined]  # a module's
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'bogus'"):
+        _ = package.bogus  # type: ignore[attr-defined]  # it is what is asked for
+
+
+def test_the_version_is_that_of_what_is_installed() -> None:
+    """The version that is read by the name of a directory is what importlib.metadata tells."""
+    assert installed_version() == version("orthia")
