@@ -4,6 +4,7 @@ Python gives a byte of the environment or the command line that is no UTF-8 as h
 (PEP 383); whatever encodes it fails.
 """
 
+import codecs
 import re
 from typing import Final
 
@@ -15,6 +16,11 @@ def outside_utf8(text: str) -> str | None:
     """Return what to call the first byte of ``text`` that is no UTF-8; None if all are."""
     found = _NO_UTF8.search(text)
     return None if found is None else f"the byte 0x{ord(found[0]) - 0xDC00:02X}, which is no UTF-8"
+
+
+def is_unicode(encoding: str | None) -> bool:
+    """Return whether every character can be written in ``encoding``; None is that of no bytes."""
+    return encoding is None or codecs.lookup(encoding).name.startswith("utf-")
 
 
 def outside_xml(text: str) -> str | None:

@@ -48,6 +48,10 @@ _ANY_CONSUMER: Final = "messages of a group go to whichever consumer is next"
 _NOT_DELETED: Final = (
     "what was created for a client stays until it is deleted, though it is empty and unused"
 )
+_NOT_DELETED_CREATED: Final = (
+    "a queue that was not created automatically stays until it is deleted, though it is empty and"
+    " unused; auto-delete-queues decides about those that were"
+)
 _STAYS_STORED: Final = "what is no longer in this file stays, with its messages"
 _NO_PLUGIN: Final = "no code of yours sees messages, sessions or connections"
 _ALONE: Final = "this node exchanges no messages with other brokers"
@@ -128,7 +132,7 @@ CHANGES: Final[Mapping[str, Instead]] = {
         " subscriber",
         ("true", "1"),
     ),
-    "address-setting/auto-delete-created-queues": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-created-queues": Instead(_NOT_DELETED_CREATED, _FALSE),
     "address-setting/auto-delete-jms-queues": Instead(_NOT_DELETED, _FALSE),
     "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),

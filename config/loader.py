@@ -7,11 +7,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from orthia.config.document import Document
+from orthia.config.document import Document, local_name
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import readable_secrets
 from orthia.config.ignored import NotApplied, told
 from orthia.config.lockers import lock_database, locker_warnings, with_locker
+from orthia.config.parts import Part
 from orthia.config.problems import Location, Problems
 from orthia.config.reading import Reader
 from orthia.config.rules import violations
@@ -31,6 +32,7 @@ from orthia.config.substitution import Properties
 from orthia.config.validation import Validation
 from orthia.config.values import ValueReader
 from orthia.config.violations import Violation
+from orthia.config.vocabulary import configuration, find
 
 _Module = TypeVar("_Module", bound=PropertiesLoginModule)
 INSTANCE_PROPERTY: Final = "artemis.instance"
@@ -49,18 +51,21 @@ def load(
     *,
     system_properties: Mapping[str, str] | None = None,
     installed_lockers: Collection[str] | None = None,
+    part: Part = Part.WHOLE,
     further: Callable[[Settings], Iterable[Violation]] = lambda _: (),
 ) -> Settings:
     """Return the settings in the ``broker.xml`` at ``path``.
 
     ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``. With
     ``installed_lockers`` a ``custom-locker`` must be one of them; tools need not have it.
-    ``further`` are rules that only a node has to keep.
+    Of a ``part`` nothing else is read: neither are its errors told, nor are the properties looked
+    for that it names. ``further`` are rules that only a node has to keep.
     Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
     """
     source = Path(path)
     properties = Properties(system_properties or {}, os.environ)
     document = Document(source, properties)
+    _leave_out_others(document, part)
     readable = readable_secrets(document)  # before values from outside stand in their places
     validation = Validation(document, properties)
     problems = Problems()
@@ -80,6 +85,19 @@ def load(
         warnings=(*ignored, *settings.warnings, *readable),
         not_applied=told([*validation.not_applied, *reader.not_applied]),
     )
+
+
+def _leave_out_others(document: Document, part: Part) -> None:
+    """Remove the sections of ``core`` that are not of ``part``; names nobody knows stay."""
+    if part is Part.WHOLE or document.root.tag != configuration().tag:
+        return
+    known = find("core").children
+    for core in document.root:
+        if local_name(core) != "core":
+            continue
+        for section in list(core):
+            if section.tag in known and not part.includes(local_name(section)):
+                core.remove(section)
 
 
 def _refuse_unknown_locker(

@@ -21,6 +21,7 @@ from orthia.database.errors import (
     StoreUnavailable,
     TransientStoreError,
     UnknownOutcome,
+    UnreadableTime,
     classify,
     translate_errors,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "TransientStoreError",
     "Turnstile",
     "UnknownOutcome",
+    "UnreadableTime",
     "UtcTimestamp",
     "classify",
     "db_now",

@@ -49,6 +49,10 @@ class DuplicateKey(PermanentStoreError):  # noqa: N818 - named for what is the c
     """A row with this key exists already."""
 
 
+class UnreadableTime(PermanentStoreError):  # noqa: N818 - named for what is the case
+    """A column that holds an instant holds something else: somebody wrote it by hand."""
+
+
 # SQLSTATEs and classes (their first two characters), from PostgreSQL's appendix of error codes.
 _PG_DUPLICATE = {"23505"}
 _PG_TRANSIENT = {"40001", "40P01"}

@@ -11,6 +11,7 @@ own clock. Values of one DBMS compare with each other by plain ``<`` and ``=``.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
@@ -22,10 +23,13 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import String, TypeDecorator, TypeEngine
 
+from orthia.database.errors import UnreadableTime
+
 _Result = TypeVar("_Result")
 
 SQLITE_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
-_SQLITE_LENGTH = len("2000-01-01T00:00:00.000000Z")
+_SQLITE_EXAMPLE = "2000-01-31T12:00:00.000000Z"
+_SQLITE_LENGTH = len(_SQLITE_EXAMPLE)
 
 
 class UtcTimestamp(TypeDecorator[datetime]):
@@ -64,18 +68,31 @@ class UtcTimestamp(TypeDecorator[datetime]):
         value: Any,
         dialect: Dialect,  # noqa: ARG002 - the signature is SQLAlchemy's
     ) -> datetime | None:
-        """Read an aware datetime in UTC."""
+        """Read an aware datetime in UTC; raises UnreadableTime."""
         if value is None:
             return None
         if isinstance(value, str):
-            return datetime.strptime(value, SQLITE_FORMAT).replace(tzinfo=UTC)
+            return read_sqlite_time(value)
         instant: datetime = value
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
+def read_sqlite_time(value: object) -> datetime:
+    """Return the instant of a text in ``SQLITE_FORMAT``; raises UnreadableTime.
+
+    Other forms are refused, though SQLite may know them: times are compared as texts.
+    """
+    if isinstance(value, str) and len(value) == _SQLITE_LENGTH:
+        with suppress(ValueError):
+            return datetime.strptime(value, SQLITE_FORMAT).replace(tzinfo=UTC)
+    raise UnreadableTime(
+        f"{value!r} is no time as Orthia writes it; expected UTC as {_SQLITE_EXAMPLE!r}"
+    )
+
+
 def microsecond_after(text: str) -> str:
     """Return the instant a microsecond after ``text``, both as SQLite has them."""
-    instant = datetime.strptime(text, SQLITE_FORMAT).replace(tzinfo=UTC)
+    instant = read_sqlite_time(text)
     return (instant + timedelta(microseconds=1)).strftime(SQLITE_FORMAT)
 
 

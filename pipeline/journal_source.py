@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orthia import config
+from orthia.config.parts import Part
 from orthia.config.store_settings import FileStoreSettings
 from orthia.pipeline.bodies import FileBodiesReader, SqlBodiesReader
 from orthia.pipeline.decoding import decode_bindings
@@ -165,7 +166,7 @@ def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
         bodies = options.get("largemessagesdirectory", str(default_bodies(Path(directory))))
         return FileReference(directory, options["bindingsdirectory"], bodies)
     if "config" in options and "url" not in options:
-        store = config.load(Path(options["config"])).store
+        store = config.load(Path(options["config"]), part=Part.STORE).store
         if isinstance(store, FileStoreSettings):
             return FileReference.of(store)
     return StoreReference.from_options(options)

@@ -13,6 +13,7 @@ from typing import Final
 
 from orthia import config
 from orthia.config.errors import ConfigurationError
+from orthia.config.parts import Part
 from orthia.config.secrets import HIDDEN, Secret, codec_key, read_secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
@@ -107,7 +108,7 @@ class StoreReference:
         """
         password = environment.get(self.password_variable)
         if self.config is not None:
-            found = config.load(Path(self.config)).database_store
+            found = config.load(Path(self.config), part=Part.STORE).database_store
         else:
             found = DatabaseStoreSettings(_parsed(self.url or "").relative_to(Path.cwd()))
         if self.user is not None:

@@ -1,10 +1,13 @@
 """The command line: ``orthia``."""
 
 import gc
+import io
 import os
 import signal
 import sys
 from typing import Final
+
+from orthia.config.characters import is_unicode
 
 _GARBAGE_THRESHOLD: Final = 50_000
 """Objects made between two looks for garbage; what is loaded later stays. A node sets its own."""
@@ -13,6 +16,7 @@ _GARBAGE_THRESHOLD: Final = 50_000
 def main() -> None:
     """Run the command that the process' arguments name, and exit."""
     _open_what_is_closed()
+    _escape_what_cannot_be_shown()
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         # Loading a command takes a moment: Ctrl-C before there is anything to stop ends it.
@@ -57,6 +61,16 @@ def _open_what_is_closed() -> None:
         sys.stdout = os.fdopen(1, "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w")
+
+
+def _escape_what_cannot_be_shown() -> None:
+    r"""Have names that the encoding of the output lacks written as escapes, such as ``\u8ba2``.
+
+    The output would end in the middle. In UTF-8 every name can be written; what cannot is no name,
+    and is told as such.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and not is_unicode(sys.stdout.encoding):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 __all__ = ["main"]

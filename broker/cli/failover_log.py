@@ -12,6 +12,7 @@ import click
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
+from orthia.broker.cli.rendering import echo_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -139,7 +140,7 @@ def when(entry: "Entry") -> datetime:
 
 def _print(entry: "Entry", *, as_json: bool) -> None:
     if as_json:
-        click.echo(entry.to_json())
+        echo_json(entry.to_json())
         return
     at = when(entry).astimezone(UTC)
     line = (

@@ -1,6 +1,7 @@
 """Tables for people, JSON for programs; plain text wherever the output is not a terminal."""
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -11,10 +12,23 @@ from typing import Final
 
 import click
 
+from orthia.config.characters import is_unicode
+
 
 def print_json(value: object, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON: one line for what is followed line by line, else indented."""
-    click.echo(json.dumps(value, indent=None if one_line else 2, default=str, ensure_ascii=False))
+    indent = None if one_line else 2
+    echo_json(json.dumps(value, indent=indent, default=str, ensure_ascii=False))
+
+
+def echo_json(text: str) -> None:
+    """Print JSON, with its own escapes for what the encoding of the output may lack."""
+    if not is_unicode(sys.stdout.encoding):
+        text = _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    click.echo(text)
+
+
+_BEYOND_ASCII: Final = re.compile("[^\\x00-\\x7f]+")
 
 
 def visible(text: str) -> str:

@@ -16,6 +16,7 @@ import click
 from orthia.broker.cli.privacy import seen_on_command_line, warn_of_command_line
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database
+from orthia.config.parts import Part
 from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import HaPolicy, Role, Settings
 from orthia.config.store_settings import (
@@ -52,13 +53,16 @@ class StoreOptions:
         """Whether the command line names a store at all."""
         return self.config_file is not None or self.url is not None
 
-    def load(self) -> Settings | None:
-        """Return the settings of ``--config``; None without it. Raises ConfigurationError."""
+    def load(self, part: Part = Part.WHOLE) -> Settings | None:
+        """Return the settings of ``--config``, or of a ``part`` of it; None without the option.
+
+        Raises ConfigurationError.
+        """
         if self.config_file is None:
             return None
         from orthia.config.loader import load  # loads the parser of XML
 
-        return load(self.config_file, system_properties=self.system_properties)
+        return load(self.config_file, system_properties=self.system_properties, part=part)
 
     def apply(
         self, base: DatabaseStoreSettings | None, default_url: DatabaseUrl | None = None
@@ -103,7 +107,7 @@ class StoreOptions:
         database raises click.UsageError, or ConfigurationError that ends with ``instead``: where
         else to look.
         """
-        settings = self.load()
+        settings = self.load(Part.STORE)
         if settings is None or self.url is not None:
             base = settings.store if settings is not None else None
             return self.apply(base if isinstance(base, DatabaseStoreSettings) else None)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,7 +19,9 @@ from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.broker.tls.expiry import Validity
+from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database, lock_directory, with_locker
+from orthia.config.parts import Part
 from orthia.config.store_settings import FileStoreSettings
 
 if TYPE_CHECKING:
@@ -72,8 +74,11 @@ def _store(store: StoreOptions) -> "Iterator[tuple[str, Callable[[], Look], list
     from orthia.broker.cli.liveness import Watch
     from orthia.nodemanager.locks.server_lock import STATE_FILE
 
-    loaded = store.load()
-    certificates = [] if loaded is None else certificates_of(loaded.acceptors)
+    loaded = store.load(Part.STORE)
+    certificates: list[Validity] = []
+    with suppress(ConfigurationError):  # whoever may not open the key stores is shown the rest
+        whole = store.load(Part.ACCEPTORS)
+        certificates = [] if whole is None else certificates_of(whole.acceptors)
     if loaded is not None and store.url is None:
         check_stored(loaded)
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)

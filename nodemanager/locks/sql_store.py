@@ -10,10 +10,12 @@ from sqlalchemy import (
     MetaData,
     Row,
     Select,
+    String,
     Update,
     and_,
     or_,
     select,
+    type_coerce,
     update,
 )
 from typing_extensions import override
@@ -23,6 +25,7 @@ from orthia.database import (
     Blocker,
     Database,
     Dialect,
+    UnreadableTime,
     db_now,
     db_now_plus_ms,
     seconds_until,
@@ -36,6 +39,7 @@ from orthia.database.sessions import (
     fenced_mark,
     session_id,
 )
+from orthia.database.sqltime import read_sqlite_time
 from orthia.nodemanager.errors import RowMissing
 from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
 from orthia.nodemanager.locks.holder_id import HolderId
@@ -127,6 +131,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             )
         )
         with self._urgent(), write_transaction(self._engine, what) as connection:
+            self._refuse_unreadable_times(connection)
             if not self._update_one(connection, take):
                 return None
             read = select(c.holder_token, db_now()).where(c.id == int(lock))
@@ -267,6 +272,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             translate_errors("read the node manager's store"),
             self._engine.connect() as connection,
         ):
+            self._refuse_unreadable_times(connection)
             rows = {row.id: row for row in connection.execute(self._select_all())}
         missing = [row for row in _ROWS if row not in rows]
         if missing:
@@ -279,6 +285,27 @@ class SqlNodeManagerStore(NodeManagerStore):
             fence_token=int(rows[_FENCE_ROW].holder_token),
             database_time=rows[_STATE_ROW].now,
         )
+
+    def _refuse_unreadable_times(self, connection: Connection) -> None:
+        """Raise UnreadableTime, naming row, column and value, where one is in another form.
+
+        Only SQLite keeps instants as texts. One that a person wrote in another form compares as
+        expired or as valid for ever: a lease is not to be judged by it.
+        """
+        if self._database.dialect is not Dialect.SQLITE:
+            return
+        c = self._table.c
+        written = type_coerce(c.holder_expiration_time, String)
+        read = select(c.id, written.label("written")).where(written.is_not(None))
+        for row in connection.execute(read):
+            try:
+                read_sqlite_time(row.written)
+            except UnreadableTime as error:
+                raise UnreadableTime(
+                    f"table {self._table.name}, row {row.id} ({_ROWS.get(row.id, 'unknown')}),"
+                    f" column {c.holder_expiration_time.name}: {error}, or NULL if nobody holds it."
+                    " Somebody wrote it by hand; mend it with SQLite's own client"
+                ) from None
 
     def _missing(self, *rows: int) -> RowMissing:
         named = " and ".join(f"row {row} ({_ROWS[row]})" for row in rows)

@@ -67,7 +67,7 @@ def test_status_loads_no_broker(sqlite_url: str) -> None:
     """The command that scripts ask every few seconds loads what reads leases, and no node."""
     loaded = loaded_by("status", "--url", sqlite_url, exit_code=ExitCode.NOBODY_LIVE)
     assert "sqlalchemy" in loaded
-    assert not loaded & {*_NEVER.split(), "lxml", "cryptography", "sqlalchemy.dialects.postgresql"}
+    assert not loaded & {*_NEVER.split(), "lxml", "sqlalchemy.dialects.postgresql"}
     rooms = ("broker.core", "broker.protocols", "broker.connections", "broker.client", "journal")
     assert not any(one.startswith(tuple(f"orthia.{room}" for room in rooms)) for one in loaded)
 

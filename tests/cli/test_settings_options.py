@@ -321,3 +321,54 @@ def test_policy_options_leave_out_what_was_not_given() -> None:
 
     CliRunner().invoke(command, ["--no-allow-failback"], catch_exceptions=False)
     assert got == [{"allow_failback": False}]
+
+
+SECRETS_OF_OTHERS = """\
+<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{more}</database-store></store>
+<acceptors><acceptor name="tls">tcp://127.0.0.1:61613?sslEnabled=true;keyStorePath=keys.pem;\
+keyStorePassword=${{KEY_STORE_PASSWORD}}</acceptor></acceptors>
+<global-max-size>${{SIZE}}</global-max-size>
+<users xmlns="urn:orthia"><user name="a" password="${{PASSWORD_OF_A}}" roles="amq"/></users>
+<health xmlns="urn:orthia"><token>${{TOKEN}}</token></health>
+</core></configuration>"""
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code"),
+    [
+        ("status", 3),
+        *((words, 0) for words in ("failover-log", "queue list", "queue history", "db current")),
+    ],
+)
+def test_a_look_at_a_store_needs_no_secrets_of_others(
+    run: Run, sqlite_url: str, tmp_path: Path, words: str, exit_code: int
+) -> None:
+    """Of all that comes from outside only what the database asks for has to be set."""
+    file = tmp_path / "broker.xml"
+    file.write_text(SECRETS_OF_OTHERS.format(url=sqlite_url, more=""))
+    result = run(*words.split(), "--config", file)
+    assert (result.exit_code, result.stderr) == (exit_code, "")
+    file.write_text(
+        SECRETS_OF_OTHERS.format(url=sqlite_url, more="<jdbc-password>${DB}</jdbc-password>")
+    )
+    result = run(*words.split(), "--config", file)
+    assert result.exit_code == 78
+    assert re.findall(r"\$\{(\w+)\} is not set", result.stderr) == ["DB"]
+    # A node needs them all.
+    whole = run("check", file)
+    assert whole.exit_code == 78
+    named = {*re.findall(r"\$\{(\w+)\} is not set", whole.stderr)}
+    assert named == {"DB", "KEY_STORE_PASSWORD", "SIZE", "PASSWORD_OF_A", "TOKEN"}
+
+
+def test_an_unknown_element_is_told_by_whoever_looks(run: Run, tmp_path: Path) -> None:
+    """A slip in the name of the store must not have a command look at another store."""
+    file = tmp_path / "broker.xml"
+    file.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><stor/></core>'
+        "</configuration>"
+    )
+    result = run("status", "--config", file)
+    assert result.exit_code == 78
+    assert "did you mean <store>?" in result.stderr

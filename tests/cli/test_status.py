@@ -1,21 +1,29 @@
 """``status``, ``queue list`` and ``db``: what an operator sees of the store."""
 
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import MetaData, insert
 
 from orthia import migrations
 from orthia.broker.cli.liveness import Look, Watch, describe
 from orthia.broker.cli.rendering import in_words
+from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.database import Database
+from orthia.database import Database, UnreadableTime
+from orthia.journal.codec import QueueBinding, encode_queue_binding
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.sql.tables import bindings_table
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State
 from orthia.nodemanager.locks.reports import Refusal, Report, SqlReportStore
@@ -384,3 +392,61 @@ def test_db_ddl_needs_no_server(run: Run, scheme: str) -> None:
     assert (nothing.exit_code, nothing.stdout[:3]) == (0, "-- ")
     unknown = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", "9999")
     assert (unknown.exit_code, "9999 is not known" in unknown.stderr) == (64, True)
+
+
+def test_a_time_that_a_person_wrote_is_refused_by_name(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore, tmp_path: Path
+) -> None:
+    """Row, column, value and the form expected are told; no lease is judged by such a time."""
+    serve(store)
+    with closing(sqlite3.connect(tmp_path / "orthia.db")) as database, database:
+        database.execute(
+            "UPDATE NODE_MANAGER_STORE SET HOLDER_EXPIRATION_TIME = '2099-01-01 12:00' WHERE ID = 1"
+        )
+    result = run("status", "--url", sqlite_url)
+    assert result.exit_code == 78
+    for told in (
+        *("NODE_MANAGER_STORE, row 1 (the live lock), column holder_expiration_time",),
+        *("'2099-01-01 12:00'", "'2000-01-31T12:00:00.000000Z'"),
+    ):
+        assert told in result.stderr
+    with pytest.raises(UnreadableTime, match="row 1"):
+        store.try_acquire(Lock.LIVE, "node-b@host:18", 600_000)
+    assert store.renew(Lock.LIVE, "node-a@host:17", 1, 600_000) is not None
+    assert run("status", "--url", sqlite_url, *LASTING).exit_code == 0
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "ascii"])
+def test_a_name_that_the_output_cannot_show_is_escaped(
+    sqlite_url: str, tmp_path: Path, encoding: str
+) -> None:
+    """A queue may be called anything; the list of queues goes on behind it, and JSON stays JSON."""
+    name = "\u8ba2\u5355-\xe9-\U0001f600"
+    database = Database.from_settings(DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url)))
+    table = bindings_table(MetaData(), "BINDINGS", database.dialect)
+    with database.engine.begin() as connection:
+        connection.execute(
+            insert(table).values(
+                seq=1,
+                id=1,
+                record_type=int(RecordType.ADD_RECORD),
+                user_record_type=int(UserRecordType.QUEUE_BINDING),
+                epoch=1,
+                record=encode_queue_binding(QueueBinding(1, name, name, RoutingType.ANYCAST)),
+            )
+        )
+    database.dispose()
+
+    def printed(*arguments: str) -> str:
+        finished = subprocess.run(
+            [sys.executable, "-m", "orthia.broker.cli", "queue", "list", "--url", sqlite_url]
+            + list(arguments),
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+        return finished.stdout.decode(encoding)
+
+    assert "\\u8ba2\\u5355-" in printed()
+    assert json.loads(printed("--json"))[0]["name"] == name

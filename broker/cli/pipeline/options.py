@@ -16,6 +16,7 @@ from orthia.broker.cli.opening import check_started, check_stored, opened
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.failures import in_one_line
 from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
+from orthia.config.parts import Part
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.pipeline.errors import WrongInput
 from orthia.pipeline.masters import check_master
@@ -116,7 +117,7 @@ def input_options(command: _Command) -> _Command:
 
 def store_of(store: StoreOptions) -> DatabaseStoreSettings | FileStoreSettings:
     """Return the journal to read, a database or files; raises click.UsageError, Unavailable."""
-    settings = store.load()
+    settings = store.load(Part.STORE)
     if settings is None:
         return store.resolve()
     check_stored(settings)
