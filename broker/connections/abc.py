@@ -12,6 +12,8 @@ class Client(Protocol):
 
     address: str
     """The client's address, without its port."""
+    port: int | None
+    """Its port; None before it is connected."""
     source: str
     """Whose limits it counts against: see ``orthia.broker.security.sources``."""
     held: int

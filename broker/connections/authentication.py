@@ -5,6 +5,7 @@ What takes long is done by other threads, when it is the turn of where the clien
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
@@ -18,7 +19,7 @@ from orthia.broker.core.errors import (
     CertificateUnknown,
     LoginNotChecked,
 )
-from orthia.broker.core.identity import Principal, Verification
+from orthia.broker.core.identity import Origin, Principal, Verification
 from orthia.broker.security.logins import LoginWait
 from orthia.config.clock import monotonic_seconds
 
@@ -36,6 +37,7 @@ class Authentication(Generic[_Client]):
         "_client",
         "_clients",
         "_core",
+        "_id",
         "_loop",
         "_principal",
         "_task",
@@ -50,6 +52,7 @@ class Authentication(Generic[_Client]):
         self._clients = clients
         self._client = client
         self._after = after
+        self._id = str(uuid.uuid4())
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._waiting: tuple[LoginWait, asyncio.TimerHandle] | None = None
@@ -172,7 +175,7 @@ class Authentication(Generic[_Client]):
             principal = self._core.security.authenticate_certificate(certificate)
         except CertificateUnknown:
             acceptor = self._client.acceptor.settings.name
-            self._core.security.audit.login_failed(self._client.address, None, acceptor)
+            self._core.security.audit.login_failed(self._origin, None, acceptor)
             raise
         return None if principal is None else self._let_in(principal)
 
@@ -187,10 +190,17 @@ class Authentication(Generic[_Client]):
         )
         return LoginNotChecked(_NOT_CHECKED)
 
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self._client.address, self._client.port, self._id)
+
     def _failed(self, login: str | None) -> None:
-        self._clients.logins.failed(self._client.address, login, monotonic_seconds())
+        is_user = login is not None and self._core.security.knows(login)
+        self._clients.logins.failed(
+            self._client.address, login, monotonic_seconds(), is_user=is_user
+        )
         acceptor = self._client.acceptor.settings.name
-        self._core.security.audit.login_failed(self._client.address, login, acceptor)
+        self._core.security.audit.login_failed(self._origin, login, acceptor)
 
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if not principal.unrestricted:
@@ -198,7 +208,7 @@ class Authentication(Generic[_Client]):
         return self._let_in(principal)
 
     def _let_in(self, principal: Principal) -> Principal:
-        principal = replace(principal, origin=self._client.address)
+        principal = replace(principal, origin=self._origin)
         self._clients.log_in(self._client, principal)
         self._core.security.audit.logged_in(principal, self._client.acceptor.settings.name)
         self._principal = principal

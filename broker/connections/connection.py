@@ -39,8 +39,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_authentication", "_clients", "_closing", "_first", "_flushing", "_left", "_lingering",
         "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading", "_received",
-        "_slices", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written",
-        "acceptor", "account", "activity", "address", "held", "is_admitted", "protocol", "source",
+        "_slices", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written", "acceptor",
+        "account", "activity", "address", "held", "is_admitted", "port", "protocol", "source",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._memory = clients.memory
         self.acceptor = acceptor
         self.address = ""
-        """The client's address, without its port."""
+        self.port: int | None = None
         self.source = ""
         """Whose limits it counts against: see ``source_of``."""
         self.held = 0
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         if raw is not None:
             set_options(raw)
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address, self.port = (str(peer[0]), int(peer[1])) if peer else ("", None)
         self.source = source_of(self.address)
         if not self._clients.are_accepted:
             self.abort()

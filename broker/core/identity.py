@@ -2,9 +2,22 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from orthia.journal.unit import Sender
+
+
+class Origin(NamedTuple):
+    """Where a client comes from."""
+
+    address: str = ""
+    port: int | None = None
+    connection: str = ""
+    """The id of its connection: what its CONNECTED says as ``session``."""
+
+
+NOWHERE: Final = Origin()
+"""Of who is no client."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,8 +30,7 @@ class Principal:
     """True when security is off: every permission is granted."""
     client_id: str | None = None
     """What its durable subscriptions are found by, whichever connection it is; as it says."""
-    origin: str = ""
-    """The address it comes from."""
+    origin: Origin = NOWHERE
     validated_user: str | None = None
     """What its messages say of who sent them; None for nothing."""
     valid_until: float | None = None
@@ -45,7 +57,7 @@ class _AuditNotes(Protocol):
     def logged_in(self, principal: Principal, acceptor: str) -> None:
         """Note a client that was let in."""
 
-    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
+    def login_failed(self, origin: Origin, login: str | None, acceptor: str) -> None:
         """Note a client that was not."""
 
     def disconnected(self, principal: Principal) -> None:
@@ -58,6 +70,9 @@ class Identities(Protocol):
     @property
     def audit(self) -> _AuditNotes:
         """Where it is noted who came and who was refused."""
+
+    def knows(self, login: str) -> bool:
+        """Return whether there is a user of this name."""
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""

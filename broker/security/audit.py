@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from orthia.broker.core.identity import Principal
+from orthia.broker.core.identity import Origin, Principal
 
 Write = Callable[[bytes], None]
 """Takes a line, at once: it waits for nothing, and raises nothing."""
@@ -37,7 +37,7 @@ class Audit:
             verified=not principal.unrestricted,
         )
 
-    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
+    def login_failed(self, origin: Origin, login: str | None, acceptor: str) -> None:
         """Note a client that was not."""
         known = login if login is not None and self._is_user(login) else None
         self._note("login-failed", origin, known, acceptor=acceptor)
@@ -73,14 +73,16 @@ class Audit:
         """Note users whose password or roles are others now, or who are gone."""
         self._note("users-changed", None, None, names=sorted(names), ended=connections)
 
-    def _note(self, event: str, origin: str | None, user: str | None, **facts: object) -> None:
+    def _note(self, event: str, origin: Origin | None, user: str | None, **facts: object) -> None:
         if self._write is None:
             return
         shown = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "node": self._node,
             "event": event,
-            "from": origin,
+            "from": origin and origin.address,
+            "port": origin and origin.port,
+            "connection": origin and origin.connection,
             "user": user,
             **facts,
         }

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.quoting import quoted
 from orthia.broker.security.sources import source_of
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -134,8 +135,11 @@ class LoginGuard:
         if not self._waiting_at[wait.source]:
             del self._waiting_at[wait.source]
 
-    def failed(self, address: str, login: str | None, now: float) -> None:
-        """Note a wrong login or passcode, and log it unless there was one a moment ago."""
+    def failed(self, address: str, login: str | None, now: float, *, is_user: bool = False) -> None:
+        """Note a wrong login or passcode, and log it unless there was one a moment ago.
+
+        The log names the login only where it is a user's: people type passcodes there.
+        """
         source = source_of(address)
         known = self._known.get((source, login or ""))
         if known is not None:
@@ -146,7 +150,7 @@ class LoginGuard:
         if len(self._addresses) > MAX_ADDRESSES:
             self._addresses.popitem(last=False)
         self._users[_place(login)].fail(now)
-        self._burst.add(address, now)
+        self._burst.add(address, login if is_user else None, now)
 
     def succeeded(self, address: str, login: str | None) -> None:
         """Note a right passcode: the user is itself again, and known at this address.
@@ -191,7 +195,8 @@ class LoginGuard:
 class _Burst:
     """Tells the log of the first failure, and then once a minute of all that followed.
 
-    Neither login nor passcode is told: people type the one where the other belongs.
+    The login is told where there is such a user, and nothing else of what was typed: people type
+    passcodes there.
     """
 
     def __init__(self) -> None:
@@ -199,13 +204,14 @@ class _Burst:
         self._more: Counter[str] = Counter()
         self._count = 0
 
-    def add(self, address: str, now: float) -> None:
+    def add(self, address: str, user: str | None, now: float) -> None:
         if self._since is None:
             self._since = now
             LOGGER.warning(
-                "a login from %s failed: login or passcode is wrong; further ones are told once in"
-                " %d s",
+                "a login from %s as %s failed: login or passcode is wrong; further ones are told"
+                " once in %d s",
                 address,
+                "nobody who is a user here" if user is None else f"user {quoted(user)}",
                 BURST_SECONDS,
             )
             return

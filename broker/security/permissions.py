@@ -54,6 +54,10 @@ class Security:
         )
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 
+    def knows(self, login: str) -> bool:
+        """Return whether there is a user of this name."""
+        return self.users.knows(login)
+
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         if not self._enabled:

@@ -1,5 +1,6 @@
 """Options made from the settings, and what nodes make of them."""
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 

@@ -437,10 +437,12 @@ def test_a_name_that_the_output_cannot_show_is_escaped(
         )
     database.dispose()
 
+    program = (sys.executable, "-m", "orthia.broker.cli")
+    queue_list = [*program, "queue", "list", "--url", sqlite_url]
+
     def printed(*arguments: str) -> str:
         finished = subprocess.run(
-            [sys.executable, "-m", "orthia.broker.cli", "queue", "list", "--url", sqlite_url]
-            + list(arguments),
+            [*queue_list, *arguments],
             env={**os.environ, "PYTHONIOENCODING": encoding},
             capture_output=True,
             check=True,

@@ -1,6 +1,7 @@
 """What is in the audit log, and what never is."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -42,10 +43,13 @@ def audited() -> Iterator[tuple[ServerUnderTest, Lines]]:
 
 
 def facts(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line without its time, which is one."""
+    """Return a line without its time and its connection, which are such."""
     assert line["time"].endswith("+00:00")
     assert line["node"] == "test"
-    return {name: value for name, value in line.items() if name not in {"time", "node"}}
+    assert 0 < line["port"] < 65_536
+    assert uuid.UUID(line["connection"])
+    apart = {"time", "node", "port", "connection"}
+    return {name: value for name, value in line.items() if name not in apart}
 
 
 def test_who_came_and_went_is_noted(audited: tuple[ServerUnderTest, Lines]) -> None:
@@ -55,6 +59,7 @@ def test_who_came_and_went_is_noted(audited: tuple[ServerUnderTest, Lines]) -> N
         client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
         read_to_the_end(client)
     wait_until(lambda: len(lines) == 2, what="it is gone")
+    assert lines[0]["connection"] == lines[1]["connection"]
     login, gone = map(facts, lines)
     assert login == {
         "event": "login",

@@ -254,7 +254,7 @@ def test_a_burst_is_logged_once_and_summed_up(caplog: pytest.LogCaptureFixture) 
         for second in range(1, 300):
             guard.tick(float(second))
     first, summary = (record.getMessage() for record in caplog.records)
-    assert first.startswith("a login from 10.0.0.1 failed")
+    assert first.startswith("a login from 10.0.0.1 as nobody who is a user here failed")
     assert summary.startswith("519 more logins failed within 60 s, from 2 addresses; 499 of them")
     assert "l0vel@ce" not in caplog.text
     fail(guard, "10.0.0.1", "ada", 1, BURST_SECONDS * 6)
@@ -321,6 +321,7 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
     failures = [one for one in caplog.records if "a login from" in one.getMessage()]
     assert len(failures) == 1
+    assert "as user 'ada' failed" in failures[0].getMessage()
     assert not re.search("gu3ss|l0vel@ce|bu1lder", caplog.text)
 
 

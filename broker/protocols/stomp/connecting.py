@@ -104,4 +104,4 @@ class LoginHandler:
         if self._core.large is not None and limits.min_large_message_size > 0:
             self._parser.stream_from(limits.min_large_message_size, limits.max_large_message_size)
         self._logged_in()
-        self._outbox.write(connected_frame(login))
+        self._outbox.write(connected_frame(login, principal.origin.connection))

@@ -85,11 +85,11 @@ def asking(core: BrokerCore) -> Authenticate:
     return ask
 
 
-def connected_frame(login: Login) -> bytes:
-    """Return the CONNECTED that answers it."""
+def connected_frame(login: Login, session: str) -> bytes:
+    """Return the CONNECTED that answers it; without a ``session`` one is drawn."""
     headers = [
         ("version", login.version.value),
-        ("session", str(uuid.uuid4())),
+        ("session", session or str(uuid.uuid4())),
         ("server", SERVER),
         ("heart-beat", f"{login.sends_ms},{login.expects_ms}"),
     ]
