@@ -1,8 +1,7 @@
 """What ``produce``, ``consume`` and other commands that are clients have in common."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
@@ -101,26 +100,6 @@ def run_traffic(traffic: Producer | Consumer) -> ClientError | KeyboardInterrupt
         # Who asked for no number has what there was.
         return None if traffic.report.complete else interrupt
     return None
-
-
-@contextmanager
-def progress_of(verb: str, count: int | None) -> Iterator[Callable[[int], None]]:
-    """Give a function that advances a progress bar; on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(verb, total=count)
-        yield lambda steps: progress.advance(task, steps)
 
 
 def tell_outcome(

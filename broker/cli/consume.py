@@ -8,12 +8,12 @@ import click
 from orthia.broker.cli.client_options import (
     client_options,
     link_to,
-    progress_of,
     run_traffic,
     tell_outcome,
 )
 from orthia.broker.cli.group import example
 from orthia.broker.cli.numbers import FiniteRange
+from orthia.broker.cli.progress import progress_of
 from orthia.broker.cli.rendering import visible
 from orthia.broker.client.connection import (
     ServerFrame,
@@ -22,7 +22,10 @@ from orthia.broker.client.traffic import Consumer
 
 
 @click.command(
-    epilog=example("orthia consume --destination /queue/orders --count 10000 --timeout 30")
+    epilog=example(
+        "orthia consume --destination /queue/orders --count 10000 --timeout 30",
+        "orthia consume --destination /queue/orders --selector \"colour = 'red'\" --print",
+    )
 )
 @click.option("--count", type=click.IntRange(1), help="Messages to wait for.  [default: no end]")
 @click.option(
@@ -45,11 +48,16 @@ from orthia.broker.client.traffic import Consumer
     is_flag=True,
     help="Print each body on a line; on a terminal, control characters as escapes.",
 )
+@click.option(
+    "--selector",
+    help="Take those messages only of which it is true, as \"colour = 'red' AND size > 3\".",
+)
 @client_options
 def consume(
     count: int | None,
     timeout: float,
     ack: str,
+    selector: str | None,
     *,
     print_bodies: bool,
     destination: str,
@@ -63,7 +71,9 @@ def consume(
     if print_bodies and as_json:
         raise click.UsageError("--print and --json both write to standard output; give one of them")
     link = link_to(**connection)
-    with progress_of("received", count) as advance:
+    # A terminal shows either the bodies or how many there were.
+    told = not (as_json or (print_bodies and sys.stdout.isatty()))
+    with progress_of("received", count, shown=told) as advance:
 
         def received(frame: ServerFrame) -> None:
             advance(1)
@@ -79,6 +89,7 @@ def consume(
             count=count,
             idle_timeout_seconds=timeout,
             ack=ack,
+            selector=selector,
             on_message=received,
         )
         trouble = run_traffic(consumer)

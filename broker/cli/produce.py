@@ -8,12 +8,12 @@ import click
 from orthia.broker.cli.client_options import (
     client_options,
     link_to,
-    progress_of,
     run_traffic,
     tell_outcome,
 )
 from orthia.broker.cli.group import example
 from orthia.broker.cli.numbers import FiniteRange
+from orthia.broker.cli.progress import progress_of
 from orthia.broker.client.traffic import Producer
 
 _MOST_BYTES: Final = 1024**3
@@ -72,7 +72,7 @@ def produce(
     then, which stores it only if no node has. Exit code 0 only if every message has its receipt.
     """
     link = link_to(**connection)
-    with progress_of("sent", count) as advance:
+    with progress_of("sent", count, shown=not as_json) as advance:
         producer = Producer(
             link,
             destination,

@@ -183,10 +183,12 @@ class Consumer:
         count: int | None,
         idle_timeout_seconds: float | None = None,
         ack: str = "client-individual",
+        selector: str | None = None,
         on_message: Callable[[ServerFrame], None] = lambda _: None,
     ) -> None:
         """Receive ``count`` messages, or until nothing came for ``idle_timeout_seconds``.
 
+        Of messages of which ``selector`` is true, if there is one; the others stay for others.
         ``on_message`` gets every message as it comes, repeated ones too.
         """
         self._link = link
@@ -194,6 +196,7 @@ class Consumer:
         self._count = count
         self._idle_timeout_seconds = idle_timeout_seconds
         self._ack = ack
+        self._selector = {} if selector is None else {"selector": selector}
         self._on_message = on_message
         self._unconfirmed: dict[str, int] = {}
         """Message ids acknowledged and not confirmed yet, with the receipt that confirms them."""
@@ -241,6 +244,7 @@ class Consumer:
         self._awaited |= self._unconfirmed.keys()
         self._unconfirmed.clear()
         subscription = {"id": "0", "destination": self._destination, "ack": self._ack}
+        subscription |= self._selector
         # With a receipt a refusal can be told from a broker that stops.
         connection.send("SUBSCRIBE", {**subscription, "receipt": "0"})
         last_news = time.monotonic()

@@ -1,5 +1,6 @@
 """Producing and consuming through lost connections, and what the commands say of it."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from orthia.broker.cli.progress import PlainLines
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, BrokerUnreachable
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from tests.cli.conftest import Run
 from tests.cli.scripted_broker import Script, scripted_broker
+from tests.core.test_server import serving
 
 
 def link(*addresses: BrokerAddress) -> FailoverLink:
@@ -325,3 +328,50 @@ def test_a_destination_is_no_name_of_a_queue(run: Run) -> None:
         result = run("queue", "delete", "/queue/orders", "--broker", address)
     assert result.exit_code == 1
     assert "the queue of the destination /queue/orders is named orders" in result.stderr
+
+
+def test_what_takes_long_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal: a line every five seconds, with what was done since the last."""
+    times = iter((100.0, 101.0, 104.9, 105.0, 106.0, 112.0))
+    lines = PlainLines("sent", 10_000, clock=lambda: next(times))
+    for _ in range(5):
+        lines.advance(1_000)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "sent 3,000 of 10,000 in 5 s: 600/s now",
+        "sent 5,000 of 10,000 in 12 s: 286/s now",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("--json",), ()])
+def test_a_program_that_reads_json_is_told_no_progress(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """What is for people is not mixed with what is for programs."""
+    monkeypatch.setattr("orthia.broker.cli.progress.PLAIN_SECONDS", 0.0)
+    with scripted_broker(Script()) as address:
+        result = run("produce", "--broker", address, "--count", 2, *arguments)
+    assert result.exit_code == 0
+    assert ("sent 2 of 2 in" in result.stderr) is (not arguments)
+
+
+def test_consume_takes_what_its_selector_names(run: Run) -> None:
+    """The others stay for whoever wants them; what is no selector is refused by the broker."""
+    with serving() as server:
+        address = f"127.0.0.1:{server.port}"
+        queue = ("--broker", address, "--destination", "/queue/q")
+        with contextlib.closing(FailoverLink([BrokerAddress.parse(address)]).connect()) as client:
+            for colour in ("red", "blue", "red"):
+                headers = {"destination": "/queue/q", "colour": colour, "receipt": colour}
+                client.send("SEND", headers, colour.encode())
+            answered = [*client.exchange(60.0)]
+            while len(answered) < 3:
+                answered += client.exchange(60.0)
+        red = run("consume", *queue, "--count", 2, "--selector", "colour = 'red'", "--print")
+        assert (red.exit_code, red.stdout.split()[:2]) == (0, ["red", "red"])
+        rest = run("consume", *queue, "--count", 1, "--print")
+        assert rest.stdout.split()[0] == "blue"
+        refused = run("consume", *queue, "--count", 1, "--selector", "colour = = 'red'")
+    assert refused.exit_code == 77
+    assert "selector" in refused.stderr
