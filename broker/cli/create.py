@@ -4,104 +4,45 @@ import os
 import secrets
 import shlex
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
 
 import click
 
 from orthia.broker.cli.group import example
+from orthia.broker.cli.instance import (
+    FIRST_ROLE,
+    Files,
+    Instance,
+    document,
+    in_address,
+)
 from orthia.broker.cli.node_options import DEFAULT_HOST, DEFAULT_PORTS
 from orthia.broker.cli.privacy import ask_password, private_files, seen_on_command_line
 from orthia.broker.cli.rendering import program
 from orthia.broker.cli.settings_options import (
     ASK_PASSWORD,
     DATABASE_FILE,
-    PASSWORD_VARIABLE,
     URL,
     split_password,
 )
-from orthia.config import Role, load, mask
+from orthia.config import Role, load
 from orthia.config.errors import ConfigurationError
 from orthia.config.passwords import hash_password
-from orthia.config.reading import PERMISSIONS_ASKED_FOR
-from orthia.config.secrets import codec_key, is_masked, unmask
+from orthia.config.secrets import codec_key, unmask
+from orthia.config.settings import HealthSettings
 from orthia.config.store_settings import JournalType
 from orthia.config.urls import DatabaseUrl
 from orthia.config.user_files import edit
 
 DEFAULT_USER: Final = "admin"
-_ROLE: Final = "amq"
-"""Of the first user; Artemis' default."""
 _DRAWN_BYTES: Final = 18
 _HIGHEST_PORT: Final = 65_535
 _PRIVATE_FILE: Final = 0o600
 """The file holds passwords, and masking with the built-in key hides them from nobody."""
 
-_UNDELIVERABLE: Final = """\
-    <addresses>
-      <address name="DLQ">
-        <anycast>
-          <queue name="DLQ"/>
-        </anycast>
-      </address>
-      <address name="ExpiryQueue">
-        <anycast>
-          <queue name="ExpiryQueue"/>
-        </anycast>
-      </address>
-    </addresses>
-    <address-settings>
-      <address-setting match="#">
-        <dead-letter-address>DLQ</dead-letter-address>
-        <expiry-address>ExpiryQueue</expiry-address>
-        <max-delivery-attempts>10</max-delivery-attempts>
-      </address-setting>
-    </address-settings>"""
-"""Where what cannot be delivered goes, as Artemis' ``create`` has it."""
-
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 """Hosts to listen on that are the same on every machine."""
-
-
-@dataclass(frozen=True)
-class _Files:
-    """A file journal, and where it is."""
-
-    journal_type: JournalType
-    directory: Path
-
-    def option(self) -> str:
-        """Return what asks for such a journal."""
-        (option,) = (one for one, kind in _JOURNAL_TYPES.items() if kind is self.journal_type)
-        return option
-
-
-_JOURNAL_TYPES: Final = {
-    "--aio": JournalType.ASYNCIO,
-    "--nio": JournalType.NIO,
-    "--mapped": JournalType.MAPPED,
-}
-"""Artemis' options of ``create``."""
-
-
-@dataclass(frozen=True)
-class _Instance:
-    """What the broker.xml of a new instance says."""
-
-    role: Role
-    name: str
-    host: str
-    port: int
-    store: DatabaseUrl | _Files
-    user: str | None
-
-    def database_password(self) -> str | None:
-        """Return the database's password: the URL's, or the environment's for one that has none."""
-        if isinstance(self.store, _Files) or self.store.sqlite_path is not None:
-            return None
-        return split_password(self.store)[1] or os.environ.get(PASSWORD_VARIABLE) or None
 
 
 @click.command(
@@ -168,6 +109,20 @@ class _Instance:
     is_flag=True,
     help="Require no login: whoever reaches --host may do everything.",
 )
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65_535),
+    help="Port of probes and metrics, for this host alone."
+    f"  [default: {HealthSettings.port}; of a backup on the host of its live node:"
+    f" {HealthSettings.port + 1}]",
+)
+@click.option("--no-health", is_flag=True, help="Serve neither probes nor metrics.")
+@click.option(
+    "--audit/--no-audit",
+    default=True,
+    show_default=True,
+    help="Write who logged in, who was refused what, and what was changed into data/log.",
+)
 @click.option("--force", is_flag=True, help="Overwrite the broker.xml that is there.")
 @private_files
 def create(
@@ -180,7 +135,10 @@ def create(
     port: int | None,
     user: str | None,
     password: str | None,
+    health_port: int | None,
     *,
+    no_health: bool,
+    audit: bool,
     backup: bool,
     allow_anonymous: bool,
     force: bool,
@@ -200,6 +158,8 @@ def create(
             "A backup lets in whom its live node does: give --user NAME, and the password that was"
             " shown when the live node's directory was made; or --allow-anonymous, if that was."
         )
+    if no_health and health_port is not None:
+        raise click.UsageError("Either there is an endpoint (--health-port) or none (--no-health).")
     if url is not None and journal_type is not None:
         raise click.UsageError("Messages are in a database (--url) or in files: not in both.")
     if data is not None and journal_type is None:
@@ -221,26 +181,29 @@ def create(
             raise click.UsageError("--user needs a name and a password that are not empty.")
     role = Role.BACKUP if backup else Role.LIVE
     own_data = directory / "data"
-    store: DatabaseUrl | _Files
+    store: DatabaseUrl | Files
     if journal_type is not None:
-        store = _Files(journal_type, (data or own_data).absolute())
+        store = Files(journal_type, (data or own_data).absolute())
     else:
         store = url or DatabaseUrl.parse(f"jdbc:sqlite:{own_data / DATABASE_FILE}")
-    instance = _Instance(
+    beside = backup and _is_on_one_host(store)
+    instance = Instance(
         role=role,
         name=name or role.value,
         host=host,
         port=port or DEFAULT_PORTS[role if _is_on_one_host(store) else Role.LIVE],
         store=store,
         user=user,
+        health_port=None if no_health else health_port or HealthSettings.port + beside,
+        has_audit_log=audit,
     )
-    _write(target, own_data, _document(instance))
+    _write(target, own_data, document(instance))
     # A file this command wrote and `run` refuses would be a poor start.
     settings = load(target)
     if settings.properties_login_module is not None and user is not None:
         with edit(settings.properties_login_module) as files:
             files.users.set(user, hash_password(password or ""))
-            files.set_roles(user, frozenset({_ROLE}))
+            files.set_roles(user, frozenset({FIRST_ROLE}))
     _tell_what_next(instance, target, drawn)
 
 
@@ -249,13 +212,9 @@ def _is_for_this_host(host: str) -> bool:
     return host in {DEFAULT_HOST, "localhost", "::1"}
 
 
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _is_on_one_host(store: "DatabaseUrl | _Files") -> bool:
+def _is_on_one_host(store: "DatabaseUrl | Files") -> bool:
     """Return whether both nodes of a pair on ``store`` have to be on the host it is on."""
-    return isinstance(store, _Files) or store.sqlite_path is not None
+    return isinstance(store, Files) or store.sqlite_path is not None
 
 
 def _write(target: Path, data: Path, text: str) -> None:
@@ -271,90 +230,31 @@ def _write(target: Path, data: Path, text: str) -> None:
         ) from error
 
 
-def _document(instance: _Instance) -> str:
-    role = "primary" if instance.role is Role.LIVE else "backup"
-    host = _in_address(instance.host)
-    return f"""<?xml version="1.0" encoding="UTF-8"?>
-<!-- Every element is explained in the manual; check changes with: orthia check FILE -->
-<configuration xmlns="urn:activemq">
-  <core xmlns="urn:activemq:core">
-    <name>{escape(instance.name)}</name>
-{_store(instance)}
-    <ha-policy>
-      <shared-store>
-        <{role}>
-          <failover-on-shutdown>true</failover-on-shutdown>
-        </{role}>
-      </shared-store>
-    </ha-policy>
-    <acceptors>
-      <acceptor name="stomp">tcp://{escape(host)}:{instance.port}?protocols=STOMP</acceptor>
-    </acceptors>
-{_security(instance)}
-{_UNDELIVERABLE}
-    <failover-log-directory xmlns="urn:orthia">data/log</failover-log-directory>
-  </core>
-</configuration>
-"""
+def _beside(port: int) -> int:
+    """Return a port for another node on the same host."""
+    return port + (1 if port < _HIGHEST_PORT else -1)
 
 
-def _store(instance: _Instance) -> str:
-    """Return the store's elements."""
-    store = instance.store
-    if isinstance(store, _Files):
-        return _file_store(store)
-    return _database_store(store, instance.database_password())
+def _same_watch(instance: Instance) -> str:
+    """Return the options by which a backup is watched as its live node is."""
+    audit = "" if instance.has_audit_log else " --no-audit"
+    if instance.health_port is None:
+        return f" --no-health{audit}"
+    if instance.health_port == HealthSettings.port:
+        return audit
+    port = instance.health_port
+    return f" --health-port {_beside(port) if _is_on_one_host(instance.store) else port}{audit}"
 
 
-def _file_store(files: _Files) -> str:
-    return f"""    <store>
-      <file-store/>
-    </store>
-    <journal-type>{files.journal_type.value}</journal-type>
-    <journal-directory>{escape(str(files.directory / "journal"))}</journal-directory>
-    <bindings-directory>{escape(str(files.directory / "bindings"))}</bindings-directory>"""
-
-
-def _database_store(url: DatabaseUrl, password: str | None) -> str:
-    """Return the element, the password in an element of its own, masked."""
-    bare, _ = split_password(url)
-    lines = [f"<jdbc-connection-url>{escape(bare)}</jdbc-connection-url>"]
-    if password is not None:
-        lines.append(f"<jdbc-password>{escape(_masked(password))}</jdbc-password>")
-    inner = "\n".join(f"        {line}" for line in lines)
-    return f"    <store>\n      <database-store>\n{inner}\n      </database-store>\n    </store>"
-
-
-def _security(instance: _Instance) -> str:
-    if instance.user is None:
-        return "    <security-enabled>false</security-enabled>"
-    permissions = "\n".join(
-        f'        <permission type="{kind}" roles="{_ROLE}"/>'
-        for kind in sorted(PERMISSIONS_ASKED_FOR)
-    )
-    return f"""    <security-enabled>true</security-enabled>
-    <login-modules xmlns="urn:orthia">
-      <properties-login-module/>
-    </login-modules>
-    <security-settings>
-      <security-setting match="#">
-{permissions}
-      </security-setting>
-    </security-settings>"""
-
-
-def _masked(password: str) -> str:
-    """Return a password as the file has it; one that comes masked, with whatever key, stays so."""
-    return password if is_masked(password) else mask(password, codec_key({}, os.environ))
-
-
-def _tell_what_next(instance: _Instance, target: Path, drawn: str | None) -> None:
+def _tell_what_next(instance: Instance, target: Path, drawn: str | None) -> None:
     """Print commands that can be copied as they are; none shows a password but the one drawn."""
     orthia, file = program(), shlex.quote(str(target))
     click.echo(f"created {target}")
     if drawn is not None:
         click.echo(f"its clients log in as {instance.user}, with the password {drawn}")
         click.echo("(it is shown this once: only its hash is kept)")
+    if instance.health_port is not None:
+        click.echo(f"probes and metrics: http://{DEFAULT_HOST}:{instance.health_port}/metrics")
     click.echo("next:")
     click.echo(f"  {orthia} check {file}")
     click.echo(f"  {orthia} run {file}")
@@ -363,7 +263,7 @@ def _tell_what_next(instance: _Instance, target: Path, drawn: str | None) -> Non
         return
     store = instance.store
     beside = shlex.quote(f"{target.parents[1]}-backup")
-    if isinstance(store, _Files):
+    if isinstance(store, Files):
         same = f"{store.option()} --data {shlex.quote(str(store.directory))}"
     else:
         same = f"--url {shlex.quote(split_password(store)[0])}"
@@ -371,12 +271,13 @@ def _tell_what_next(instance: _Instance, target: Path, drawn: str | None) -> Non
         same += f" --user {shlex.quote(instance.user)}"
     else:
         same += " --allow-anonymous"
+    same += _same_watch(instance)
     if _is_on_one_host(store):
         if instance.host != DEFAULT_HOST:
             same += f" --host {shlex.quote(instance.host)}"
-        port = instance.port + (1 if instance.port < _HIGHEST_PORT else -1)
+        port = _beside(instance.port)
         # What listens everywhere is reached by this host's name, and not as 0.0.0.0.
-        name = socket.gethostname() if instance.host in _WILDCARDS else _in_address(instance.host)
+        name = socket.gethostname() if instance.host in _WILDCARDS else in_address(instance.host)
         both = f"{name}:{instance.port} and {name}:{port}"
         click.echo(f"its backup, on this host; clients are given {both}:")
         click.echo(f"  {orthia} create {beside} --backup --port {port} {same}")

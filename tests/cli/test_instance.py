@@ -12,6 +12,7 @@ import pytest
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config import Role, load
 from orthia.config.security_settings import User
+from orthia.config.settings import HealthSettings
 from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.config.user_files import read_users
 from tests.cli.conftest import Run
@@ -38,6 +39,9 @@ def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: P
     )
     assert (settings.ha_policy.role, settings.acceptors[0].port) == (Role.LIVE, 61_613)
     assert settings.failover_log_directory == tmp_path / "one" / "data" / "log"
+    assert settings.audit_log_directory == tmp_path / "one" / "data" / "log"
+    assert settings.health == HealthSettings("127.0.0.1", 8_161)
+    assert "http://127.0.0.1:8161/metrics" in result.output
     assert [address.name for address in settings.addresses] == ["DLQ", "ExpiryQueue"]
     (match,) = settings.address_settings
     assert (match.match, match.dead_letter_address, match.expiry_address) == (
@@ -134,6 +138,37 @@ def test_a_pair_on_one_host_has_two_ports(run: Run, tmp_path: Path, options: lis
     assert one.store == two.store
     assert two.acceptors[0].port == one.acceptors[0].port + 1
     assert f"127.0.0.1:{two.acceptors[0].port}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "ports", "audited"),
+    [
+        ([], (8_161, 8_162), True),
+        (["--health-port", "9000", "--no-audit"], (9_000, 9_001), False),
+        (["--no-health"], None, True),
+        (["--url", "postgresql://orthia@db.example/orthia"], (8_161, 8_161), True),
+        (
+            ["--url", "postgresql://orthia@db.example/orthia", "--health-port", "9000"],
+            (9_000, 9_000),
+            True,
+        ),
+    ],
+)
+def test_both_nodes_are_watched_as_was_asked_for(
+    run: Run, tmp_path: Path, options: list[str], ports: tuple[int, int] | None, audited: bool
+) -> None:
+    """Probes, metrics and audit log of the proposed backup are those of its live node."""
+    words = proposed(run("create", "one", *options).output)
+    words[1] = "two"
+    assert run(*words, environment=PASSWORD).exit_code == 0
+    both = [load(tmp_path / name / "etc" / "broker.xml") for name in ("one", "two")]
+    assert [one.health and one.health.port for one in both] == list(ports or (None, None))
+    assert [one.audit_log_directory is not None for one in both] == [audited, audited]
+
+
+def test_a_port_of_no_endpoint_is_refused(run: Run) -> None:
+    """Who asks for both is told so."""
+    assert run("create", "one", "--no-health", "--health-port", 9_000).exit_code == 64
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,10 @@ def _umask() -> int:
 def test_what_create_and_a_node_make_is_their_owners(tmp_path: Path, journal: list[str]) -> None:
     """Directories, store, locks and logs, whatever the umask of who starts them."""
     created = subprocess.run(
-        [*OPEN, *PROGRAM, "create", "one", "--port", str(free_port()), *journal],
+        [
+            *(*OPEN, *PROGRAM, "create", "one", "--port", str(free_port())),
+            *("--health-port", str(free_port()), *journal),
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
