@@ -45,8 +45,9 @@ def what_happens_instead(key: str, value: str | None) -> str | None:
 _FALSE: Final = ("false", "0")
 _NONE: Final = ("-1",)
 _ANY_CONSUMER: Final = "messages of a group go to whichever consumer is next"
-_NOT_DELETED: Final = (
-    "what was created for a client stays until it is deleted, though it is empty and unused"
+_FORGOTTEN: Final = (
+    "an address that was created for a client is forgotten when it has neither a queue nor a"
+    " subscriber"
 )
 _NOT_DELETED_CREATED: Final = (
     "a queue that was not created automatically stays until it is deleted, though it is empty and"
@@ -127,14 +128,12 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-create-jms-topics": Instead(
         "auto-create-addresses decides", ("true", "1")
     ),
-    "address-setting/auto-delete-addresses": Instead(
-        "an address that was created for a client is forgotten when it has neither a queue nor a"
-        " subscriber",
-        ("true", "1"),
-    ),
+    "address-setting/auto-delete-addresses": Instead(_FORGOTTEN, ("true", "1")),
     "address-setting/auto-delete-created-queues": Instead(_NOT_DELETED_CREATED, _FALSE),
-    "address-setting/auto-delete-jms-queues": Instead(_NOT_DELETED, _FALSE),
-    "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-jms-queues": Instead(
+        "auto-delete-queues decides, which is false unless it is given", _FALSE
+    ),
+    "address-setting/auto-delete-jms-topics": Instead(_FORGOTTEN, ("true", "1")),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
     "address-setting/retroactive-message-count": Instead(

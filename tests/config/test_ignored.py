@@ -101,3 +101,14 @@ def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None
     """Files of Artemis write out what they do not want; that is what Orthia does."""
     settings = config.load(_file(tmp_path / "broker.xml", NOTHING_OF_IT))
     assert settings.not_applied == ()
+
+
+def test_what_is_told_of_created_queues_holds_beside_auto_delete_queues(tmp_path: Path) -> None:
+    """Queues that were created for clients do go then: the warning is of the others."""
+    core = """<address-settings><address-setting match="#">
+<auto-delete-queues>true</auto-delete-queues>
+<auto-delete-created-queues>true</auto-delete-created-queues>
+</address-setting></address-settings>"""
+    (told,) = config.load(_file(tmp_path / "broker.xml", core)).not_applied
+    assert "auto-delete-created-queues: a queue that was not created automatically stays" in told
+    assert "auto-delete-queues decides about those that were" in told

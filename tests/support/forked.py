@@ -28,6 +28,7 @@ from typing import Final
 PROGRAM: Final = "orthia.broker.cli"
 _IMPORTED: Final = (
     *(f"{PROGRAM}.{command}" for command in ("app", "backup", "live", "run")),
+    "orthia.config.loader",
     "orthia.broker.node.service",
     "orthia.broker.node.node",
     "orthia.broker.node.critical_analyzer",
