@@ -47,7 +47,7 @@ def facts(line: dict[str, Any]) -> dict[str, Any]:
     assert line["time"].endswith("+00:00")
     assert line["node"] == "test"
     assert 0 < line["port"] < 65_536
-    assert uuid.UUID(line["connection"])
+    assert str(uuid.UUID(line["connection"])) == line["connection"]
     apart = {"time", "node", "port", "connection"}
     return {name: value for name, value in line.items() if name not in apart}
 
