@@ -13,7 +13,6 @@ from math import ceil
 from typing import Any
 
 import psycopg2
-import pymysql
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine import Dialect as SqlalchemyDialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -22,7 +21,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.secrets import Secret
 from orthia.database.network_timeout import TimedConnection
 from orthia.database.read_only import give_up_read_only, refuse_read_only_mysql
-from orthia.database.tls import MysqlConnection, tls_arguments
+from orthia.database.tls import tls_arguments
 
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
@@ -195,6 +194,10 @@ def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -
 def _connect_mysql(
     _dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> DBAPIConnection:
+    import pymysql
+
+    from orthia.database.mysql_connection import MysqlConnection
+
     try:
         connection: Any = MysqlConnection(*arguments, **options)
     except pymysql.OperationalError as error:

@@ -8,13 +8,19 @@ and never a password.
 
 import re
 import sqlite3
+import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import psycopg2
-import pymysql
 import sqlalchemy.exc
+from typing_extensions import TypeIs
 
 from orthia.config.errors import OrthiaError
+
+if TYPE_CHECKING:
+    # Loads cryptography; only who connects to MySQL or MariaDB has to wait for that.
+    import pymysql
 
 
 class StoreError(OrthiaError):
@@ -185,12 +191,13 @@ _SQLITE_LOST = {sqlite3.SQLITE_IOERR}
 _GIVEN_UP = "This connection is closed"
 """What SQLAlchemy's pool says that lost two connections in one checkout."""
 
-_FROM_DATABASE = (
-    sqlalchemy.exc.SQLAlchemyError,
-    psycopg2.Error,
-    pymysql.Error,
-    sqlite3.Error,
-)
+_FROM_DATABASE = (sqlalchemy.exc.SQLAlchemyError, psycopg2.Error, sqlite3.Error)
+
+
+def is_mysql_error(error: BaseException | None) -> "TypeIs[pymysql.Error]":
+    """Tell whether PyMySQL raised it; a driver that nobody has loaded raises nothing."""
+    driver = sys.modules.get("pymysql.err")
+    return driver is not None and isinstance(error, driver.Error)
 
 
 def classify(error: BaseException, *, during_commit: bool = False) -> StoreError:
@@ -241,7 +248,9 @@ class translate_errors:  # noqa: N801 - used as a function is
         traceback: TracebackType | None,
     ) -> None:
         """Raise what a driver raised as what it means."""
-        if isinstance(error, _FROM_DATABASE):
+        if error is None:
+            return
+        if isinstance(error, _FROM_DATABASE) or is_mysql_error(error):
             typed = classify(error, during_commit=self._during_commit)
             raise type(typed)(f"{self._what}: {typed}") from error
 
@@ -266,7 +275,7 @@ def _kind_and_reason(error: BaseException) -> _Verdict:
         return StoreUnavailable, "every connection of the pool stayed busy; raise its maxTotal"
     if isinstance(error, psycopg2.Error):
         return _postgresql(error)
-    if isinstance(error, pymysql.Error):
+    if is_mysql_error(error):
         return _mysql(error)
     if isinstance(error, sqlite3.Error):
         return _sqlite(error)
@@ -312,7 +321,7 @@ def _postgresql_without_code(error: psycopg2.Error, reason: str) -> type[StoreEr
     return PermanentStoreError
 
 
-def _mysql(error: pymysql.Error) -> _Verdict:
+def _mysql(error: "pymysql.Error") -> _Verdict:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else None
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code is None:

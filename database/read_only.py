@@ -7,16 +7,19 @@ opens another, to wherever the address leads by then. There the same is asked be
 """
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
-import pymysql
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError
 
 from orthia.config.dialects import Dialect
+from orthia.database.errors import is_mysql_error
+
+if TYPE_CHECKING:
+    import pymysql
 
 _PG_READ_ONLY = "25006"
 _MYSQL_READ_ONLY = 1290
@@ -47,8 +50,10 @@ def ask_at_checkout(dialect: Dialect, engine: Engine) -> None:
         try:
             with contextlib.closing(connection.cursor()) as cursor:
                 refuse(cursor)
-        except (psycopg2.Error, pymysql.Error) as error:
-            raise DisconnectionError(str(error)) from error
+        except Exception as error:
+            if isinstance(error, psycopg2.Error) or is_mysql_error(error):
+                raise DisconnectionError(str(error)) from error
+            raise
 
     event.listen(engine, "checkout", on_checkout)
 
@@ -61,8 +66,10 @@ def refuse_read_only_mysql(cursor: Any) -> None:
         raise read_only_mysql()
 
 
-def read_only_mysql() -> pymysql.OperationalError:
+def read_only_mysql() -> "pymysql.OperationalError":
     """Return what the server says when it refuses a write."""
+    import pymysql
+
     return pymysql.OperationalError(
         _MYSQL_READ_ONLY, "the server is read-only: it is a replica, or the primary of before"
     )
@@ -70,13 +77,11 @@ def read_only_mysql() -> pymysql.OperationalError:
 
 def _lost_if_read_only(context: ExceptionContext) -> None:
     error = context.original_exception
-    match error:
-        case psycopg2.Error():
-            refused = error.pgcode == _PG_READ_ONLY
-        case pymysql.Error():
-            refused = bool(error.args) and error.args[0] in _MYSQL_TAKES_NO_WRITES
-        case _:
-            refused = False
+    refused = False
+    if isinstance(error, psycopg2.Error):
+        refused = error.pgcode == _PG_READ_ONLY
+    elif is_mysql_error(error):
+        refused = bool(error.args) and error.args[0] in _MYSQL_TAKES_NO_WRITES
     if refused:
         context.is_disconnect = True
 

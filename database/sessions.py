@@ -21,7 +21,6 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import psycopg2
-import pymysql
 from psycopg2 import extensions
 from sqlalchemy import ColumnElement, Connection, Integer, bindparam, column, select, text
 from sqlalchemy.exc import DBAPIError
@@ -172,6 +171,8 @@ def mark_mysql_session(cursor: Any, name: str) -> None:
                 f"the journal's earlier session, connection {holder}, does not end in the database"
             )
         if holder is not None:
+            import pymysql
+
             try:
                 cursor.execute("KILL %s", (holder,))
             except pymysql.OperationalError as error:

@@ -1,10 +1,8 @@
 """TLS to MySQL and MariaDB: contexts for PyMySQL, whose own options for it are not all alike."""
 
 import ssl
-from functools import cache
 from typing import Any, Final
 
-from pymysql.connections import Connection
 from sqlalchemy import URL
 
 from orthia.config.errors import ConfigurationError
@@ -12,26 +10,6 @@ from orthia.config.tls import MYSQL_TLS_PARAMETERS, MysqlTls, TlsMode, mysql_tls
 
 _LEGACY_CHECKS_ONLY: Final = ~ssl.VERIFY_X509_STRICT
 """The certificates that MySQL makes for itself lack extensions that are checked from 3.13 on."""
-
-
-class MysqlConnection(Connection):
-    """A connection that reads no certificates of authorities where it verifies none.
-
-    PyMySQL reads all that the machine knows for each connection, which takes longer than to
-    connect.
-    """
-
-    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        return super()._create_ssl_ctx(sslp) if sslp else _unverified()  # type: ignore[misc]
-
-
-@cache
-def _unverified() -> ssl.SSLContext:
-    """Return what PREFERRED encrypts with."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def without_tls(url: URL) -> URL:
