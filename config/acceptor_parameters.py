@@ -80,17 +80,16 @@ HARMLESS: Final = frozenset(
 """What changes nothing for STOMP clients."""
 
 
-def mistyped_names(names: Iterable[str], acting: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the names that nobody knows and that are nearly one of ``acting``, with that one.
+def mistyped_names(names: Iterable[str], secure: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the names that nobody knows and that are nearly one of ``secure``, with that one.
 
-    What such a parameter was to do would not be done. One that is like nothing that acts may be of
-    an Artemis that is newer than these lists.
+    Artemis takes them, and opens the port without what they were to ask for: in the clear, say.
     """
-    known = {*acting, *CHANGES, *TLS_CHANGES, *HARMLESS}
+    known = {*secure, *CHANGES, *TLS_CHANGES, *HARMLESS}
     found = []
     for name in names:
         if name not in known:
-            near = get_close_matches(name, sorted(acting), n=1, cutoff=_ALMOST)
+            near = get_close_matches(name, sorted(secure), n=1, cutoff=_ALMOST)
             found += [(name, one) for one in near]
     return found
 
@@ -100,7 +99,8 @@ def judge(
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the names that change nothing, and the others that do not act, with what happens.
 
-    ``idle`` are names that act, and have nothing to act on in this URL.
+    ``idle`` are names that act, and have nothing to act on in this URL. A name that nobody knows
+    changes nothing, as in Artemis, and says so.
     """
     harmless: list[str] = []
     instead: list[tuple[str, str]] = []
@@ -113,8 +113,7 @@ def judge(
             instead.append((name, change.happens))
         elif name not in known:
             near = nearest(name, sorted(known))
-            hint = f"; did you mean {near}?" if near else ""
-            instead.append((name, f"nobody knows this parameter, and nothing comes of it{hint}"))
+            harmless.append(f"{name}, unknown" + (f" (did you mean {near}?)" if near else ""))
         elif name in unused or change is not None:
             harmless.append(name)
     return harmless, instead

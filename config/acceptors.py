@@ -49,7 +49,7 @@ _OTHER_NAMES: Final = {
 """Older names of the same."""
 
 _URL: Final = re.compile(
-    r"(?P<scheme>[a-zA-Z]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/?\[\]]*)(:(?P<port>-?[0-9]{1,9}))?/?"
+    r"(?P<scheme>[a-zA-Z]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/?\[\]]*)(:(?P<port>-?[0-9]{1,9}))?/*"
     r"(\?(?P<parameters>.*))?",
     re.DOTALL,
 )
@@ -115,7 +115,7 @@ def parse_acceptor(
         raise ConfigurationError(
             f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
         )
-    mistyped = mistyped_names(parameters, ACTING)
+    mistyped = mistyped_names(parameters, TLS_ACTING)
     if mistyped:
         wrong, meant = mistyped[0]
         raise ConfigurationError(
@@ -130,7 +130,8 @@ def parse_acceptor(
 
 def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
     """Return the protocols of a port, in capitals; STOMP is one where none are named."""
-    text = parameters.get("protocols", "STOMP")
+    # A slash at the end of the URL may have come behind the parameters.
+    text = parameters.get("protocols", "STOMP").rstrip("/")
     protocols = tuple(one.strip().upper() for one in text.split(",") if one.strip())
     for one in protocols or ("",):
         if one not in PROTOCOLS:

@@ -61,7 +61,7 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
     for one in settings.address_settings:
         element = f"core/address-settings/address-setting[{one.match}]"
         numbers: tuple[tuple[str, float | None, float, str], ...] = (
-            ("max-delivery-attempts", one.max_delivery_attempts, -1, "-1 (no limit) or more than"),
+            ("max-delivery-attempts", one.max_delivery_attempts, -1, "-1 or 0 (no limit) or more"),
             ("redelivery-delay", one.redelivery_delay, 0, "0 or more"),
             ("redelivery-delay-multiplier", one.redelivery_delay_multiplier, 0, "0 or more"),
             (
@@ -82,9 +82,8 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
             ("id-cache-size", one.id_cache_size, 0, "0 or more"),
         )
         for name, value, least, expected in numbers:
-            if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
-                shown = f"{expected} 0" if expected.endswith("than") else expected
-                yield Violation(f"{element}/{name}", f"is {value}; expected {shown}")
+            if value is not None and value < least:
+                yield Violation(f"{element}/{name}", f"is {value}; expected {expected}")
         if (one.redelivery_collision_avoidance_factor or 0) > 1:
             yield Violation(
                 f"{element}/redelivery-collision-avoidance-factor",
@@ -106,9 +105,6 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
                 )
     for match, name, problem in problems_of_names(settings.address_settings):
         yield Violation(f"core/address-settings/address-setting[{match}]/{name}", problem)
-
-
-_NO_ATTEMPT: Final = ("max-delivery-attempts", 0)
 
 
 ADDRESS_RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (

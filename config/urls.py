@@ -35,6 +35,10 @@ _SCHEMES: Final = {
     "sqlite+pysqlite": Dialect.SQLITE,
 }
 _DEFAULT_PORTS: Final = {Dialect.POSTGRESQL: 5432, Dialect.MYSQL: 3306}
+_MYSQL_MODES: Final = frozenset(
+    {"aurora", "failover", "load-balance-read", "loadbalance", "replication", "sequential"}
+)
+"""What may stand between ``jdbc:mysql:``, or ``jdbc:mariadb:``, and the hosts."""
 _EXPECTED: Final = (
     "expected jdbc:postgresql://HOST:5432/DATABASE, jdbc:mysql://HOST:3306/DATABASE,"
     " jdbc:mariadb://HOST:3306/DATABASE, jdbc:sqlite:PATH or a SQLAlchemy URL of one of these"
@@ -187,6 +191,7 @@ def _unknown_database(scheme: str) -> ConfigurationError:
 
 def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
     body, _, query = rest.partition("?")
+    _refuse_several_servers(body)
     _refuse_at_in_path(body)
     if not body.startswith("//"):
         raise ConfigurationError(f"the URL names no host; {_EXPECTED}")
@@ -217,6 +222,17 @@ def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
         query=url_query,
     )
     return DatabaseUrl(dialect, _checked(dialect, url), translated.ignored)
+
+
+def _refuse_several_servers(body: str) -> None:
+    """Refuse ``jdbc:mysql:replication://`` and its like, which spread work over several servers."""
+    mode = body.partition(":")[0].lower()
+    if mode in _MYSQL_MODES and body[len(mode) :].startswith("://"):
+        raise ConfigurationError(
+            f"jdbc:mysql:{mode}:// chooses among several servers, which the Python driver cannot,"
+            " and a broker may write to the primary only; write the primary's URL:"
+            " jdbc:mysql://HOST:3306/DATABASE"
+        )
 
 
 def _parse_jdbc_sqlite(rest: str) -> DatabaseUrl:

@@ -122,12 +122,11 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
     )
     told = [one.partition("acceptor 'a', ")[2] for one in settings.not_applied]
     assert told == [
-        "resendUnknown: nobody knows this parameter, and nothing comes of it",
         "stompConsumerCredits: " + CHANGES["stompConsumerCredits"].happens,
         "stompEnableMessageId: messages carry no amqMessageId",
     ]
     warnings = " ".join(settings.warnings)
-    names = ("autoStart", "keyStorePassword", "tcpSendBufferSize")
+    names = ("autoStart", "keyStorePassword", "resendUnknown, unknown", "tcpSendBufferSize")
     assert ", ".join(f"acceptor's {name} (line 1)" for name in names) in warnings
     assert "hunter2" not in warnings
     assert "hunter2" not in str(settings)
@@ -144,12 +143,8 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
         ("tcp://h:1?protocols=AMQP,SMTP", "nobody knows 'SMTP'"),
         ("tcp://h:1?protocols=", "nobody knows ''"),
         (
-            "tcp://h:1?protcols=STOMP",
-            "has the parameter 'protcols', which nobody knows; expected protocols",
-        ),
-        (
-            "tcp://h:1?anycastPrefixes=jms.queue.",
-            "has the parameter 'anycastPrefixes', which nobody knows; expected anycastPrefix",
+            "tcp://h:1?sslEnable=true",
+            "has the parameter 'sslEnable', which nobody knows; expected sslEnabled",
         ),
     ],
 )
@@ -161,6 +156,30 @@ def test_what_is_mistyped_is_refused_where_it_stands(
         _load(tmp_path, url)
     assert str(refused.value).startswith(f"{tmp_path / 'broker.xml'}:1: <acceptor>: has ")
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "told"),
+    [
+        ("connection-ttl=60000", "connection-ttl, unknown (did you mean connectionTtl?)"),
+        ("protcols=STOMP", "protcols, unknown (did you mean protocols?)"),
+    ],
+)
+def test_what_nobody_knows_is_harmless_and_told_of(
+    tmp_path: Path, parameter: str, told: str
+) -> None:
+    """Artemis takes it and does nothing with it; the port is opened without it."""
+    settings = _load(tmp_path, f"tcp://h:1?{parameter}")
+    assert len(settings.acceptors) == 1
+    assert settings.not_applied == ()
+    assert f"acceptor's {told} (line 1)" in " ".join(settings.warnings)
+
+
+@pytest.mark.parametrize("url", ["tcp://h:7/", "tcp://h:7//", "tcp://h:7/?protocols=STOMP/"])
+def test_a_url_may_end_with_a_slash(tmp_path: Path, url: str) -> None:
+    """As people write URLs."""
+    (acceptor,) = _load(tmp_path, url).acceptors
+    assert (acceptor.host, acceptor.port, acceptor.protocols) == ("h", 7, ("STOMP",))
 
 
 @pytest.mark.parametrize("protocols", ["STOMP", "stomp", "CORE, Stomp ,AMQP", "STOMP,"])

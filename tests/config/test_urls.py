@@ -216,6 +216,15 @@ def test_an_error_never_shows_the_password(template: str, password: str) -> None
         told = None if told.__suppress_context__ else told.__context__
 
 
+@pytest.mark.parametrize("mode", ["replication", "loadbalance"])
+def test_several_servers_of_mysql_are_refused_by_name(mode: str) -> None:
+    """The driver chooses none, so the primary's URL is asked for; a password is not shown."""
+    with pytest.raises(ConfigurationError, match="write the primary's URL") as refused:
+        DatabaseUrl.parse(f"jdbc:mysql:{mode}://db1,db2/orders?user=u&password=hunter2")
+    assert f"jdbc:mysql:{mode}://" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_derby_is_told_about_sqlite() -> None:
     """The embedded database of Artemis is answered with ours."""
     with pytest.raises(ConfigurationError, match="SQLite"):

@@ -179,6 +179,21 @@ def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
     assert core.stored_texts() == ["a"]
 
 
+@pytest.mark.parametrize("unlimited", [-1, 0])
+def test_a_message_may_be_delivered_without_end(unlimited: int) -> None:
+    """With max-delivery-attempts of -1 or 0 it comes again after more than the default of ten."""
+    core = CoreUnderTest(
+        settings("orders", max_delivery_attempts=unlimited, dead_letter_address="DLQ")
+    )
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    for _ in range(12):
+        consumer.reject("a")
+    core.settle()
+    assert consumer.texts == ["a"] * 13
+    assert core.consume("/queue/DLQ").texts == []
+
+
 @pytest.mark.parametrize("names", [("audit", "alarm"), ()])
 def test_a_dead_letter_address_stays_the_type_it_is(names: tuple[str, ...]) -> None:
     """Each queue of a MULTICAST address gets it; one without a queue gets one of that type."""

@@ -342,8 +342,9 @@ with which Artemis does what Orthia does.
         yield f"| `{key}` | {instead.happens} | {same} |"
     yield """
 An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list. So are
-these parameters of its URL, and names that nobody knows; a name that is nearly one of those that
-act, and a protocol that nobody knows, are refused:
+these parameters of its URL. A parameter that nobody knows is ignored, as in Artemis, and told of
+among what is harmless; one that is nearly a parameter of TLS, and a protocol that nobody knows, are
+refused:
 
 | Parameter | What happens instead | Nothing changes at |
 |---|---|---|"""
