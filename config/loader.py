@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from orthia.config.artemis_logins import login_files, read_logins
 from orthia.config.document import Document, local_name
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import readable_secrets
@@ -63,14 +64,14 @@ def load(
     Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
     """
     source = Path(path)
-    properties = Properties(system_properties or {}, os.environ)
+    properties = _properties(source, system_properties or {})
     document = Document(source, properties)
     _leave_out_others(document, part)
     readable = readable_secrets(document)  # before values from outside stand in their places
     validation = Validation(document, properties)
     problems = Problems()
     reader = Reader(document, _values(document, properties, problems), problems)
-    settings = _read(reader, source, _instance_directory(source, properties))
+    settings = _read(reader, source, properties)
     if settings is not None:
         for violation in (*violations(settings), *further(settings)):
             problems.add(reader.locate(violation.element), violation.name, violation.message)
@@ -113,8 +114,9 @@ def _refuse_unknown_locker(
         )
 
 
-def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
+def _read(reader: Reader, source: Path, properties: Properties) -> Settings | None:
     """Return the settings, with warnings of their own; None, and a problem, without a store."""
+    instance = _instance_directory(source, properties)
     core = reader.core_values()
     warnings = []
     database = read_database_store(reader)
@@ -148,6 +150,8 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "health": reader.health(),
         "stomp_limits": reader.stomp_limits(),
     }
+    if core.get("security_enabled", True):
+        warnings += _add_artemis_logins(given, reader, source, properties)
     if store is None:
         return None
     warnings += locker_warnings(store)
@@ -194,19 +198,6 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
             given[name] = instance / core[name]
     if not given["acceptors"]:
         warnings.append(NO_ACCEPTOR)
-    if core.get("security_enabled", True) and not (
-        given["users"]
-        or given["properties_login_module"]
-        or given["token_login_module"]
-        or given["certificate_login_module"]
-    ):
-        # Artemis names the files of its users elsewhere, so this is no error; and letting everybody
-        # in instead of nobody would be worse.
-        warnings.append(
-            "security is enabled and there are neither <users> nor <login-modules> of urn:orthia,"
-            ' so no client can log in; add <login-modules xmlns="urn:orthia"> or'
-            " <security-enabled>false</security-enabled>"
-        )
     return Settings(
         name=core.get("name", socket.gethostname()),
         source=source,
@@ -231,6 +222,30 @@ _NO_PERSISTENCE: Final = (
     " lost when this node stops, and a receipt promises nothing; no lock is taken, so that another"
     " node may serve other messages under the same name"
 )
+
+
+def _add_artemis_logins(
+    given: dict[str, Any], reader: Reader, source: Path, properties: Properties
+) -> list[str]:
+    """Add who may log in by Artemis' own files; return a warning where this file says who may."""
+    instance = _instance_directory(source, properties)
+    directories = (source.absolute().parent, instance / "etc")
+    own = ("users", "properties_login_module", "token_login_module", "certificate_login_module")
+    if not any(given[name] for name in own):
+        logins = read_logins(directories, instance, properties, reader.problems)
+        reader.not_applied += logins.not_applied
+        given["login_domain"] = logins.domain
+        given["properties_login_module"] = logins.properties
+        given["certificate_login_module"] = logins.certificates
+        return []
+    unread = login_files(directories)
+    module = given["properties_login_module"]
+    if unread is None or (module is not None and unread == module.user):
+        return []
+    return [
+        f"{unread} is not read: {source.name} has <users> or <login-modules> of urn:orthia, and"
+        " these alone say who may log in"
+    ]
 
 
 def _beside(source: Path, module: _Module | None) -> _Module | None:
@@ -290,6 +305,21 @@ def _not_durable(store: FileStoreSettings) -> list[str]:
         )
         if not getattr(store, name)
     ]
+
+
+def _properties(source: Path, system_properties: Mapping[str, str]) -> Properties:
+    """Return what ``${...}`` may stand for; what Artemis' start script sets has a default."""
+    given = Properties(system_properties, os.environ)
+    instance = _instance_directory(source, given)
+    defaults = {
+        INSTANCE_PROPERTY: instance,
+        "artemis.instance.etc": source.absolute().parent,
+        "artemis.home": instance,
+        "data.dir": instance / "data",
+    }
+    return Properties(
+        system_properties, os.environ, {name: str(path) for name, path in defaults.items()}
+    )
 
 
 def _instance_directory(source: Path, properties: Properties) -> Path:

@@ -41,6 +41,11 @@ class Problems:
         self._found += 1
         self._lines[location, f"{location}: <{element}>: {text}"] = None
 
+    def add_of_file(self, file: Path, error: ConfigurationError) -> None:
+        """Note what is wrong with another file, of which ``error`` says the place."""
+        self._found += 1
+        self._lines[Location(file, 1), str(error)] = None
+
     @contextmanager
     def noting(self, location: Location, element: str) -> Iterator[None]:
         """Note a ConfigurationError raised inside as a problem of ``element``, and go on."""

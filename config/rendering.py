@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.login_domains import LoginDomain, LoginModule
 from orthia.config.secrets import HIDDEN, is_secret
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import (
@@ -142,6 +143,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         yield EffectiveSetting(
             f"core/users/user[{user.name}]", f"password {user.password}, roles {roles_text}"
         )
+    if settings.login_domain is not None:
+        yield from _login_domain(settings.login_domain)
     if settings.properties_login_module is not None:
         yield from _attributes(
             "core/login-modules/properties-login-module", settings.properties_login_module
@@ -161,6 +164,18 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     if settings.health is not None:
         yield from _all("core/health", settings.health)
     yield from _all("core/stomp-limits", settings.stomp_limits)
+
+
+def _login_domain(domain: LoginDomain) -> Iterator[EffectiveSetting]:
+    path = f"{domain.file.name}/{domain.name}"
+    for module, flag in domain.modules:
+        yield EffectiveSetting(f"{path}/{module.value}", flag.value)
+        if module is LoginModule.GUEST:
+            guest = domain.guest
+            yield EffectiveSetting(f"{path}/{module.value}/user", guest.user)
+            yield EffectiveSetting(f"{path}/{module.value}/role", guest.role)
+            invalidate = written(guest.credentials_invalidate)
+            yield EffectiveSetting(f"{path}/{module.value}/credentialsInvalidate", invalidate)
 
 
 def _locker(store: DatabaseStoreSettings | FileStoreSettings) -> Iterator[EffectiveSetting]:

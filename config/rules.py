@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Final
 
-from orthia.config.acceptor_tls import ClientCertificate
 from orthia.config.address_rules import ADDRESS_RULES
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import IoErrorPolicy, Role, Settings
@@ -110,10 +109,9 @@ def _port(element: str, port: int) -> Iterator[Violation]:
 
 
 def _certificates(settings: Settings) -> Iterator[Violation]:
-    if settings.certificate_login_module is not None and not any(
-        one.tls is not None and one.tls.client_certificate is not ClientCertificate.IGNORED
-        for one in settings.acceptors
-    ):
+    module = settings.certificate_login_module
+    # Of login.config it is no error, for Artemis takes it.
+    if module is not None and settings.login_domain is None and not settings.asks_for_certificates:
         yield Violation(
             "core/login-modules/certificate-login-module",
             "knows users by their certificates, and no acceptor asks for one; expected an acceptor"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from orthia.config.acceptor_tls import AcceptorTls
+from orthia.config.acceptor_tls import AcceptorTls, ClientCertificate
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.address_settings import AddressConfiguration, AddressSettings, DivertSettings
 from orthia.config.errors import ConfigurationError
+from orthia.config.login_domains import LoginDomain
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import (
     CertificateLoginModule,
@@ -192,6 +193,8 @@ class Settings:
     properties_login_module: PropertiesLoginModule | None = None
     token_login_module: TokenLoginModule | None = None
     certificate_login_module: CertificateLoginModule | None = None
+    login_domain: LoginDomain | None = None
+    """Of Artemis' ``login.config``: how its login modules decide; None if they just add up."""
     authentication_cache_size: int = 1_000
     """Logins of which it is remembered whether the hash of their passcode was right; 0 for none."""
     security_invalidation_interval: int = 10_000
@@ -241,6 +244,14 @@ class Settings:
         if self.max_store_bytes is not None:
             return self.max_store_bytes
         return -1 if self.watched_directories else SERVER_STORE_BYTES
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether a client may show a certificate to some acceptor."""
+        return any(
+            one.tls is not None and one.tls.client_certificate is not ClientCertificate.IGNORED
+            for one in self.acceptors
+        )
 
     @property
     def watched_directories(self) -> tuple[Path, ...]:

@@ -1,13 +1,14 @@
 """``${property:default}``: values that come from outside the file.
 
 As in Artemis a property is looked for among the system properties (``-D``), then in the
-environment. Unlike there a value is taken as it stands: it is neither substituted again nor read
-as XML, so a password may hold any character that XML can have; and a property that is set nowhere
-is an error.
+environment; those that Artemis' start script sets have defaults. Unlike there a value is taken as
+it stands: it is neither substituted again nor read as XML, so a password may hold any character
+that XML can have; and a property that is set nowhere is an error.
 """
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from orthia.config.characters import outside_xml
@@ -19,14 +20,23 @@ _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)(\}?)")
 class Properties:
     """The values ``${...}`` may stand for."""
 
-    def __init__(self, system_properties: Mapping[str, str], environment: Mapping[str, str]):
+    def __init__(
+        self,
+        system_properties: Mapping[str, str],
+        environment: Mapping[str, str],
+        defaults: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """``defaults`` are of properties that Artemis' start script sets."""
         self.system_properties = system_properties
         self.environment = environment
+        self.defaults = defaults
 
     def get(self, name: str) -> str | None:
-        """Return the value of a property: a system property's, else an environment variable's."""
-        value = self.system_properties.get(name)
-        return self.environment.get(name) if value is None else value
+        """Return the value of a property: given by -D, or by the environment, or by default."""
+        for values in (self.system_properties, self.environment, self.defaults):
+            if name in values:
+                return values[name]
+        return None
 
     def substitute(self, text: str) -> str:
         """Return ``text`` with each ``${name:default}`` replaced.

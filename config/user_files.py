@@ -22,6 +22,8 @@ from orthia.config.values import read_names
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Of a file: some 100,000 users."""
+_SCRAM: Final = ("|SHA256", "|SHA512")
+"""What names end with that Artemis keeps for SASL SCRAM, which STOMP does not have."""
 
 
 def read_users(module: PropertiesLoginModule) -> tuple[User, ...]:
@@ -38,6 +40,8 @@ def read_users(module: PropertiesLoginModule) -> tuple[User, ...]:
     found: list[User] = []
     problems: list[str] = []
     for name, stored in users.values.items():
+        if name.endswith(_SCRAM):
+            continue
         try:
             found.append(User(name, read_stored(stored), frozenset(held.get(name, ()))))
         except ConfigurationError as error:

@@ -1,5 +1,6 @@
 """``check``: a broker.xml before it is used."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ from orthia.broker.node.login_files import check_login_files
 from orthia.broker.tls.check import ending_certificates, exposed_keys
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
+from orthia.config.rendering import EffectiveSetting
+from orthia.config.settings import Settings
 from orthia.nodemanager.locks.custom import installed_lockers
 
 
@@ -26,8 +29,8 @@ from orthia.nodemanager.locks.custom import installed_lockers
 def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool) -> None:
     """Validate a broker.xml and show every setting in effect, passwords hidden.
 
-    Exit code 78, and one line a problem, when a node could not use it. The keys and certificates
-    that acceptors name are read; nothing is connected to.
+    Exit code 78, and one line a problem, when a node could not use it or no client could log in.
+    The keys, certificates and users that it names are read; nothing is connected to.
     """
     try:
         settings = config.load(
@@ -36,7 +39,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
             installed_lockers=installed_lockers(),
             further=unusable,
         )
-        check_login_files(settings)
+        nobody = check_login_files(settings)
     except ConfigurationError as error:
         if not as_json:
             raise
@@ -52,13 +55,27 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
     if as_json:
         print_json(
             {
-                "valid": True,
+                "valid": nobody is None,
+                "problems": [] if nobody is None else [nobody],
                 "not_applied": list(settings.not_applied),
                 "warnings": warnings,
                 "settings": [asdict(one) for one in effective],
             }
         )
-        return
+    else:
+        _print(file, settings, effective, warnings, nobody)
+    if nobody is not None:
+        click.get_current_context().exit(ExitCode.CONFIGURATION)
+
+
+def _print(
+    file: Path,
+    settings: Settings,
+    effective: Sequence[EffectiveSetting],
+    warnings: Sequence[str],
+    nobody: str | None,
+) -> None:
+    """Print every setting in effect, and on standard error what is to be said of the file."""
     print_table(
         ("setting", "value", "unit", ""),
         (
@@ -68,13 +85,16 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
     )
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    if not settings.not_applied:
+    if not settings.not_applied and nobody is None:
         click.echo(f"{file} is valid", err=True)
-        return
-    click.echo(
-        f"\n{file} is valid, BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES: Orthia does not do"
-        " what Artemis does with it. What happens instead:",
-        err=True,
-    )
+    if settings.not_applied:
+        state = "is valid" if nobody is None else "can be read"
+        click.echo(
+            f"\n{file} {state}, BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES: Orthia does not"
+            " do what Artemis does with it. What happens instead:",
+            err=True,
+        )
     for one in settings.not_applied:
         click.echo(f"  {one}", err=True)
+    if nobody is not None:
+        click.echo(f"{file}: {nobody}", err=True)

@@ -209,7 +209,9 @@ def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> Non
     settings = life.settings(settings)
     if not life.is_later:
         # What is wrong with the users is found out before the node has the live lock.
-        check_login_files(settings)
+        nobody = check_login_files(settings)
+        if nobody is not None:
+            settings = replace(settings, warnings=(*settings.warnings, nobody))
     configure(
         log_format,
         node=settings.name,

@@ -62,9 +62,9 @@ class Authentication(Generic[_Client]):
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
         """Return who this is, or None, and have ``answered`` told later; raises BrokerError.
 
-        A client that gives neither may be known by its certificate.
+        A client may be known by its certificate instead.
         """
-        principal = None if login or passcode else self._known_by_certificate()
+        principal = self._known_by_certificate(login, passcode)
         if principal is not None:
             return principal
         wait = self._begin(login)
@@ -163,7 +163,7 @@ class Authentication(Generic[_Client]):
             raise
         return self._succeeded(login, principal)
 
-    def _known_by_certificate(self) -> Principal | None:
+    def _known_by_certificate(self, login: str | None, passcode: str | None) -> Principal | None:
         """Return whose certificate the client has shown; raises CertificateUnknown.
 
         Nobody guesses certificates, so nobody waits here.
@@ -172,7 +172,7 @@ class Authentication(Generic[_Client]):
         if certificate is None:
             return None
         try:
-            principal = self._core.security.authenticate_certificate(certificate)
+            principal = self._core.security.authenticate_certificate(certificate, login, passcode)
         except CertificateUnknown:
             acceptor = self._client.acceptor.settings.name
             self._core.security.audit.login_failed(self._origin, None, acceptor)
@@ -203,7 +203,10 @@ class Authentication(Generic[_Client]):
         self._core.security.audit.login_failed(self._origin, login, acceptor)
 
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
-        if not principal.unrestricted:
+        if principal.refused_login is not None:
+            # Else whoever guesses passcodes where guests are let in would never have to wait.
+            self._failed(login)
+        elif not principal.unrestricted:
             self._clients.logins.succeeded(self._client.address, login)
         return self._let_in(principal)
 

@@ -33,6 +33,8 @@ class Principal:
     origin: Origin = NOWHERE
     validated_user: str | None = None
     """What its messages say of who sent them; None for nothing."""
+    refused_login: str | None = None
+    """The user it said to be, with another passcode, before it was let in as a guest."""
     valid_until: float | None = None
     """When its connection ends, in seconds of the connections' clock; None for never."""
     sender: Sender = field(default_factory=Sender)
@@ -77,10 +79,12 @@ class Identities(Protocol):
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
 
-    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
+    def authenticate_certificate(
+        self, certificate: bytes, login: str | None, passcode: str | None
+    ) -> Principal | None:
         """Return whose a certificate is, which was verified and is given as DER.
 
-        None where nobody logs in by certificate. Raises CertificateUnknown.
+        None where login and passcode decide. Raises CertificateUnknown.
         """
 
     def validated_user(self, principal: Principal) -> str | None:

@@ -9,6 +9,7 @@ from orthia.broker.core.identity import Principal, Verification
 from orthia.broker.quoting import quoted
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.certificates import CertificateDirectory
+from orthia.broker.security.domain import DomainLogins
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
@@ -38,6 +39,10 @@ class Security:
         self.audit = Audit(audit, settings.name, self.users.knows)
         self.certificates = CertificateDirectory()
         self._knows_certificates = settings.certificate_login_module is not None
+        domain = settings.login_domain
+        self._domain = (
+            None if domain is None else DomainLogins(domain, self.users, self.certificates)
+        )
         self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
         self._fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
@@ -62,16 +67,22 @@ class Security:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         if not self._enabled:
             return Principal(login or "anonymous", frozenset(), unrestricted=True)
+        if self._domain is not None:
+            return self._domain.authenticate(login, passcode)
         return self.users.authenticate(login or "", passcode or "")
 
-    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
-        """Return whose a certificate is; None where nobody logs in by certificate.
+    def authenticate_certificate(
+        self, certificate: bytes, login: str | None, passcode: str | None
+    ) -> Principal | None:
+        """Return whose a certificate is; None where login and passcode decide.
 
         Raises CertificateUnknown.
         """
         if not (self._enabled and self._knows_certificates):
             return None
-        return self.certificates.principal(certificate)
+        if self._domain is not None:
+            return self._domain.authenticate_certificate(certificate, login, passcode)
+        return None if login or passcode else self.certificates.principal(certificate)
 
     def validated_user(self, principal: Principal) -> str | None:
         """Return a user's name, if messages are to say it and it was verified."""
