@@ -83,7 +83,7 @@ HARMLESS: Final = frozenset(
 def mistyped_names(names: Iterable[str], secure: Iterable[str]) -> list[tuple[str, str]]:
     """Return the names that nobody knows and that are nearly one of ``secure``, with that one.
 
-    Artemis takes them, and opens the port without what they were to ask for: in the clear, say.
+    Artemis takes them, and opens the port without what they were to ask for: TLS, say.
     """
     known = {*secure, *CHANGES, *TLS_CHANGES, *HARMLESS}
     found = []

@@ -115,7 +115,7 @@ def parse_acceptor(
         raise ConfigurationError(
             f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
         )
-    mistyped = mistyped_names(parameters, TLS_ACTING)
+    mistyped = mistyped_names(parameters, {*TLS_ACTING, *WEBSOCKET_ACTING})
     if mistyped:
         wrong, meant = mistyped[0]
         raise ConfigurationError(

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from orthia.config.artemis_logins import login_files, read_logins
 from orthia.config.document import Document, local_name
-from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import readable_secrets
 from orthia.config.ignored import NotApplied, told
 from orthia.config.lockers import lock_database, locker_warnings, with_locker
@@ -43,6 +42,7 @@ DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
 DEFAULT_BINDINGS_DIRECTORY: Final = "data/bindings"
 LARGE_MESSAGES_DIRECTORY: Final = "large-messages"
 """Beside the journal's: whatever directory a pair shares, it shares this one too."""
+_DATABASE_STORE: Final = "core/store/database-store"
 _FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings)) - {"locker"}
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
@@ -69,17 +69,20 @@ def load(
     _leave_out_others(document, part)
     readable = readable_secrets(document)  # before values from outside stand in their places
     validation = Validation(document, properties)
-    problems = Problems()
+    problems = validation.problems
     reader = Reader(document, _values(document, properties, problems), problems)
+    reader.locations |= validation.unfilled
     settings = _read(reader, source, properties)
-    if settings is not None:
-        for violation in (*violations(settings), *further(settings)):
+    # Rules relate what is near: a default in the place of what is not known may break one.
+    unknown = {_section(path) for path in validation.unfilled}
+    if reader.has(_DATABASE_STORE) and not isinstance(settings.store, DatabaseStoreSettings):
+        unknown.add("core/store")
+    for violation in (*violations(settings), *further(settings)):
+        if _section(violation.element) not in unknown:
             problems.add(reader.locate(violation.element), violation.name, violation.message)
-        if installed_lockers is not None:
-            _refuse_unknown_locker(settings.store.locker, installed_lockers, reader, problems)
+    if installed_lockers is not None:
+        _refuse_unknown_locker(settings.store.locker, installed_lockers, reader, problems)
     problems.raise_if_any()
-    if settings is None:
-        raise ConfigurationError(f"{source}: names no store that can be used")
     ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
     return replace(
         settings,
@@ -101,6 +104,11 @@ def _leave_out_others(document: Document, part: Part) -> None:
                 core.remove(section)
 
 
+def _section(path: str) -> str:
+    """Return the part of ``core`` that an element is of."""
+    return "/".join(path.split("/")[:2])
+
+
 def _refuse_unknown_locker(
     locker: LockerSettings | None, installed: Collection[str], reader: Reader, problems: Problems
 ) -> None:
@@ -114,22 +122,25 @@ def _refuse_unknown_locker(
         )
 
 
-def _read(reader: Reader, source: Path, properties: Properties) -> Settings | None:
-    """Return the settings, with warnings of their own; None, and a problem, without a store."""
+def _read(reader: Reader, source: Path, properties: Properties) -> Settings:
+    """Return the settings, with warnings of their own; they count if there is no problem."""
     instance = _instance_directory(source, properties)
     core = reader.core_values()
     warnings = []
     database = read_database_store(reader)
-    store: DatabaseStoreSettings | FileStoreSettings | None = None
+    store: DatabaseStoreSettings | FileStoreSettings
     if database is not None:
         url = database.jdbc_connection_url.relative_to(instance)
         locker = _relative_locker(database.locker, instance)
         store = with_locker(replace(database, jdbc_connection_url=url, locker=locker))
         reader.ignore(name for name in core if name in _FILE_STORE)
-    elif not reader.has("core/store/database-store"):
+    elif not reader.has(_DATABASE_STORE):
         locker = _relative_locker(read_locker(reader, "core/store/file-store"), instance)
         store = _file_store(core, instance, locker)
         warnings += _not_durable(store)
+    else:
+        # What is wrong with it is noted; the rest is looked at as if there were files.
+        store = _file_store(core, instance, None)
     given: dict[str, Any] = {
         "ha_policy": reader.ha_policy(),
         "acceptors": tuple(
@@ -152,8 +163,6 @@ def _read(reader: Reader, source: Path, properties: Properties) -> Settings | No
     }
     if core.get("security_enabled", True):
         warnings += _add_artemis_logins(given, reader, source, properties)
-    if store is None:
-        return None
     warnings += locker_warnings(store)
     locks = lock_database(store)
     if locks is not None:

@@ -41,6 +41,11 @@ class Problems:
         self._found += 1
         self._lines[location, f"{location}: <{element}>: {text}"] = None
 
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a problem."""
+        return bool(self._lines)
+
     def add_of_file(self, file: Path, error: ConfigurationError) -> None:
         """Note what is wrong with another file, of which ``error`` says the place."""
         self._found += 1

@@ -46,15 +46,20 @@ class Validation:
     def __init__(self, document: Document, properties: Properties) -> None:
         """Validate ``document``, filling in its ``${...}``.
 
-        Raises ConfigurationError with every problem.
+        Raises ConfigurationError with every problem, unless all are of ``${...}``.
         """
         self.ignored: list[tuple[Location, str]] = []
         """Elements and attributes of Artemis that change nothing here, with where they are."""
         self.not_applied: list[NotApplied] = []
         """Those that would change what happens, and do not."""
+        self.unfilled: dict[str, Location] = {}
+        """Elements with a ``${...}`` that cannot be filled in, by path. The document has them no
+        longer, for what they would hold is not known."""
+        self.problems = Problems()
+        """What is wrong with those; there may be more to find."""
         self._document = document
         self._properties = properties
-        self._problems = Problems()
+        self._unfilled: list[tuple[Node, str]] = []
         self._known: dict[Node, Element] = {}
         root = document.root
         if root.tag != configuration().tag:
@@ -64,11 +69,15 @@ class Validation:
             )
         self._enter(root, configuration())
         self._judge()
-        self._problems.raise_if_any()
+        is_unusable = self.problems.are_any
+        for node, problem in self._unfilled:
+            self._set_aside(node, problem)
+        if is_unusable:
+            self.problems.raise_if_any()
 
     def _enter(self, node: Node, element: Element) -> None:
         self._known[node] = element
-        self._fill_in(node, element)
+        self._fill_in(node)
         self._check_attributes(node, element)
         for child in list(node):
             known = element.children.get(str(child.tag))
@@ -81,16 +90,25 @@ class Validation:
             else:
                 self._enter(child, known)
 
-    def _fill_in(self, node: Node, element: Element) -> None:
+    def _fill_in(self, node: Node) -> None:
         try:
             if node.text is not None:
                 node.text = self._properties.substitute(node.text)
             for name, value in node.attrib.items():
                 node.set(name, self._properties.substitute(str(value)))
         except ConfigurationError as error:
-            self._problems.add(self._document.location(node), element.name, str(error))
+            self._unfilled.append((node, str(error)))
             # What it would have held is not known, so nothing more is said about it.
             del self._known[node]
+
+    def _set_aside(self, node: Node, problem: str) -> None:
+        location = self._document.location(node)
+        self.problems.add(location, local_name(node), problem)
+        outer = [local_name(one) for one in node.iterancestors()][:-1]
+        self.unfilled["/".join([*reversed(outer), local_name(node)])] = location
+        parent = node.getparent()
+        if parent is not None and len(outer) > 0:
+            parent.remove(node)
 
     def _check_attributes(self, node: Node, element: Element) -> None:
         for name in [str(name) for name in node.attrib]:
@@ -102,7 +120,7 @@ class Validation:
                 near = nearest(name, list(element.attributes))
                 others = ", ".join(element.attributes) or "none"
                 hint = f"did you mean {near!r}?" if near else f"expected {others}"
-                self._problems.add(
+                self.problems.add(
                     self._document.location(node),
                     element.name,
                     f"unknown attribute {etree.QName(name).localname!r}; {hint}",
@@ -111,7 +129,7 @@ class Validation:
             elif known.is_refused:
                 location = self._document.location(node)
                 text = f"attribute {name!r} cannot be given; expected {known.kind.expected}"
-                self._problems.add(location, element.name, text)
+                self.problems.add(location, element.name, text)
                 del node.attrib[name]
 
     def _note_ignored(self, node: Node, parent: Element, known: Element) -> None:
@@ -136,9 +154,9 @@ class Validation:
         location = self._document.location(node)
         if not parent.children:
             # The name is not quoted: it may be part of a password with a < in it.
-            self._problems.add(location, parent.name, "holds an element; expected a text")
+            self.problems.add(location, parent.name, "holds an element; expected a text")
             return
-        self._problems.add(location, local_name(node), _unknown(node, parent))
+        self.problems.add(location, local_name(node), _unknown(node, parent))
 
     def _judge(self) -> None:
         if schema().validate(self._document.root):
@@ -149,7 +167,7 @@ class Validation:
             element = self._known.get(node)
             if element is not None:
                 text = self._said(node, element, finding.type_name, finding.message)
-                self._problems.add(self._document.location(node), element.name, text)
+                self.problems.add(self._document.location(node), element.name, text)
 
     def _said(self, node: Node, element: Element, finding: str, message: str) -> str:
         """Say a finding of the XSD in words that quote no password."""
