@@ -23,6 +23,12 @@ def test_a_system_property_wins_over_the_environment() -> None:
     assert properties.substitute("${a:x} ${b:x} ${c:x}") == "1 3 x"
 
 
+def test_a_property_may_have_a_value_by_default() -> None:
+    """What is given wins, and a default in the file comes last."""
+    properties = Properties({"a": "1"}, {"b": "2"}, {"a": "8", "b": "8", "c": "8"})
+    assert properties.substitute("${a} ${b} ${c:x}") == "1 2 8"
+
+
 def test_a_default_may_be_empty_or_hold_colons() -> None:
     """Everything after the first colon is the default."""
     properties = Properties({}, {})

@@ -19,6 +19,7 @@ from orthia.broker.security.certificates import CertificateDirectory
 from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.distinguished_names import parts_of, read_name, written
 from orthia.config.errors import ConfigurationError
+from orthia.config.login_domains import ControlFlag, LoginDomain, LoginModule
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import CertificateLoginModule, SecuritySetting, User
 from orthia.config.settings import Settings
@@ -216,6 +217,53 @@ def test_a_client_logs_in_by_its_certificate(
             "authentication",
         ]
     assert "refused: the certificate of 'CN=unlisted' is no user's" in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["certificate-domain", "sufficient", "last"])
+def test_a_certificate_counts_as_login_config_says(
+    authority: Authority, tmp_path: Path, flag: str
+) -> None:
+    """It decides alone, or goes before a login, or behind it, as its module does."""
+    certificates = (LoginModule.CERTIFICATE, ControlFlag.SUFFICIENT)
+    passcodes = (LoginModule.PROPERTIES, ControlFlag.SUFFICIENT)
+    modules = {
+        "certificate-domain": (passcodes,),
+        "sufficient": (certificates, passcodes),
+        "last": (passcodes, certificates),
+    }
+    module = write_users(tmp_path, "relay=CN=relay\n", "senders=relay\n")
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    settings = replace(
+        secured_by_certificates(
+            f"keyStorePath={store};trustStorePath={tmp_path / 'ca.pem'}", module
+        ),
+        login_domain=LoginDomain(
+            tmp_path / "login.config",
+            "activemq",
+            modules[flag],
+            certificates_decide=flag == "certificate-domain",
+        ),
+    )
+    with serving(settings) as server:
+        have_users(server, read_certificate_users(module))
+
+        def name_of(subject: str, login: bytes) -> str:
+            certificate = authority.sign((), subject=(("CN", subject),))
+            with secured(server, showing(trusting(authority), certificate, tmp_path)) as client:
+                client.sendall(CONNECT.replace(b"host", login + b"host"))
+                answer = read_until(client, b"\0")
+                if not answer.startswith(b"CONNECTED"):
+                    return ""
+                principals = server.server.clients._principals
+                return server.call(lambda: next(iter(principals.values())).name)
+
+        ada = b"login:ada\npasscode:l0vel@ce\n"
+        assert name_of("relay", b"") == "relay"
+        wait_until(lambda: server.connections == 0, what="it has left")
+        assert name_of("relay", ada) == ("ada" if flag == "last" else "relay")
+        wait_until(lambda: server.connections == 0, what="it has left")
+        assert name_of("unlisted", ada) == ("" if flag == "certificate-domain" else "ada")
+        assert name_of("unlisted", b"") == ""
 
 
 def test_an_ordinary_client_logs_in_by_its_certificate(
