@@ -154,6 +154,9 @@ of its own, `urn:orthia`. `orthia check FILE` validates a file and prints the se
 - **`${{NAME:DEFAULT}}`** is replaced in every text and attribute that is read: by the system
   property `NAME` (`-D NAME=VALUE`), else the environment variable `NAME`, else `DEFAULT`. Without
   any of them it is an error. A value is taken as it stands: it may hold `<`, `&` or `${{`.
+  What Artemis' start script sets is set here, too: `artemis.instance` and `artemis.home` are the
+  instance's directory, `artemis.instance.etc` is that of this file, `data.dir` is `data` in the
+  instance.
 - **Durations** are milliseconds. **Sizes** are bytes, or `K`, `M`, `G` with powers of 1024
   (`10M`, `10MiB`).
 - **Relative paths** start from the instance's directory: the property `{INSTANCE_PROPERTY}`, else
@@ -316,8 +319,9 @@ Properties of a JDBC URL are `user`, `password` and"""
   for whoever comes, where MULTICAST would drop it: see [addresses](addresses.md).
 - `dead-letter-address` is DLQ and `expiry-address` ExpiryQueue where no match sets one. Artemis
   drops such messages; here an empty element does: see [redelivery](redelivery.md).
-- Users stand in the file (`users` of `urn:orthia`). Security enabled without users lets nobody in,
-  and a warning says so.
+- Users may stand in the file (`users` of `urn:orthia`); else Artemis' own files are read: see
+  [security](security.md#coming-from-artemis). Security enabled without users lets nobody in, and
+  `orthia check` fails then.
 - `ha-policy` is `shared-store`; `replication` and `colocated` are errors.
 - `critical-analyzer-policy` is SHUTDOWN and `critical-analyzer-timeout` 20 s, where Artemis only
   logs, after 120 s: the time of the default lease, since what hangs for that long serves nobody.
