@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from orthia.config.acceptor_websocket import ANY_ORIGIN
 from orthia.config.dialects import Dialect
 from orthia.config.lockers import lock_database
+from orthia.config.login_domains import LoginModule
 from orthia.config.secrets import is_secret
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -67,6 +68,14 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
             " origins of your own pages"
             for acceptor in settings.acceptors
             if ANY_ORIGIN in acceptor.web_socket.allowed_origins
+        ]
+    domain = settings.login_domain
+    if settings.security_enabled and domain is not None and domain.has(LoginModule.GUEST):
+        found += [
+            f"acceptor {acceptor.name!r} listens on {acceptor.host} and {domain.file} has guests:"
+            f" anybody who reaches it may do what role {domain.guest.role!r} may"
+            for acceptor in settings.acceptors
+            if not is_loopback(acceptor.host)
         ]
     module = settings.properties_login_module
     if module is not None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.errors import ConfigurationError
+from orthia.config.exposure import exposure_warnings
 from orthia.config.loader import load
 from orthia.config.login_domains import (
     Answer,
@@ -103,7 +104,10 @@ def test_they_are_found_in_etc_of_the_instance(instance: Instance, tmp_path: Pat
 def test_login_config_says_how_clients_log_in(instance: Instance) -> None:
     """What `artemis create --allow-anonymous` writes: users, and a guest for everybody else."""
     instance.write("login.config", domain(PROPERTIES, "sufficient", GUEST, "Sufficient"))
-    settings = instance.load()
+    (instance.etc / "artemis-users.properties").chmod(0o600)
+    settings = instance.load(
+        '<acceptors><acceptor name="a">tcp://0.0.0.0:61616</acceptor></acceptors>'
+    )
     assert settings.login_domain == LoginDomain(
         instance.etc / "login.config",
         "activemq",
@@ -113,6 +117,9 @@ def test_login_config_says_how_clients_log_in(instance: Instance) -> None:
         ),
         GuestLoginModule("nemo", "crew"),
     )
+    (exposed,) = exposure_warnings(settings)
+    assert exposed.startswith("acceptor 'a' listens on 0.0.0.0 and ")
+    assert exposed.endswith(" has guests: anybody who reaches it may do what role 'crew' may")
     shown = {one.path: one.value for one in render(settings)}
     assert shown["login.config/activemq/GuestLoginModule"] == "sufficient"
     assert shown["login.config/activemq/GuestLoginModule/user"] == "nemo"

@@ -113,6 +113,13 @@ def test_a_file_of_artemis_is_accepted() -> None:
     ) in told
 
 
+def test_a_role_may_be_mapped_to_none(tmp_path: Path) -> None:
+    """As Artemis takes it."""
+    mapping = '<security-settings><role-mapping from="a" to=""/></security-settings>'
+    (found,) = config.load(_file(tmp_path / "broker.xml", mapping)).role_mappings
+    assert found.to == frozenset()
+
+
 def test_an_empty_address_is_a_setting(tmp_path: Path) -> None:
     """It drops what would go there; what no match sets has a default that keeps it."""
     inner = """<address-settings>
