@@ -138,7 +138,7 @@ class _Reading:
                 NotApplied(
                     Location(self._file, 1),
                     f"domain {name!r}",
-                    "is not in this file, so no client can log in",
+                    "is not in this file, so it lets nobody in",
                 )
             )
             return ()

@@ -38,10 +38,12 @@ class Security:
         )
         self.audit = Audit(audit, settings.name, self.users.knows)
         self.certificates = CertificateDirectory()
-        self._knows_certificates = settings.certificate_login_module is not None
         domain = settings.login_domain
         self._domain = (
             None if domain is None else DomainLogins(domain, self.users, self.certificates)
+        )
+        self._knows_certificates = settings.certificate_login_module is not None or (
+            domain is not None and domain.certificates_decide
         )
         self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
         self._fully_qualified = {

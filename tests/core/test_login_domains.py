@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.core.errors import AuthenticationFailed
+from orthia.broker.core.errors import AuthenticationFailed, CertificateUnknown
 from orthia.broker.core.identity import Verification
 from orthia.broker.security.certificates import CertificateDirectory
 from orthia.broker.security.domain import DomainLogins
 from orthia.broker.security.logins import FREE_FAILURES
+from orthia.broker.security.permissions import Security
 from orthia.broker.security.users import UserDirectory
 from orthia.config.clock import monotonic_seconds
 from orthia.config.login_domains import (
@@ -84,6 +85,14 @@ def test_modules_say_together_who_a_client_is(
 ) -> None:
     """By the flags, in order; a user's name goes before the guest's."""
     assert who(domain, login, passcode) == expected
+
+
+def test_a_domain_for_certificates_without_users_lets_no_certificate_in() -> None:
+    """Its client does not log in by a passcode instead, as if it had shown none."""
+    domain = replace(of((P, SUFFICIENT)), certificates_decide=True)
+    security = Security(replace(SETTINGS, security_enabled=True, login_domain=domain))
+    with pytest.raises(CertificateUnknown):
+        security.authenticate_certificate(b"", "ada", "l0vel@ce")
 
 
 def test_whoever_guesses_waits_though_it_comes_in_as_a_guest() -> None:
