@@ -117,13 +117,13 @@ class _Reading:
             name = local_name(node)
             where = document.location(node)
             if name == "jaas-security":
+                named: list[str] = []
                 with self._problems.noting(where, name):
-                    found = [
+                    named += [
                         self._properties.substitute(str(node.get(one, "")))
                         for one in ("domain", "certificate-domain")
                     ]
-                    return found[0] or DEFAULT_DOMAIN, found[1] or None
-                return None, None
+                return (named[0] or DEFAULT_DOMAIN, named[1] or None) if named else (None, None)
             if name in _OTHER_MANAGERS:
                 self.found.not_applied.append(NotApplied(where, name, _OTHER_MANAGERS[name]))
                 return None, None
