@@ -4,6 +4,7 @@ expat reads the file first. It stops at a DOCTYPE before anything inside it can 
 what is wrong with XML that is not well-formed without quoting it: the text may be a password.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 from xml.parsers import expat
@@ -31,13 +32,23 @@ _INCLUDE: Final = "{http://www.w3.org/2001/XInclude}include"
 class Document:
     """The elements of a file and of those it includes, each with its file and line."""
 
-    def __init__(self, path: Path, properties: Properties) -> None:
-        """Read ``path``; raises ConfigurationError if it cannot be read or is not safe XML."""
+    def __init__(
+        self,
+        path: Path,
+        properties: Properties,
+        reads: Callable[[Path], None] = lambda _: None,
+    ) -> None:
+        """Read ``path``; raises ConfigurationError if it cannot be read or is not safe XML.
+
+        ``reads`` gets the path of each file before it is opened.
+        """
         self.path = path
+        self._reads = reads
         self._properties = properties
         # The elements are kept as keys: lxml gives the same element the same object only while
         # somebody holds it.
         self._origins: dict[Node, Path] = {}
+        reads(path)
         self.root = self._read(path, including=())
 
     def location(self, element: Node) -> Location:
@@ -82,6 +93,7 @@ class Document:
         if "://" in href:
             raise ConfigurationError("points to the network; expected the path of a file")
         target = path.parent / href
+        self._reads(target)
         try:
             if target.resolve() in including:
                 raise ConfigurationError(f"{target} includes itself")

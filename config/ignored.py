@@ -135,6 +135,9 @@ CHANGES: Final[Mapping[str, Instead]] = {
     ),
     "address-setting/auto-delete-jms-topics": Instead(_FORGOTTEN, ("true", "1")),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
+    "address-setting/config-delete-diverts": Instead(
+        "a divert that is no longer in this file is gone: none is stored", ("force",)
+    ),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
     "address-setting/retroactive-message-count": Instead(
         "a new subscriber gets what is sent from then on, and nothing from before", ("0",)
@@ -149,7 +152,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "how Artemis' own threads, caches and buffers are sized, and how often they look": (
         "core/async-connection-execution-enabled",
         "core/authorization-cache-size",
-        "core/configuration-file-refresh-period",
         "core/connection-ttl-check-interval",
         "core/global-max-size-percent-of-jvm-max-memory",
         "core/max-redelivery-records",
@@ -222,7 +224,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/auto-delete-addresses-delay",
         "address-setting/auto-delete-addresses-skip-usage-check",
         "address-setting/auto-delete-queues-skip-usage-check",
-        "address-setting/config-delete-diverts",
         "address-setting/redistribution-delay",
     ),
     "protocols and clients that Orthia does not serve": (

@@ -54,18 +54,21 @@ def load(
     installed_lockers: Collection[str] | None = None,
     part: Part = Part.WHOLE,
     further: Callable[[Settings], Iterable[Violation]] = lambda _: (),
+    reads: Callable[[Path], None] = lambda _: None,
 ) -> Settings:
     """Return the settings in the ``broker.xml`` at ``path``.
 
     ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``. With
     ``installed_lockers`` a ``custom-locker`` must be one of them; tools need not have it.
     Of a ``part`` nothing else is read: neither are its errors told, nor are the properties looked
-    for that it names. ``further`` are rules that only a node has to keep.
-    Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
+    for that it names. ``further`` are rules that only a node has to keep. ``reads`` gets the path
+    of each file of which the settings are made before it is opened: this one, and those that it
+    includes. Raises ConfigurationError with every problem, each on a line
+    ``FILE:LINE: <element>: ...``.
     """
     source = Path(path)
     properties = _properties(source, system_properties or {})
-    document = Document(source, properties)
+    document = Document(source, properties, reads)
     _leave_out_others(document, part)
     readable = readable_secrets(document)  # before values from outside stand in their places
     validation = Validation(document, properties)
@@ -177,6 +180,7 @@ def _read(reader: Reader, source: Path, properties: Properties) -> Settings:
         "security_invalidation_interval",
         "address_queue_scan_period",
         "message_expiry_scan_period",
+        "configuration_file_refresh_period",
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",

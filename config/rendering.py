@@ -91,6 +91,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "security_invalidation_interval",
         "address_queue_scan_period",
         "message_expiry_scan_period",
+        "configuration_file_refresh_period",
         "global_max_size",
     ):
         yield _field("core", settings, name)

@@ -176,6 +176,8 @@ class Settings:
     """How often queues that nobody needs are looked for; 0 or less never."""
     message_expiry_scan_period: int = 30_000
     """How often expired messages are looked for; 0 or less never."""
+    configuration_file_refresh_period: int = 5_000
+    """How often a node looks whether its file changed; 0 or less never."""
     address_settings: tuple[AddressSettings, ...] = ()
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()
