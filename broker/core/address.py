@@ -67,6 +67,16 @@ class Address:
         self.schedules: set[Queue] = set()
         """Of what is sent to the address to be delivered later."""
 
+    def configure(self, settings: ResolvedAddressSettings) -> None:
+        """Be as other settings say, and have its queues be so, from now on."""
+        self.settings = settings
+        self.use.configure(settings)
+        self._look_again()
+        for queue in (*self.anycast_queues, *self.multicast_queues, *self.schedules):
+            queue.configure(settings)
+            if not queue.is_leaving:
+                queue.resume()  # there may be room for more
+
     def options_of_new(self, name: str) -> QueueOptions:
         """Return what a new queue does of which nothing is said; raises DestinationRefused."""
         options = options_of(self.settings, {})
@@ -104,16 +114,22 @@ class Address:
         default = self.settings.default_queue_routing_type if self.types else None
         return default or self.settings.default_address_routing_type
 
-    def configure(self, types: frozenset[RoutingType]) -> None:
+    def declare(self, types: frozenset[RoutingType]) -> None:
         """Note what the address is configured as."""
         self.configured = types
         self._find_types()
 
-    def add_queue(self, queue: Queue, gate: Gate | None = None) -> None:
-        """Note a queue of the address, which takes what its ``gate`` lets in."""
+    def have_gate(self, queue: Queue, gate: Gate | None) -> None:
+        """Have a queue of the address take what its ``gate`` lets in; all without one."""
         if gate is not None:
             self.gates[queue] = gate
-            self._look_again()
+        elif self.gates.pop(queue, None) is None:
+            return
+        self._look_again()
+
+    def add_queue(self, queue: Queue, gate: Gate | None = None) -> None:
+        """Note a queue of the address, which takes what its ``gate`` lets in."""
+        self.have_gate(queue, gate)
         self.types |= {queue.routing_type}
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.append(queue)

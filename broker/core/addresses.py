@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from orthia.broker.core.address import Address
+from orthia.broker.core.address_rules import AddressRules
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import Destination, is_schedule, parse
@@ -29,15 +30,14 @@ from orthia.broker.core.diverts import Divert
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.expiry import AddressExpiry
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.memory import at_most
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import AddressUse, StoreUse, use_of
+from orthia.broker.core.quota import AddressUse, StoreUse
 from orthia.broker.core.routing import Routed, gate_of
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
-from orthia.config.addresses import AddressResolver, ResolvedAddressSettings, options_of
+from orthia.config.addresses import ResolvedAddressSettings, options_of
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
@@ -81,19 +81,13 @@ class AddressBook:
         """Queues of earlier nodes whose messages nobody is to get any more."""
         self.wildcards = settings.wildcard_addresses
         self.patterns = Patterns(self.wildcards, self.known, self.temporary)
-        self.configured_queues = {
-            queue.name: queue for configured in settings.addresses for queue in configured.queues
-        }
-        self._settings = settings
-        self._resolver = AddressResolver(settings)
+        self.said = AddressRules(settings)
+        """What ``broker.xml`` says of addresses; ``refresh`` has an address be as others say."""
         self._creations = creations
         self._bind = bind
         self._make_queue = make_queue
         self._store_use = store_use
         self._sweep_at = MIN_SWEEP
-        self._diverts = [
-            (self.wildcards.matcher(one.address), Divert(one)) for one in settings.diverts
-        ]
 
     # --- what an address is
 
@@ -102,16 +96,36 @@ class AddressBook:
         address = self.known.get(name)
         if address is None:
             self._sweep()
-            settings = self._resolver.resolve(name)
-            use = use_of(name, settings, self._store_use)
+            settings = self.said.settings_of(name)
+            use = AddressUse(name, settings, self._store_use)
             address = self.known[name] = Address(settings, use, self._forward)
             if name in self.temporary:
                 return address
-            diverts = [one for matches, one in self._diverts if matches(name)]
+            diverts = self.said.diverts_of(name)
             if diverts:
                 address.route_by(diverts=diverts)
             self.patterns.join(name, address)
         return address
+
+    def refresh(self, name: str) -> None:
+        """Have an address, if it is known, be as the rules say, which are others now."""
+        address = self.known.get(name)
+        if address is None:
+            return
+        settings = self.said.settings_of(name)
+        if settings != address.settings:
+            address.configure(settings)
+        diverts = () if name in self.temporary else self.said.diverts_of(name)
+        if diverts != address.diverts:
+            address.route_by(diverts=diverts)
+
+    def refilter(self, name: str, options: QueueOptions) -> None:
+        """Have a queue take what the ``filter`` and ``enabled`` of options say from now on."""
+        queue = self.queues[name]
+        binding = self.bindings[name]
+        options = replace(binding.options, filter=options.filter, enabled=options.enabled)
+        binding = self.bindings[name] = replace(binding, options=options)
+        self.address(queue.address).have_gate(queue, gate_of(binding, queue))
 
     def _sweep(self) -> None:
         """Forget addresses that clients made and nobody uses: clients can make any number."""
@@ -205,36 +219,6 @@ class AddressBook:
         for binding in levels:
             self._open_level(binding, unread_up_to)
 
-    def create_configured(self) -> None:
-        """Create what ``addresses`` names and the journal does not have yet."""
-        for configured in self._settings.addresses:
-            self.address(configured.name).configure(configured.routing_types)
-            for queue in configured.queues:
-                stored = self.queues.get(queue.name)
-                if stored is None:
-                    self.create_queue(
-                        queue.name,
-                        configured.name,
-                        queue.routing_type,
-                        auto_created=False,
-                        max_consumers=queue.max_consumers,
-                        user=queue.user,
-                        options=options_of(self.address(configured.name).settings, queue.options),
-                        durable=queue.durable,
-                    )
-                    continue
-                stored.max_consumers = at_most(queue.max_consumers)
-                if (stored.address, stored.routing_type) != (configured.name, queue.routing_type):
-                    LOGGER.warning(
-                        "queue %s is configured as %s of address %s, and stored as %s of address"
-                        " %s: it stays as it is stored",
-                        quoted(queue.name),
-                        queue.routing_type.value,
-                        quoted(configured.name),
-                        stored.routing_type.value,
-                        quoted(stored.address),
-                    )
-
     def create_queue(
         self,
         name: str,
@@ -272,7 +256,7 @@ class AddressBook:
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self.address(binding.address)
-        configured = self.configured_queues.get(binding.name)
+        configured = self.said.queues.get(binding.name)
         if configured is not None:
             # What the file says counts, and not what was stored when the queue was made.
             options = options_of(address.settings, configured.options)

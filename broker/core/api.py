@@ -110,6 +110,10 @@ class Consumer(Protocol):
         """Whose it is: the same for all consumers of one client."""
 
     @property
+    def principal(self) -> Principal:
+        """Whom its client acts for."""
+
+    @property
     def is_writable(self) -> bool:
         """False while its client is behind; ``Subscription.resume`` follows when it is not."""
 

@@ -43,6 +43,10 @@ class AutoCreation:
         self._security = security
         self._creations = creations
         self._store_use = store_use
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Keep the names for the broker that it uses by these settings, from now on."""
         self._brokers_targets = _brokers_targets(settings)
         self._reserved = ReservedNames(settings)
 

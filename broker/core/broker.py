@@ -31,7 +31,6 @@ from orthia.broker.core.destinations import parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.errors import LimitExceeded, NotLive
-from orthia.broker.core.expiry import AddressExpiry, says_when
 from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
@@ -40,6 +39,7 @@ from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.queue_factory import QueueFactory
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.reconfiguration import NewRules, Reconfiguration, expiry_of
 from orthia.broker.core.relocation import Relocation
 from orthia.broker.core.resources import UndeliverableQueues
 from orthia.broker.core.routing import first_full, routed_by
@@ -86,7 +86,6 @@ class Broker:
         milliseconds since 1970 UTC, is when messages are sent and expire; ``clock``, in seconds,
         says how long the loop has been at work. ``audit`` takes the lines of the audit log.
         """
-        self._settings = settings
         self._journal = journal
         self._call_later = call_later
         self.slices = Slices(partial(call_later, 0), clock)
@@ -128,7 +127,7 @@ class Broker:
         self._topic_memory.count_bodies = self.store_use.add
         self._showing = factory.showing
         creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
-        self._addresses = AddressBook(
+        book = self._addresses = AddressBook(
             settings,
             creations,
             bind=factory.bind,
@@ -146,12 +145,7 @@ class Broker:
         """What is known of queues."""
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
-        if any(says_when(one) for one in settings.address_settings):
-            expiry = AddressExpiry(self._addresses.settings_of, time_ms)
-            self._publisher.expiry = self._addresses.expiry = expiry
-        self._schedule_queues = ScheduleQueues(
-            self._addresses, creations, self, is_persistent=settings.persistence_enabled
-        )
+        self._schedule_queues = ScheduleQueues(book, creations, self, is_persistent=persistent)
         self._schedule = Schedule(journal, self._publisher, self._schedule_queues, self)
         self._housekeeping = Housekeeping(
             settings,
@@ -163,8 +157,12 @@ class Broker:
             self.slices,
             undeliverable.look,
         )
-        self._addresses.open_stored(journal.bindings, unread_up_to=journal.recovery_horizon)
-        self._addresses.create_configured()
+        book.open_stored(journal.bindings, unread_up_to=journal.recovery_horizon)
+        expire_as = expiry_of(book, self._publisher, time_ms)
+        self._reconfiguration = Reconfiguration(
+            book, creation, self.security, self._sources, self._housekeeping, expire_as
+        )
+        self._reconfiguration.begin(settings)
         journal.register_full_listener(self._store_is_full)
 
     # --- the life of the core
@@ -172,6 +170,10 @@ class Broker:
     def stop(self) -> None:
         """Deliver nothing and accept nothing any more."""
         self._gate.is_running = False
+
+    def reconfigure(self, rules: NewRules, done: Done) -> None:
+        """Be as other rules say, in later turns of the loop; ``done`` follows."""
+        self.slices.run(self._reconfiguration.steps(rules, done))
 
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
@@ -197,11 +199,6 @@ class Broker:
     def counters(self) -> QueueCounters:
         """Return what happened to the messages of all queues together; may be called anywhere."""
         return self._addresses.counters()
-
-    @property
-    def bytes_in_memory(self) -> int:
-        """What messages in memory count for against ``global-max-size``."""
-        return self._budget.used
 
     def go_on(self) -> None:
         """Deliver again, if deliveries were held back for want of a lease that is now valid."""

@@ -111,10 +111,11 @@ class Deletions:
         else:
             self._security.check(principal, "deleteNonDurableQueue", queue.address, queue.name)
         refuse_if_leaving(queue)
-        if queue.name in self._addresses.configured_queues:
+        if queue.name in self._addresses.said.queues:
             raise DestinationRefused(
                 f"queue {quoted(queue.name)} is configured, and would be created again at the next"
-                " start: remove it from broker.xml of every node, and restart them first"
+                " start: remove it first from broker.xml of every node, which they notice by"
+                " themselves (configuration-file-refresh-period)"
             )
 
     def end_subscription(self, principal: Principal, queue: Queue, done: Deleted) -> None:

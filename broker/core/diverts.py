@@ -16,10 +16,10 @@ from orthia.journal.message import Message
 class Divert:
     """One divert, ready to be asked; raises ConfigurationError for a filter that cannot be read."""
 
-    __slots__ = ("_selector", "_settings", "address", "is_exclusive", "name")
+    __slots__ = ("_selector", "address", "is_exclusive", "name", "settings")
 
     def __init__(self, settings: DivertSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self.name = settings.name
         self.address = settings.forwarding_address
         self.is_exclusive = settings.exclusive
@@ -44,7 +44,7 @@ class Divert:
 
     def kinds(self, kind: RoutingType, of_address: Iterable[RoutingType]) -> list[RoutingType]:
         """Return what a message, sent as of a ``kind``, is of at an address of those types."""
-        wanted = self._settings.routing_type
+        wanted = self.settings.routing_type
         if wanted is DivertRoutingType.PASS:
             return [kind]
         if wanted is DivertRoutingType.STRIP:

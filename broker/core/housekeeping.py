@@ -38,32 +38,39 @@ class Housekeeping:
         self._settings = settings
         self._journal = journal
         self._addresses = addresses
-        self._deletions = deletions
-        self._duplicates = duplicates
         self._timers = timers
-        self._slices = slices
         self._look = look
+        self._slow = SlowConsumers(addresses, timers, slices)
+        self._reaper = Reaper(
+            addresses,
+            deletions,
+            duplicates,
+            timers,
+            slices,
+            settings.address_queue_scan_period,
+        )
+        self._is_started = False
 
     def start(self) -> None:
         """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
-        settings = self._settings
         self._addresses.trim()
-        slow = SlowConsumers(self._addresses, self._timers, self._slices)
-        slow.start(_slow_consumer_periods(settings.address_settings))
-        if settings.address_queue_scan_period > 0:
-            Reaper(
-                self._addresses,
-                self._deletions,
-                self._duplicates,
-                self._timers,
-                self._slices,
-                settings.address_queue_scan_period,
-                deletes_queues=any(one.auto_delete_queues for one in settings.address_settings),
-            ).start()
+        self._is_started = True
+        self.configure(self._settings)
+        if self._settings.address_queue_scan_period > 0:
+            self._reaper.start()
         # Those of last values count what they read, but for what they have of another kind.
         queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
         levels = [level for one in self._queues() for level in one.levels_to_count]
         BacklogCount(queues, levels, self._journal, self._timers).start()
+
+    def configure(self, settings: Settings) -> None:
+        """Look for queues and consumers as the address settings say, once it is started."""
+        self._settings = settings
+        self._reaper.deletes_queues = any(
+            one.auto_delete_queues for one in settings.address_settings
+        )
+        if self._is_started:
+            self._slow.start(_slow_consumer_periods(settings.address_settings))
 
     def start_expiry_scan(self) -> None:
         """Look for messages that have expired, from now on."""

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from typing_extensions import override
-
 from orthia.broker.core.api import FanOut
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.slices import Wait
@@ -124,39 +122,69 @@ class StoreUse:
 
 
 class AddressUse:
-    """What the queues of one address hold."""
+    """What the queues of one address hold, and what becomes of more than they may.
 
-    __slots__ = ("_bytes_name", "_max_bytes", "_max_messages", "_messages_name", "_most_used",
-                 "messages", "name", "total", "uploading", "used")  # fmt: skip
+    With DROP, in one of the two policies, a message without room is dropped, and one that finds
+    room is taken whole, by each of its queues. With BLOCK senders are read on from when there is
+    room, and a message that finds room is taken whole, as is what a transaction sends: such an
+    address has more than it may by what each of its senders sent last. Else it is refused.
+    """
+
+    __slots__ = ("_blocks_at_bytes", "_blocks_at_messages", "_bytes_name", "_drops", "_has_dropped",
+                 "_max_bytes", "_max_messages", "_messages_name", "_most_used", "_waiting",
+                 "asks_first", "messages", "name", "total", "uploading", "used")  # fmt: skip
 
     def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
+        """Begin empty."""
         self.name = name
         self.total = total
         self.used = 0
         self.messages = 0
         self.uploading = 0
         """Bytes of bodies that are on their way, or of transactions that are open."""
-        fails = settings.address_full_policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
+        self._waiting: dict[Wait, None] = {}
+        """Senders that wait for room."""
+        self.configure(settings)
+
+    def configure(self, settings: ResolvedAddressSettings) -> None:
+        """Have the limits and policies of ``settings`` from now on."""
+        policy = settings.address_full_policy
+        fails = policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
+        blocks = policy is AddressFullPolicy.BLOCK
+        self._drops = policy is AddressFullPolicy.DROP or (
+            policy is AddressFullPolicy.PAGE and settings.page_full_policy is PageFullPolicy.DROP
+        )
+        self._has_dropped = False
+        self.asks_first = self._drops or blocks
+        """Whether a full address does something else than refuse its messages."""
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),
             ("page-limit-bytes", settings.page_limit_bytes),
         )
-        self._most_used = self._max_bytes
+        self._most_used = self._max_bytes - self.uploading
         """What messages may hold beside what is uploading."""
         self._max_messages, self._messages_name = _least(
             ("max-size-messages", settings.max_size_messages if fails else -1),
             ("page-limit-messages", settings.page_limit_messages),
         )
-
-    @property
-    def asks_first(self) -> bool:
-        """Whether a full address does something else than refuse its messages."""
-        return False
+        self._blocks_at_bytes = _unless_negative(settings.max_size_bytes if blocks else -1)
+        self._blocks_at_messages = _unless_negative(settings.max_size_messages if blocks else -1)
+        self._let_senders_go_on()
 
     def drops(self, size: int) -> bool:
         """Return whether a message of ``size`` bytes is dropped, since the address is full."""
-        del size
-        return False
+        is_full = self._drops and (
+            self.messages >= self._max_messages or self.used + size > self._most_used
+        )
+        if is_full and not self._has_dropped:
+            self._has_dropped = True
+            LOGGER.warning(
+                "address %s has as much as it may (%s), and what is sent there is dropped, as its"
+                " policy DROP says, until there is room (said once for each address)",
+                quoted(self.name),
+                self._bytes_name or self._messages_name,
+            )
+        return is_full
 
     def charge(self, size: int) -> None:
         """Count a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""
@@ -167,7 +195,10 @@ class AddressUse:
             or self.messages >= self._max_messages
             or total.used + size > total.limit
         ):
-            self.refuse_if_full(size)
+            if self._drops:
+                total.refuse_if_full(size)
+            else:
+                self.refuse_if_full(size)
         self.used = used
         self.messages += 1
         total.used += size
@@ -200,10 +231,6 @@ class AddressUse:
                 " consume messages, or raise the limit"
             )
 
-    def behind(self) -> FanOut | None:
-        """Return what senders wait for before they send more; None if they go on at once."""
-        return None
-
     def uploaded(self, size: int) -> None:
         """Count bytes of bodies whose messages are not sent yet, or fewer."""
         self.uploading += size
@@ -223,72 +250,19 @@ class AddressUse:
             size = self.used  # whatever an older node wrote otherwise is gone with the last
         self.used -= size
         self.total.used -= size
+        if self._waiting:
+            self._let_senders_go_on()
 
+    # --- senders that wait for room
 
-class DroppingUse(AddressUse):
-    """Of an address that drops what it has no room for: DROP of one of its two policies.
-
-    A message that finds room is taken whole, by each of its queues.
-    """
-
-    __slots__ = ("_has_dropped",)
-
-    def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
-        super().__init__(name, settings, total)
-        self._has_dropped = False
-
-    @property
-    @override
-    def asks_first(self) -> bool:
-        return True
-
-    @override
-    def drops(self, size: int) -> bool:
-        is_full = self.messages >= self._max_messages or self.used + size > self._most_used
-        if is_full and not self._has_dropped:
-            self._has_dropped = True
-            LOGGER.warning(
-                "address %s has as much as it may (%s), and what is sent there is dropped, as its"
-                " policy DROP says, until there is room (said once for each address)",
-                quoted(self.name),
-                self._bytes_name or self._messages_name,
-            )
-        return is_full
-
-    @override
-    def charge(self, size: int) -> None:
-        self.total.refuse_if_full(size)
-        self.add(size)
-
-
-class BlockingUse(AddressUse):
-    """Of an address whose senders are read on from when there is room: BLOCK.
-
-    A message that finds room is taken whole, and so is what a transaction sends; so an address has
-    more than it may by what each of its senders sent last.
-    """
-
-    __slots__ = ("_most_bytes", "_most_messages", "_waiting")
-
-    def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
-        super().__init__(name, settings, total)
-        self._most_bytes = _unless_negative(settings.max_size_bytes)
-        self._most_messages = _unless_negative(settings.max_size_messages)
-        self._waiting: dict[Wait, None] = {}
-
-    @property
-    @override
-    def asks_first(self) -> bool:
-        return True
-
-    @override
     def behind(self) -> FanOut | None:
+        """Return what senders wait for before they send more; None if they go on at once."""
         return self if self.is_behind else None
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is no room."""
-        return self.used >= self._most_bytes or self.messages >= self._most_messages
+        """Whether senders wait for room."""
+        return self.used >= self._blocks_at_bytes or self.messages >= self._blocks_at_messages
 
     @property
     def rest(self) -> bool | Wait:
@@ -300,26 +274,11 @@ class BlockingUse(AddressUse):
     def _leave(self, wait: Wait) -> None:
         self._waiting.pop(wait, None)
 
-    @override
-    def release(self, size: int, messages: int = 1) -> None:
-        super().release(size, messages)
-        if self._waiting and not self.is_behind:
+    def _let_senders_go_on(self) -> None:
+        if not self.is_behind:
             waiting, self._waiting = self._waiting, {}
             for wait in waiting:
                 wait()
-
-
-def use_of(name: str, settings: ResolvedAddressSettings, total: StoreUse) -> AddressUse:
-    """Return the use of an address, empty, with what its settings say of one that is full."""
-    policy = settings.address_full_policy
-    if policy is AddressFullPolicy.BLOCK:
-        return BlockingUse(name, settings, total)
-    pages_drop = (
-        policy is AddressFullPolicy.PAGE and settings.page_full_policy is PageFullPolicy.DROP
-    )
-    if policy is AddressFullPolicy.DROP or pages_drop:
-        return DroppingUse(name, settings, total)
-    return AddressUse(name, settings, total)
 
 
 def _unless_negative(limit: int) -> int:

@@ -51,17 +51,15 @@ class Reaper:
         timers: Timers,
         slices: Slices,
         period_ms: int,
-        *,
-        deletes_queues: bool,
     ) -> None:
-        """``deletes_queues`` says whether any address-setting has ``auto-delete-queues``."""
         self._addresses = addresses
         self._deletions = deletions
         self._duplicates = duplicates
         self._timers = timers
         self._slices = slices
         self._period_ms = period_ms
-        self._deletes_queues = deletes_queues
+        self.deletes_queues = False
+        """Whether any address-setting has ``auto-delete-queues``."""
         self._unused: dict[Queue, int] = {}
         """Since which look nobody uses a queue."""
         self._quiet: dict[str, _Quiet] = {}
@@ -94,7 +92,7 @@ class Reaper:
     def _looking_at_all(self) -> Steps:
         unused: dict[Queue, int] = {}
         quiet: dict[str, _Quiet] = {}
-        queues = list(self._addresses.queues.values()) if self._deletes_queues else []
+        queues = list(self._addresses.queues.values()) if self.deletes_queues else []
         for number, queue in enumerate(queues, 1):
             with by_itself("queue %s cannot be deleted, if it is unused", quoted(queue.name)):
                 self._look_at(queue, unused, quiet)

@@ -41,19 +41,30 @@ class SlowConsumers:
         self._busy: dict[int, dict[QueueSubscription, int]] = {}
         """Of each period the consumers that had something to do at the last look, and how many
         messages they had acknowledged by then."""
+        self._wanted: frozenset[int] = frozenset()
+        self._underway: set[int] = set()
 
     def start(self, periods: Iterable[int]) -> None:
-        """Look from now on, in each of the ``periods``, in seconds."""
-        for period in periods:
-            self._timers.call_later(1_000 * period, partial(self._look, period))
+        """Look from now on in each of the ``periods``, in seconds, and in no other any more."""
+        self._wanted = frozenset(periods)
+        for period in self._wanted - self._underway:
+            self._underway.add(period)
+            self._wait(period)
+
+    def _wait(self, period: int) -> None:
+        self._timers.call_later(1_000 * period, partial(self._look, period))
 
     def _look(self, period: int) -> None:
-        self._slices.run(self._looking(period))
+        if period in self._wanted:
+            self._slices.run(self._looking(period))
+        else:
+            self._underway.discard(period)
+            self._busy.pop(period, None)
 
     def _looking(self, period: int) -> Steps:
         with by_itself("the look for slow consumers failed, and is tried again"):
             yield from self._looking_at_all(period)
-        self.start([period])
+        self._wait(period)
 
     def _looking_at_all(self, period: int) -> Steps:
         before = self._busy.get(period, {})

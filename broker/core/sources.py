@@ -3,15 +3,18 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.auto_creation import AutoCreation
 from orthia.broker.core.destinations import Destination
-from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.errors import DestinationRefused, NotAuthorized
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
@@ -141,6 +144,31 @@ class Sources:
         """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
         self._check_consume(principal, queue.address, queue.name)
         refuse_if_leaving(queue)
+
+    def ending_unpermitted(self) -> Steps:
+        """End each connection with a consumer of what its user may not consume any more."""
+        for queue in list(self._book.queues.values()):
+            for subscription in queue.subscriptions:
+                self._end_unless_permitted(subscription, queue.address, queue.name)
+                yield GO_ON
+            yield GO_ON
+        for name, address in list(self._book.known.items()):
+            for heard in [] if address.topic is None else list(address.topic.subscribers):
+                if heard.subscription is not None:
+                    self._end_unless_permitted(heard.subscription, name, None)
+                yield GO_ON
+            yield GO_ON
+
+    def _end_unless_permitted(
+        self, subscription: Subscription[Any], name: str, queue: str | None
+    ) -> None:
+        if subscription.is_closed or subscription.principal.unrestricted:
+            return
+        with by_itself("a consumer of %s cannot be judged by changed permissions", quoted(name)):
+            try:
+                self._check_consume(subscription.principal, name, queue)
+            except NotAuthorized as error:
+                subscription.fail(f"the permissions were changed: {error}")
 
     def _check_consume(self, principal: Principal, name: str, queue: str | None = None) -> None:
         """Raise NotAuthorized if somebody must not hear an address, or one that it stands for.

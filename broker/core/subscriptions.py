@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import CreditPool
 from orthia.config.address_settings import RoutingType
 from orthia.journal.changes import MessageLocation
@@ -70,6 +71,7 @@ class _Nobody:
 
     connection = None
     is_writable = False
+    principal = Principal("", frozenset())
 
     def deliver(self, reference: MessageReference) -> None:
         """Never called: a closed subscription wants no message."""
@@ -144,6 +146,11 @@ class Subscription(Generic[Reference]):
     def connection(self) -> object:
         """Whose it is: the same for all of one client; None once it is closed."""
         return self._consumer.connection
+
+    @property
+    def principal(self) -> Principal:
+        """Whom its client acts for, who may consume here."""
+        return self._consumer.principal
 
     @property
     def routing_type(self) -> RoutingType:

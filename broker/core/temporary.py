@@ -57,7 +57,7 @@ class TemporaryDestinations:
         creations.refuse_if_too_many(principal, address, len(book.queues))
         self._store_use.refuse_if_closed()
         book.temporary[address] = principal
-        book.address(address).configure(frozenset({kind}))
+        book.address(address).declare(frozenset({kind}))
         if kind is RoutingType.ANYCAST:
             user = creations.user_of(principal)
             book.create_queue(
@@ -79,7 +79,7 @@ class TemporaryDestinations:
         for name in self._owned.pop(principal, ()):
             del self._addresses.temporary[name]
             address = self._addresses.address(name)
-            address.configure(frozenset())
+            address.declare(frozenset())
             # What is to be delivered there later goes, too.
             own = (*address.anycast_queues, *address.schedules)
             for queue in [queue for queue in own if not queue.is_leaving]:

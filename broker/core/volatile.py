@@ -55,7 +55,9 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     selects: ClassVar[bool] = False
     """Whether each message is looked at before it is taken."""
 
-    __slots__ = ("_account", "_is_closed", "_max_behind_bytes", "_memory", "_subscribers")
+    __slots__ = (
+        "_account", "_is_closed", "_max_behind_bytes", "_memory", "_subscribers", "subscription",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +77,8 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         self._subscribers = subscribers
         self._is_closed = False
         self._account = memory.account_of(connection)
+        self.subscription: TopicSubscription | None = None
+        """Its consumer's, as long as that is attached."""
 
     @override
     def type_of_queue(self) -> RoutingType:
@@ -85,6 +89,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         subscription = TopicSubscription(
             self, self._account, consumer, prefetch, max_bytes, DELIVERED_COST
         )
+        self.subscription = subscription
         self._account.subscriptions[subscription] = None
         self._turns.join(subscription)
         return subscription
@@ -113,6 +118,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     @override
     def detach(self, subscription: Subscription[PublishedReference]) -> None:
         self._is_closed = True
+        self.subscription = None
         self._turns.leave(subscription)
         self._account.waiting -= sum([one.size for one in self._ready])
         for publication in self._ready:

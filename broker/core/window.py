@@ -94,16 +94,13 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self.id = queue_id
         self.name = name
         self.address = address
-        self.settings = settings
+        self.configure(settings)
         self.use = use
         """What its address holds, this queue's messages among them."""
         self.is_leaving = False
         """Whether it is being deleted: nobody may use it any more."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
-        self._max_bytes = at_most(settings.max_size_bytes)
-        self._max_messages = at_most(settings.max_size_messages)
-        self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
         self._journal = journal
         self._journal_full = journal_full
         self._budget = budget
@@ -131,6 +128,13 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         """Whether a message of a group would have groups kept together."""
         self._matching: Matching | None = None
         """What delivers while some consumer does not want every message."""
+
+    def configure(self, settings: ResolvedAddressSettings) -> None:
+        """Be as the settings of its address say."""
+        self.settings = settings
+        self._max_bytes = at_most(settings.max_size_bytes)
+        self._max_messages = at_most(settings.max_size_messages)
+        self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
 
     # --- what others see
 

@@ -45,21 +45,23 @@ class Security:
         self._knows_certificates = settings.certificate_login_module is not None or (
             domain is not None and domain.certificates_decide
         )
-        self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
-        self._fully_qualified = {
-            one.match for one in settings.security_settings if "::" in one.match
-        }
         self._populates_user = settings.populate_validated_user
-        self._mapped_to = _mapped_to(settings.role_mappings)
         self._is_rbac_of_messages = settings.management_message_rbac
         self._rbac_prefix = settings.management_rbac_prefix
         self._views = re.compile(settings.view_permission_method_match_pattern)
-        wildcards = self._wildcards = settings.wildcard_addresses
-        self._by_specificity = sorted(
-            (one for one in settings.security_settings if one.match not in self._fully_qualified),
-            key=lambda one: wildcards.specificity(one.match),
-        )
+        self._wildcards = settings.wildcard_addresses
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
+        self._rules = PermissionRules(settings)
+
+    @property
+    def rules(self) -> "PermissionRules":
+        """Who may do what; others count from when they are set."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: "PermissionRules") -> None:
+        self._rules = rules
+        self._remembered.clear()
 
     def knows(self, login: str) -> bool:
         """Return whether there is a user of this name."""
@@ -208,10 +210,10 @@ class Security:
         """
         if principal.unrestricted:
             return
-        for setting in self._by_specificity:
+        for setting in self._rules.by_specificity:
             if not self._wildcards.overlaps(setting.match, pattern):
                 continue
-            if not self._granted(setting, permission) & principal.roles:
+            if not self._rules.granted(setting, permission) & principal.roles:
                 self.audit.refused(principal, permission, pattern)
                 raise NotAuthorized(
                     f"user {quoted(principal.name)} has no role with permission"
@@ -228,16 +230,44 @@ class Security:
 
     def _match_of(self, address: str, queue: str) -> str:
         match = f"{address}::{queue}"
-        return match if match in self._fully_qualified else address
-
-    def _granted(self, setting: SecuritySetting, permission: str) -> frozenset[str]:
-        roles = setting.permissions.get(permission, frozenset())
-        return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
+        return match if match in self._rules.fully_qualified else address
 
     def _roles(self, permission: str, match: str) -> frozenset[str]:
-        for setting in self._settings.most_specific_first(match):
-            return self._granted(setting, _needed(permission, match))
+        for setting in self._rules.most_specific_first(match):
+            return self._rules.granted(setting, _needed(permission, match))
         return frozenset()
+
+
+class PermissionRules:
+    """``security-settings`` and ``role-mapping``, ready to be asked; made on any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._said = settings.security_settings, settings.role_mappings
+        wildcards = settings.wildcard_addresses
+        self._index = MatchIndex(settings.security_settings, wildcards)
+        self.fully_qualified = {
+            one.match for one in settings.security_settings if "::" in one.match
+        }
+        """The matches that are for one queue of an address."""
+        self.by_specificity = sorted(
+            (one for one in settings.security_settings if one.match not in self.fully_qualified),
+            key=lambda one: wildcards.specificity(one.match),
+        )
+        """The settings for addresses, the most specific first."""
+        self._mapped_to = _mapped_to(settings.role_mappings)
+
+    def says_the_same(self, other: "PermissionRules") -> bool:
+        """Return whether both were made of the same settings."""
+        return self._said == other._said  # noqa: SLF001 - of the same class
+
+    def most_specific_first(self, match: str) -> list[SecuritySetting]:
+        """Return the settings for an address, or for a queue of one."""
+        return self._index.most_specific_first(match)
+
+    def granted(self, setting: SecuritySetting, permission: str) -> frozenset[str]:
+        """Return the roles that have a permission by a setting, others' that are theirs too."""
+        roles = setting.permissions.get(permission, frozenset())
+        return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
 
 
 def _needed(permission: str, address: str) -> str:

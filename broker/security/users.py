@@ -43,9 +43,10 @@ class UserDirectory:
         cache_size: int,
         cache_seconds: float,
     ) -> None:
-        """``configured`` are those of ``broker.xml``, who stay; ``clock`` is in seconds."""
+        """``configured`` are those of ``broker.xml``; ``clock`` is in seconds."""
         self._configured = {user.name: user for user in configured}
         self._users = dict(self._configured)
+        self._of_files: dict[str, User] = {}
         self._tokens: TakesTokens | None = None
         """What takes tokens, if anything does."""
         self._hashed: list[HashedPassword] = []
@@ -60,8 +61,17 @@ class UserDirectory:
 
         Those that are gone are among them. A name that both have is the one of ``broker.xml``.
         """
+        self._of_files = {user.name: user for user in users}
+        return self._merge()
+
+    def configure(self, configured: Iterable[User]) -> frozenset[str]:
+        """Have these be the ones of ``broker.xml``; return whose password or roles changed."""
+        self._configured = {user.name: user for user in configured}
+        return self._merge()
+
+    def _merge(self) -> frozenset[str]:
         before = self._users
-        self._users = {user.name: user for user in users} | self._configured
+        self._users = self._of_files | self._configured
         passwords = [one.password for one in self._users.values()]
         self._hashed = [one for one in passwords if isinstance(one, HashedPassword)]
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)

@@ -12,14 +12,14 @@ from orthia.config.settings import Settings
 _PERMISSIONS = '<permission type="send" roles="{send}"/><permission type="consume" roles="a"/>'
 
 
-def read(tmp_path: Path, core: str, *, password: str = "one", port: int = 61613) -> Settings:
+def read(tmp_path: Path, core: str, *, of_store: str = "one", port: int = 61613) -> Settings:
     """Return the settings of a file with more elements in its ``core``."""
     file = tmp_path / "broker.xml"
     file.write_text(
         f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><name>a</name>
         <store><database-store>
         <jdbc-connection-url>jdbc:postgresql://db/x</jdbc-connection-url>
-        <jdbc-password>{password}</jdbc-password></database-store></store>
+        <jdbc-password>{of_store}</jdbc-password></database-store></store>
         <acceptors><acceptor name="stomp">tcp://127.0.0.1:{port}</acceptor></acceptors>
         {core}</core></configuration>"""
     )
@@ -137,8 +137,8 @@ def test_each_change_is_told_by_name(
 
 def test_the_store_and_acceptors_need_a_restart_and_no_password_is_told(tmp_path: Path) -> None:
     """Nothing of them is among what a running node applies."""
-    before = read(tmp_path, "", password="hunter1")
-    after = read(tmp_path, "", password="hunter2", port=61614)
+    before = read(tmp_path, "", of_store="hunter1")
+    after = read(tmp_path, "", of_store="hunter2", port=61614)
     found = changes(before, after)
     assert [str(one) for one in found] == [
         f"acceptors/acceptor[stomp]/port: 61613 -> 61614 ({_RESTART})",

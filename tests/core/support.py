@@ -98,6 +98,11 @@ class FakeConsumer:
         return self
 
     @property
+    def principal(self) -> Principal:
+        """Who subscribed."""
+        return ANYONE
+
+    @property
     def end(self) -> SubscriptionHandle:
         """The core's end."""
         assert self.subscription is not None

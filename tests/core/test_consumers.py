@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.window import RETRY_MS
 from orthia.config.errors import OrthiaError
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, settings
@@ -25,6 +26,11 @@ class CountingConsumer:
     def connection(self) -> object:
         """A client of its own."""
         return self
+
+    @property
+    def principal(self) -> Principal:
+        """Anyone."""
+        return ANYONE
 
     @property
     def is_writable(self) -> bool:

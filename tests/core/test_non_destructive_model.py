@@ -133,7 +133,7 @@ class Run:
         late.end.close()
         assert self.core.broker.depths() == {"q": len(self.kept)}
         assert len(self.core.journal.store.messages) == len(self.kept)
-        assert self.core.broker.bytes_in_memory == 0
+        assert self.core.broker._budget.used == 0
         assert self.core.broker._budget.claimed == 0
 
 

@@ -237,7 +237,7 @@ def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_m
     queue = core.broker.queues()["q"]
     assert (queue.depth, queue.use.messages, queue.in_memory) == (0, 0, 0)
     assert not core.journal.store.messages
-    assert core.broker.bytes_in_memory == 0
+    assert core.broker._budget.used == 0
     again = core.consume(QUEUE)
     core.pass_time(70)
     assert not again.texts

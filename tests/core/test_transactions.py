@@ -149,7 +149,7 @@ def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
     consumer.acknowledge("c")
     core.settle()
     assert core.stored_texts() == []
-    assert core.broker.bytes_in_memory == 0
+    assert core.broker._budget.used == 0
     assert consumer.held == 0
 
 

@@ -176,6 +176,7 @@ class Receiver:
             fail=self._fail,
             stream=self._stream,
             connection=self._connection,
+            principal=self._client.principal,
         )
 
     def _subscribe_to_several(self, frame: Frame, asked: Subscribe, named: list[str]) -> None:

@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
     Settlement,
     SubscriptionHandle,
 )
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
@@ -84,6 +85,11 @@ class Part:
     def connection(self) -> object:
         """Whose it is."""
         return self.whole.connection
+
+    @property
+    def principal(self) -> Principal:
+        """Whom its client acts for."""
+        return self.whole.principal
 
     @property
     def is_writable(self) -> bool:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference, SubscriptionHandle
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
     TAG,
@@ -69,6 +70,7 @@ class ClientSubscription:
         fail: Callable[[str], None],
         stream: Callable[["ClientSubscription", MessageReference, LargeBody], None],
         connection: object,
+        principal: Principal,
     ) -> None:
         self.id = subscription_id
         self.destination = destination
@@ -92,6 +94,7 @@ class ClientSubscription:
         self._stream = stream
         self.connection = connection
         """Whose it is: the same for all its subscriptions."""
+        self.principal = principal
         head = HEAD + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
