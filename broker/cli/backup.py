@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from orthia.broker.cli.group import example
-from orthia.broker.cli.node_options import node_options, node_settings, run_node
+from orthia.broker.cli.node_options import node_options, run_by_options
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.node.logs import LogFormat
 from orthia.config.settings import (
@@ -23,4 +23,4 @@ def backup(log_format: str, *, verbose: bool, **options: Any) -> None:
 
     It opens no port until it takes over. Options win over the --config file.
     """
-    run_node(node_settings(Role.BACKUP, **options), LogFormat(log_format), verbose=verbose)
+    run_by_options(Role.BACKUP, options, LogFormat(log_format), verbose=verbose)

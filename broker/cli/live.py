@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from orthia.broker.cli.group import example
-from orthia.broker.cli.node_options import node_options, node_settings, run_node
+from orthia.broker.cli.node_options import node_options, run_by_options
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.node.logs import LogFormat
 from orthia.config.settings import (
@@ -24,4 +24,4 @@ def live(log_format: str, *, verbose: bool, **options: Any) -> None:
     Options win over the --config file. Without either, the store is an SQLite file in the data
     directory, clients come from this host only, and need no password.
     """
-    run_node(node_settings(Role.LIVE, **options), LogFormat(log_format), verbose=verbose)
+    run_by_options(Role.LIVE, options, LogFormat(log_format), verbose=verbose)

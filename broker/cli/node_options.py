@@ -19,6 +19,7 @@ from orthia.broker.cli.settings_options import (
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.node.logs import LogFormat, configure
 from orthia.config.addresses import UNDELIVERABLE
+from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.exposure import exposure_warnings, is_loopback
 from orthia.config.rules import check
 from orthia.config.secrets import Secret, codec_key, read_secret
@@ -119,13 +120,15 @@ def node_settings(
     data_dir: Path,
     health: BrokerAddress | None,
     allow_anonymous: bool,
+    reads: Callable[[Path], None] = lambda _: None,
 ) -> Settings:
     """Return checked settings from the options of ``live`` and ``backup``.
 
+    ``reads`` gets the path of each file of the settings before it is opened.
     Makes the data directory; raises ConfigurationError and click.UsageError.
     """
     data_directory = data_dir.absolute()
-    loaded = store.load()
+    loaded = store.load(reads=reads)
     if loaded is None:
         if host is not None and not is_loopback(host) and not allow_anonymous:
             raise click.UsageError(
@@ -198,15 +201,29 @@ def _of_url(url: DatabaseUrl) -> list[str]:
     return [*without_meaning, *url.warnings]
 
 
-def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
-    """Run a node in this process until it ends, and exit with its exit code."""
+def run_by_options(
+    role: Role, options: Mapping[str, Any], log_format: LogFormat, *, verbose: bool
+) -> None:
+    """Run the node of the options of ``live`` and ``backup``, as ``run_node`` does."""
+    configuration = ConfigurationFile(
+        lambda reads: node_settings(role, **{**options, "reads": reads})
+    )
+    run_node(configuration.read(), log_format, verbose=verbose, configuration=configuration)
+
+
+def run_node(
+    settings: Settings, log_format: LogFormat, *, verbose: bool, configuration: ConfigurationFile
+) -> None:
+    """Run a node in this process until it ends, and exit with its exit code.
+
+    It follows the changes of the ``configuration``, of which ``settings`` were read.
+    """
     # Commands that run no node need not load the broker.
     from orthia.broker.node.login_files import check_login_files
     from orthia.broker.node.node import BrokerNode
     from orthia.broker.node.restarts import this_life
 
     life = this_life()
-    settings = life.settings(settings)
     if not life.is_later:
         # What is wrong with the users is found out before the node has the live lock.
         nobody = check_login_files(settings)
@@ -215,7 +232,7 @@ def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> Non
     configure(
         log_format,
         node=settings.name,
-        role=settings.ha_policy.role.value,
+        role=life.settings(settings).ha_policy.role.value,
         level=logging.DEBUG if verbose else logging.INFO,
     )
-    click.get_current_context().exit(BrokerNode(settings, life).run())
+    click.get_current_context().exit(BrokerNode(settings, life, configuration).run())

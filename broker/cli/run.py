@@ -1,6 +1,8 @@
 """``run``: the node that a broker.xml describes."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +17,9 @@ from orthia.broker.cli.settings_options import (
 from orthia.broker.cli.unusable import unusable
 from orthia.broker.node.logs import LogFormat
 from orthia.broker.tls.check import exposed_keys
+from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.exposure import exposure_warnings
+from orthia.config.settings import Settings
 
 
 @click.command(epilog=example("orthia run /srv/orthia/etc/broker.xml -D db.host=db1"))
@@ -45,6 +49,13 @@ def run(
     chosen = file or config_file
     if chosen is None or (file and config_file):
         raise click.UsageError("Say which broker.xml, once: orthia run FILE, or --config FILE.")
-    settings = load_settings(chosen, dict(properties), unusable)
+    configuration = ConfigurationFile(partial(_load, chosen, dict(properties)))
+    run_node(
+        configuration.read(), LogFormat(log_format), verbose=verbose, configuration=configuration
+    )
+
+
+def _load(file: Path, properties: dict[str, str], reads: Callable[[Path], None]) -> Settings:
+    settings = load_settings(file, properties, unusable, reads)
     told = (*settings.warnings, *exposure_warnings(settings), *exposed_keys(settings))
-    run_node(replace(settings, warnings=told), LogFormat(log_format), verbose=verbose)
+    return replace(settings, warnings=told)

@@ -53,16 +53,20 @@ class StoreOptions:
         """Whether the command line names a store at all."""
         return self.config_file is not None or self.url is not None
 
-    def load(self, part: Part = Part.WHOLE) -> Settings | None:
+    def load(
+        self, part: Part = Part.WHOLE, reads: Callable[[Path], None] = lambda _: None
+    ) -> Settings | None:
         """Return the settings of ``--config``, or of a ``part`` of it; None without the option.
 
-        Raises ConfigurationError.
+        ``reads`` gets the path of each file before it is opened. Raises ConfigurationError.
         """
         if self.config_file is None:
             return None
         from orthia.config.loader import load  # loads the parser of XML
 
-        return load(self.config_file, system_properties=self.system_properties, part=part)
+        return load(
+            self.config_file, system_properties=self.system_properties, part=part, reads=reads
+        )
 
     def apply(
         self, base: DatabaseStoreSettings | None, default_url: DatabaseUrl | None = None
@@ -132,14 +136,16 @@ def load_settings(
     config_file: Path,
     properties: Mapping[str, str],
     further: Callable[[Settings], Iterable[Violation]] = lambda _: (),
+    reads: Callable[[Path], None] = lambda _: None,
 ) -> Settings:
     """Return the settings of ``config_file``, with the environment's password for its database.
 
-    ``further`` are rules that only a node has to keep. Raises ConfigurationError.
+    ``further`` are rules that only a node has to keep; ``reads`` gets the path of each file before
+    it is opened. Raises ConfigurationError.
     """
     from orthia.config.loader import load  # loads the parser of XML
 
-    settings = load(config_file, system_properties=properties, further=further)
+    settings = load(config_file, system_properties=properties, further=further, reads=reads)
     given = os.environ.get(PASSWORD_VARIABLE)
     return with_password(settings, _secret(given, properties) if given else None)
 

@@ -90,6 +90,22 @@ class NodeMetrics:
             registry=self.registry,
         )
         self._refused = {reason: refused.labels(reason) for reason in refusals}
+        self._configuration_valid = Gauge(
+            "orthia_configuration_valid",
+            "1 if the node took its broker.xml as it is now, 0 if that was refused",
+            registry=self.registry,
+        )
+        self._configuration_valid.set(1)
+        self._configuration_waiting = Gauge(
+            "orthia_configuration_waiting",
+            "Changes of broker.xml that take effect when the node is restarted",
+            registry=self.registry,
+        )
+
+    def configuration_read(self, is_valid: bool, waiting: int) -> None:  # noqa: FBT001 - a report
+        """Note that the broker.xml was read again, and how many changes wait for a restart."""
+        self._configuration_valid.set(int(is_valid))
+        self._configuration_waiting.set(waiting)
 
     def client_refused(self, reason: str) -> None:
         """Note a client that was refused."""

@@ -21,6 +21,7 @@ from orthia.broker.core.refusals import Refusal
 from orthia.broker.management.health import HealthServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus
+from orthia.broker.node.configuration_watch import ConfigurationWatch
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
 from orthia.broker.node.driver import Driver
 from orthia.broker.node.events import LoopWedged, PartDied, StopRequested
@@ -31,6 +32,7 @@ from orthia.broker.node.service import Service
 from orthia.broker.node.shell import NodeShell
 from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.config.clock import monotonic_seconds
+from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.settings import Settings
 from orthia.nodemanager.errors import NotHeld
 
@@ -47,15 +49,31 @@ are looked through about as often as by default: clients that are gone are cycle
 class BrokerNode:
     """One node of a pair; ``run`` blocks until it is over."""
 
-    def __init__(self, settings: Settings, life: Life | None = None) -> None:
-        """Make the node of ``settings``, in its first life if not in ``life``."""
+    def __init__(
+        self,
+        settings: Settings,
+        life: Life | None = None,
+        file: ConfigurationFile | None = None,
+    ) -> None:
+        """Make the node of ``settings``, in its first life if not in ``life``.
+
+        With the ``file`` that they were read from, the node follows its changes while it runs.
+        """
         life = life or Life(began_seconds=monotonic_seconds())
+        read = settings
         self._settings = settings = life.settings(settings)
         self._metrics = NodeMetrics(
             (phase.value for phase in Phase), (reason.value for reason in Refusal)
         )
         self._out_of_memory = OutOfMemory(self._part_died)
         self._service = Service(settings, self._metrics, self._part_died)
+        self._watch = file and ConfigurationWatch(
+            file,
+            read,
+            self._settings,
+            apply=self._service.reconfigure,
+            show=self._metrics.configuration_read,
+        )
         self._finished: asyncio.Event | None = None
         self._shell = NodeShell(
             settings,
@@ -119,10 +137,14 @@ class BrokerNode:
         if health is not None:
             await health.start()
         self._driver.begin()
+        if self._watch is not None:
+            self._watch.start()
         analyzer = self._analyzer(loop) if self._settings.critical_analyzer else None
         if analyzer is not None:
             analyzer.start()
         await self._finished.wait()
+        if self._watch is not None:
+            self._watch.stop()
         if analyzer is not None:
             analyzer.stop()
         if health is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.reconfiguration import NewRules
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
@@ -162,6 +163,10 @@ class Service:
         if self._loop is not None:
             _post(self._loop, callback)
 
+    def reconfigure(self, rules: NewRules, done: Callable[[], None]) -> None:
+        """Be as rules say from now on; ``done`` follows, when whoever is served is, too."""
+        self.post(partial(self._rules_are, rules, done))
+
     def cut_off(self) -> None:
         """Close sockets and journal as they are."""
         self.post(self._cut_off)
@@ -246,6 +251,20 @@ class Service:
     def _disk_is(self, problem: str | None) -> None:
         if self._broker is not None:
             self._broker.store_use.close_or_reopen("disk", problem)
+
+    def _rules_are(self, rules: NewRules, done: Callable[[], None]) -> None:
+        """Have the broker be as rules say; a node that waits makes it of them when it opens."""
+        self._settings = rules.settings
+        broker, server = self._broker, self._server
+        if broker is None or server is None:
+            done()
+            return
+        changed = broker.security.users.configure(rules.settings.users)
+        if changed:
+            ended = server.clients.end_users(changed, _USER_CHANGED)
+            broker.security.audit.users_changed(changed, ended)
+            LOGGER.info("%d connections of changed users were ended", ended)
+        broker.reconfigure(rules, done)
 
     def _users_are(self, users: tuple[User, ...]) -> None:
         """Have the users of files that changed; who is not what it was logs in anew."""

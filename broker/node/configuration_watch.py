@@ -1,0 +1,164 @@
+"""The thread that looks whether a node's ``broker.xml`` changed, and has the node be as it says."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from orthia.broker.core.reconfiguration import NewRules
+from orthia.config.changes import Change, Effect, changes, reloaded
+from orthia.config.configuration_file import ConfigurationFile
+from orthia.config.errors import ConfigurationError
+from orthia.config.file_states import FileState
+from orthia.config.rules import violations
+from orthia.config.settings import Settings
+
+LOGGER = logging.getLogger("orthia.broker")
+SETTLE_SECONDS: Final = 0.25
+"""How long a file that changed is to stand still before it is read: it may be half written."""
+_JOIN_SECONDS: Final = 5.0
+_WARNED_OF: Final = frozenset({Effect.RESTART, Effect.STORED})
+
+Apply = Callable[[NewRules, Callable[[], None]], None]
+"""Has the node be as rules say; the callback follows when it is."""
+Show = Callable[[bool, int], None]
+"""Gets whether the file as it is could be taken, and how many changes wait for a restart."""
+
+
+class ConfigurationWatch:
+    """Looks at each period; a file that cannot be taken changes nothing, and is told of once."""
+
+    def __init__(
+        self,
+        file: ConfigurationFile,
+        read: Settings,
+        running: Settings,
+        *,
+        apply: Apply,
+        show: Show = lambda *_: None,
+    ) -> None:
+        """``read`` is what the file said when it was read last, ``running`` what came of it."""
+        self._file = file
+        self._name = running.source
+        self._period_seconds = running.configuration_file_refresh_period / 1000
+        self._first = self._read = read
+        self._running = running
+        self._apply = apply
+        self._show = show
+        self._seen: tuple[FileState | None, ...] = ()
+        self._applied = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look from now on, unless the period is 0 or less."""
+        if self._period_seconds > 0:
+            self._thread = threading.Thread(target=self._run, name="configuration", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; any thread."""
+        self._stopped.set()
+        self._applied.set()
+
+    def join(self) -> None:
+        """Wait, but not for long, until it looks no more."""
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._period_seconds):
+            while self.look() and not self._stopped.wait(SETTLE_SECONDS):
+                pass
+
+    def look(self) -> bool:
+        """Read the file if it changed and stands still; return whether it may be half written."""
+        if not self._file.has_changed:
+            return False
+        found = self._file.state()
+        if found != self._seen:
+            self._seen = found
+            return True
+        self._reload()
+        return False
+
+    def _reload(self) -> None:
+        try:
+            read = self._file.read()
+            rules = NewRules.of(self._checked(read))
+        except MemoryError:
+            raise  # the node is to end with this thread
+        except Exception as error:
+            # No file is to end a node that serves.
+            is_told = isinstance(error, ConfigurationError)
+            LOGGER.error(  # noqa: TRY400 - the reason is said
+                "%s changed and is not taken, nothing of it; this node goes on with the settings it"
+                " has until the file changes again: %s",
+                self._name,
+                str(error) if is_told else f"{type(error).__name__}: {error}",
+                exc_info=None if is_told else error,
+            )
+            self._show(False, self._waiting(self._read))
+            return
+        self._applied.clear()
+        self._apply(rules, self._applied.set)
+        self._applied.wait()
+        if not self._stopped.is_set():
+            self._tell(read)
+        self._read, self._running = read, rules.settings
+
+    def _checked(self, read: Settings) -> Settings:
+        """Return the settings of the node with what it takes of those read.
+
+        Raises ConfigurationError if they go together only with what needs a restart.
+        """
+        running = reloaded(self._running, read)
+        found = [f"<{one.name}>: {one.message}" for one in violations(running)]
+        if found:
+            raise ConfigurationError(
+                "; ".join(("its changes go together only when this node is restarted", *found))
+            )
+        return running
+
+    def _waiting(self, read: Settings) -> int:
+        return sum(one.needs_restart for one in changes(self._first, read))
+
+    def _tell(self, read: Settings) -> None:
+        """Log what changed, a line each, and then how much."""
+        still = {one.path for one in changes(self._first, read) if one.needs_restart}
+        found = changes(self._read, read)
+        for one in found:
+            if _is_back(one, still):
+                LOGGER.info("%s: %s: %s (this node runs with that)", self._name, one.path, one.what)
+            else:
+                level = logging.WARNING if one.effect in _WARNED_OF else logging.INFO
+                LOGGER.log(level, "%s: %s", self._name, one)
+        for what, now, before in (
+            ("not applied: ", read.not_applied, self._read.not_applied),
+            ("", read.warnings, self._read.warnings),
+        ):
+            known = set(map(_without_lines, before))
+            for line in now:
+                if _without_lines(line) not in known:
+                    LOGGER.warning("%s%s", what, line)
+        waiting = self._waiting(read)
+        self._show(True, waiting)
+        LOGGER.info(
+            "%s was read again: %d changes are in effect, and %d in all take effect when this node"
+            " is restarted",
+            self._name,
+            sum(one.effect not in _WARNED_OF for one in found),
+            waiting,
+        )
+
+
+def _is_back(change: Change, still: set[str]) -> bool:
+    """Return whether what waits for a restart is again what the node was started with."""
+    is_of_queue = change.path.startswith("addresses/")  # one that came later has what it came with
+    return change.needs_restart and not is_of_queue and change.path not in still
+
+
+def _without_lines(warning: str) -> str:
+    """Return a warning without the lines that it names, which move with any change."""
+    return re.sub(r"\d+", "", warning)
