@@ -102,10 +102,11 @@ class NodeMetrics:
             registry=self.registry,
         )
 
-    def configuration_read(self, is_valid: bool, waiting: int) -> None:  # noqa: FBT001 - a report
-        """Note that the broker.xml was read again, and how many changes wait for a restart."""
-        self._configuration_valid.set(int(is_valid))
-        self._configuration_waiting.set(waiting)
+    def configuration_read(self, waiting: int | None) -> None:
+        """Note a changed broker.xml, and how many changes wait for a restart; None: refused."""
+        self._configuration_valid.set(0 if waiting is None else 1)
+        if waiting is not None:
+            self._configuration_waiting.set(waiting)
 
     def client_refused(self, reason: str) -> None:
         """Note a client that was refused."""

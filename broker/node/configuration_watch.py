@@ -17,13 +17,12 @@ from orthia.config.settings import Settings
 LOGGER = logging.getLogger("orthia.broker")
 SETTLE_SECONDS: Final = 0.25
 """How long a file that changed is to stand still before it is read: it may be half written."""
-_JOIN_SECONDS: Final = 5.0
 _WARNED_OF: Final = frozenset({Effect.RESTART, Effect.STORED})
 
 Apply = Callable[[NewRules, Callable[[], None]], None]
 """Has the node be as rules say; the callback follows when it is."""
-Show = Callable[[bool, int], None]
-"""Gets whether the file as it is could be taken, and how many changes wait for a restart."""
+Show = Callable[[int | None], None]
+"""Gets how many changes wait for a restart; None if the file as it is cannot be taken."""
 
 
 class ConfigurationWatch:
@@ -36,7 +35,7 @@ class ConfigurationWatch:
         running: Settings,
         *,
         apply: Apply,
-        show: Show = lambda *_: None,
+        show: Show = lambda _: None,
     ) -> None:
         """``read`` is what the file said when it was read last, ``running`` what came of it."""
         self._file = file
@@ -49,23 +48,16 @@ class ConfigurationWatch:
         self._seen: tuple[FileState | None, ...] = ()
         self._applied = threading.Event()
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Look from now on, unless the period is 0 or less."""
         if self._period_seconds > 0:
-            self._thread = threading.Thread(target=self._run, name="configuration", daemon=True)
-            self._thread.start()
+            threading.Thread(target=self._run, name="configuration", daemon=True).start()
 
     def stop(self) -> None:
         """Look no more; any thread."""
         self._stopped.set()
         self._applied.set()
-
-    def join(self) -> None:
-        """Wait, but not for long, until it looks no more."""
-        if self._thread is not None:
-            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._period_seconds):
@@ -99,9 +91,11 @@ class ConfigurationWatch:
                 str(error) if is_told else f"{type(error).__name__}: {error}",
                 exc_info=None if is_told else error,
             )
-            self._show(False, self._waiting(self._read))
+            self._show(None)
             return
         self._applied.clear()
+        if self._stopped.is_set():
+            return
         self._apply(rules, self._applied.set)
         self._applied.wait()
         if not self._stopped.is_set():
@@ -121,9 +115,6 @@ class ConfigurationWatch:
             )
         return running
 
-    def _waiting(self, read: Settings) -> int:
-        return sum(one.needs_restart for one in changes(self._first, read))
-
     def _tell(self, read: Settings) -> None:
         """Log what changed, a line each, and then how much."""
         still = {one.path for one in changes(self._first, read) if one.needs_restart}
@@ -142,14 +133,13 @@ class ConfigurationWatch:
             for line in now:
                 if _without_lines(line) not in known:
                     LOGGER.warning("%s%s", what, line)
-        waiting = self._waiting(read)
-        self._show(True, waiting)
+        self._show(len(still))
         LOGGER.info(
             "%s was read again: %d changes are in effect, and %d in all take effect when this node"
             " is restarted",
             self._name,
             sum(one.effect not in _WARNED_OF for one in found),
-            waiting,
+            len(still),
         )
 
 

@@ -67,13 +67,15 @@ class BrokerNode:
         )
         self._out_of_memory = OutOfMemory(self._part_died)
         self._service = Service(settings, self._metrics, self._part_died)
-        self._watch = file and ConfigurationWatch(
-            file,
-            read,
-            self._settings,
-            apply=self._service.reconfigure,
-            show=self._metrics.configuration_read,
-        )
+        self._watch: ConfigurationWatch | None = None
+        if file is not None and settings.source is not None:
+            self._watch = ConfigurationWatch(
+                file,
+                read,
+                settings,
+                apply=self._service.reconfigure,
+                show=self._metrics.configuration_read,
+            )
         self._finished: asyncio.Event | None = None
         self._shell = NodeShell(
             settings,

@@ -151,7 +151,10 @@ def test_a_node_takes_its_password_from_the_environment(
     file = tmp_path / "broker.xml"
     file.write_text(f"{ROOT}<store>{store}</store></core></configuration>")
     ran: list[Settings] = []
-    monkeypatch.setattr(_RUN_NODE[command[0]], lambda settings, *_, **__: ran.append(settings))
+    for module in ("run", "node_options"):
+        monkeypatch.setattr(
+            f"orthia.broker.cli.{module}.run_node", lambda settings, *_, **__: ran.append(settings)
+        )
     result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": environment})
     assert result.exit_code == 0, result.output
     password = ran[0].database_store.jdbc_password
@@ -165,7 +168,10 @@ def test_a_file_journals_password_is_that_of_its_locks(
 ) -> None:
     """A database that has only the locks gets it; without one it is nobody's, and harmless."""
     ran: list[Settings] = []
-    monkeypatch.setattr(_RUN_NODE[command[0]], lambda settings, *_, **__: ran.append(settings))
+    for module in ("run", "node_options"):
+        monkeypatch.setattr(
+            f"orthia.broker.cli.{module}.run_node", lambda settings, *_, **__: ran.append(settings)
+        )
     locker = (
         '<store><file-store><locker xmlns="urn:orthia">'
         '<lease-database-locker lockKeepAlivePeriod="2000" jdbcConnectionUrl="postgresql://h/d"/>'

@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
 )
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.reconfiguration import NewRules
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
@@ -240,6 +241,13 @@ class CoreUnderTest:
             times=dict(store.times),
             clock_ms=store.clock_ms,
         )
+
+    def reconfigure(self, options: Settings) -> None:
+        """Have the core be as a changed broker.xml says."""
+        done: list[bool] = []
+        self.broker.reconfigure(NewRules.of(options), lambda: done.append(True))
+        self.settle()
+        assert done == [True]
 
     def takeover(self, options: Settings = SETTINGS) -> "CoreUnderTest":
         """Return the core of the next live node on the same store."""
