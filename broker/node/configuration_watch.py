@@ -135,8 +135,7 @@ class ConfigurationWatch:
                     LOGGER.warning("%s%s", what, line)
         self._show(len(still))
         LOGGER.info(
-            "%s was read again: %d changes are in effect, and %d in all take effect when this node"
-            " is restarted",
+            "%s was read again: changes in effect: %d; waiting for a restart of this node: %d",
             self._name,
             sum(one.effect not in _WARNED_OF for one in found),
             len(still),

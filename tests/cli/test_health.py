@@ -200,6 +200,8 @@ def test_metrics_show_what_the_node_measured() -> None:
         'orthia_role{role="backup"} 0.0',
         "orthia_fencing_token 7.0",
         "orthia_takeovers_total 1.0",
+        "orthia_configuration_valid 1.0",
+        "orthia_configuration_waiting 0.0",
         "orthia_lease_seconds_remaining 12.5",
         'orthia_lease_renewal_seconds_count{lock="live"} 1.0',
         "orthia_journal_batch_rows_sum 3.0",

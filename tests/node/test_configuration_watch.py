@@ -95,8 +95,7 @@ def test_what_changed_is_applied_and_told(node: Node, caplog: pytest.LogCaptureF
         f"{at}: added (applied)",
         f"{at}/address-full-policy: not set -> FAIL (applied)",
         f"{at}/max-size-messages: not set -> 1 (applied)",
-        f"{node.path} was read again: 3 changes are in effect, and 0 in all take effect when this"
-        " node is restarted",
+        f"{node.path} was read again: changes in effect: 3; waiting for a restart of this node: 0",
     ]
     assert node.shown == [0]
 

@@ -72,7 +72,7 @@ def test_clients_meet_what_changed(live: SecuredNode) -> None:
         while chunk := consumer.recv(4096):
             ended += chunk
     assert b"the permissions were changed: user 'alice' has no role" in ended
-    live.wait_log("and 1 in all take effect when this node is restarted")
+    live.wait_log("waiting for a restart of this node: 1")
     assert "connections-allowed: -1 -> 9 (takes effect when this node is restarted)" in live.log
 
 
