@@ -164,6 +164,20 @@ def test_who_changed_is_told(directory: UserDirectory) -> None:
     assert isinstance(directory.authenticate("plain", "l0vel@ce"), Principal)
 
 
+def test_users_of_broker_xml_change_beside_those_of_files() -> None:
+    """Whoever is in both is the one of broker.xml, as long as that has it."""
+    own, of_file = User("ada", Secret("own"), STAFF), User("ada", Secret("of-file"), STAFF)
+    bob = User("bob", Secret("b"), STAFF)
+    directory = UserDirectory([], lambda: 0.0, cache_size=0, cache_seconds=0)
+    directory.replace([of_file, bob])
+    assert directory.configure([own]) == {"ada"}
+    assert directory.replace([of_file]) == {"bob"}
+    with pytest.raises(AuthenticationFailed):
+        directory.authenticate("ada", "of-file")
+    assert directory.configure([]) == {"ada"}
+    assert isinstance(directory.authenticate("ada", "of-file"), Principal)
+
+
 # --- on real sockets
 
 

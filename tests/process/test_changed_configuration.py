@@ -76,6 +76,25 @@ def test_clients_meet_what_changed(live: SecuredNode) -> None:
     assert "connections-allowed: -1 -> 9 (takes effect when this node is restarted)" in live.log
 
 
+def test_users_of_the_file_come_and_are_ended_when_they_change(live: SecuredNode) -> None:
+    """As those of files of users; others stay."""
+    live.start().wait_serving()
+    users = '<users xmlns="urn:orthia"><user name="bob" password="{}" roles="amq"/></users>'
+    assert b"login or passcode is wrong" in live.answer("bob", "w0rd-one")
+    change(live, _OFTEN, f"{_OFTEN}{users.format('w0rd-one')}")
+    live.wait_log("users/user[bob]: added (applied)").wait_log(_READ_AGAIN)
+    with live.log_in("bob", "w0rd-one") as bob, live.log_in("alice", "s3cret") as alice:
+        assert bob.recv(4096).startswith(b"CONNECTED")
+        assert alice.recv(4096).startswith(b"CONNECTED")
+        change(live, "w0rd-one", "w0rd-two")
+        assert b"the password or the roles of this user were changed" in bob.recv(4096)
+        alice.sendall(f"{sent('a', '1')}\0".encode())
+        assert b"receipt-id:1" in alice.recv(4096)
+    live.wait_log("users/user[bob]/password: changed (applied)")
+    assert live.answer("bob", "w0rd-two").startswith(b"CONNECTED")
+    assert "w0rd" not in live.log
+
+
 def test_a_wrong_file_changes_nothing(live: SecuredNode) -> None:
     """The log says what is wrong; what is right in it counts once it is mended."""
     live.start().wait_serving()
