@@ -68,14 +68,10 @@ class Address:
         """Of what is sent to the address to be delivered later."""
 
     def configure(self, settings: ResolvedAddressSettings) -> None:
-        """Be as other settings say, and have its queues be so, from now on."""
+        """Be as other settings say from now on; its queues are told by the caller."""
         self.settings = settings
         self.use.configure(settings)
         self._look_again()
-        for queue in (*self.anycast_queues, *self.multicast_queues, *self.schedules):
-            queue.configure(settings)
-            if not queue.is_leaving:
-                queue.resume()  # there may be room for more
 
     def options_of_new(self, name: str) -> QueueOptions:
         """Return what a new queue does of which nothing is said; raises DestinationRefused."""

@@ -29,12 +29,14 @@ from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.expiry import AddressExpiry
+from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
 from orthia.broker.core.routing import Routed, gate_of
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings, options_of
@@ -82,7 +84,7 @@ class AddressBook:
         self.wildcards = settings.wildcard_addresses
         self.patterns = Patterns(self.wildcards, self.known, self.temporary)
         self.said = AddressRules(settings)
-        """What ``broker.xml`` says of addresses; ``refresh`` has an address be as others say."""
+        """What ``broker.xml`` says of addresses; ``refreshing`` has an address be as others say."""
         self._creations = creations
         self._bind = bind
         self._make_queue = make_queue
@@ -107,17 +109,24 @@ class AddressBook:
             self.patterns.join(name, address)
         return address
 
-    def refresh(self, name: str) -> None:
+    def refreshing(self, name: str) -> Steps:
         """Have an address, if it is known, be as the rules say, which are others now."""
         address = self.known.get(name)
         if address is None:
             return
-        settings = self.said.settings_of(name)
-        if settings != address.settings:
-            address.configure(settings)
         diverts = () if name in self.temporary else self.said.diverts_of(name)
         if diverts != address.diverts:
             address.route_by(diverts=diverts)
+        settings = self.said.settings_of(name)
+        if settings == address.settings:
+            return
+        address.configure(settings)
+        for queue in (*address.anycast_queues, *address.multicast_queues, *address.schedules):
+            with by_itself("queue %s cannot be as broker.xml says now", quoted(queue.name)):
+                queue.configure(settings)
+                if not queue.is_leaving:
+                    queue.resume()  # there may be room for more
+            yield GO_ON
 
     def refilter(self, name: str, options: QueueOptions) -> None:
         """Have a queue take what the ``filter`` and ``enabled`` of options say from now on."""

@@ -14,7 +14,6 @@ from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.core.sources import Sources
-from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import PermissionRules, Security
 from orthia.config.settings import Settings
 
@@ -78,8 +77,7 @@ class Reconfiguration:
         self._expire_as(rules.settings)
         yield GO_ON
         for name in list(self._book.known):
-            with by_itself("address %s cannot be as broker.xml says now", quoted(name)):
-                self._book.refresh(name)
+            yield from self._book.refreshing(name)
             yield GO_ON
         try:
             yield from self._declared.creating()

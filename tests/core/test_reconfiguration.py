@@ -19,6 +19,7 @@ from orthia.config.address_settings import (
     RoutingType,
     SlowConsumerPolicy,
 )
+from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
@@ -262,8 +263,8 @@ def test_a_sender_is_judged_by_the_new_permissions() -> None:
 # --- in steps
 
 
-def test_no_step_grows_with_the_queues() -> None:
-    """With a clock that counts looks at it, each turn of the loop does a few of them."""
+def test_no_step_grows_with_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one address or many: by a clock that counts looks, each turn does a few of them."""
     now = 0.0
 
     def clock() -> float:
@@ -273,26 +274,41 @@ def test_no_step_grows_with_the_queues() -> None:
 
     core = CoreUnderTest(secured("#"), clock=clock)
     for number in range(200):
-        core.broker.send(_ADA, f"/queue/{number}", message("x"), None)
+        core.broker.send(_ADA, f"/queue/a::{number}", message("x"), None)
     core.settle()
+    changed = 0
+    configure = Queue.configure
+
+    def counted(self: Queue, settings: ResolvedAddressSettings) -> None:
+        nonlocal changed
+        changed += 1
+        configure(self, settings)
+
+    monkeypatch.setattr(Queue, "configure", counted)
     done: list[bool] = []
     queues = [QueueSettings(f"q{number}", ANYCAST) for number in range(200)]
-    wanted = replace(secured("0"), addresses=declaring(*queues).addresses)
+    wanted = replace(
+        secured("0"),
+        addresses=declaring(*queues).addresses,
+        address_settings=settings(max_size_messages=9).address_settings,
+    )
     core.broker.reconfigure(NewRules.of(wanted), lambda: done.append(True))
     turns = 0
     while not done:
-        before = len(core.broker.queues())
+        before = len(core.broker.queues()), changed
         core.turn()
         turns += 1
-        assert len(core.broker.queues()) - before < 20
+        assert len(core.broker.queues()) - before[0] < 20
+        assert changed - before[1] < 20
     assert turns > 50
+    assert changed >= 200
     assert len(core.broker.queues()) == 400
 
 
 def test_what_fails_keeps_nothing_else_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One address that cannot be changed is told of, and the others are."""
+    """One queue that cannot be changed is told of, and the others are."""
     core = CoreUnderTest()
     core.send("/queue/a", "x")
     core.send("/queue/b", "x")
@@ -306,6 +322,6 @@ def test_what_fails_keeps_nothing_else_back(
 
     monkeypatch.setattr(type(queue), "resume", failing)
     core.reconfigure(settings(max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
-    assert "address 'a' cannot be as broker.xml says now" in caplog.text
+    assert "queue 'a' cannot be as broker.xml says now" in caplog.text
     with pytest.raises(BrokerError):
         core.send("/queue/b", "y")
