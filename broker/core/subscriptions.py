@@ -71,7 +71,10 @@ class _Nobody:
 
     connection = None
     is_writable = False
-    principal = Principal("", frozenset())
+
+    def __init__(self) -> None:
+        self.principal = Principal("", frozenset())
+        """May do nothing."""
 
     def deliver(self, reference: MessageReference) -> None:
         """Never called: a closed subscription wants no message."""
