@@ -31,12 +31,15 @@ class Reporter:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Callable[[], Settings],
         manager: NodeManager,
         refused_by: Callable[[], str | None],
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """``refused_by`` names what refuses messages (``StoreUse.refused_by``); None if nothing."""
+        """``settings`` gives those in effect, which a changed ``broker.xml`` replaces.
+
+        ``refused_by`` names what refuses messages (``StoreUse.refused_by``); None if nothing.
+        """
         self._settings = settings
         self._manager = manager
         self._refused_by = refused_by
@@ -90,9 +93,10 @@ class Reporter:
             self._failure = None
 
     def _current(self) -> Report:
-        signature = signature_of(self._settings)
+        settings = self._settings()
+        signature = signature_of(settings)
         if signature != self._digested:
-            digest = users_digest(self._settings, self._manager.log.node_id or "")
+            digest = users_digest(settings, self._manager.log.node_id or "")
             self._report = replace(self._report, users_digest=digest)
             self._digested = signature
         refused_by = self._refused_by()

@@ -82,6 +82,11 @@ class Service:
             certificates=self._certificates.validities,
         )
 
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect, which a changed ``broker.xml`` replaces. Any thread."""
+        return self._settings
+
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
         broker = self._broker

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from orthia.config.errors import ConfigurationError
 from orthia.config.file_states import FileState, state_of
-from orthia.config.security_settings import PropertiesLoginModule
+from orthia.config.security_settings import PropertiesLoginModule, User
 from orthia.config.settings import Settings
 from orthia.config.user_files import read_properties
 from orthia.config.values import read_names
@@ -21,12 +21,13 @@ _MODULES: Final = (
     "token_login_module",
 )
 
-Signature = tuple[FileState | None, ...]
+Signature = tuple[tuple[User, ...], tuple[FileState | None, ...]]
 
 
 def signature_of(settings: Settings) -> Signature:
-    """Return what tells that a file of users has changed; looks at the files only."""
-    return tuple(state_of(path) for _, module in _modules(settings) for path in module.files)
+    """Return what tells that the users have changed; looks at the state of files only."""
+    files = (path for _, module in _modules(settings) for path in module.files)
+    return settings.users, tuple(map(state_of, files))
 
 
 def users_digest(settings: Settings, pair_id: str) -> str | None:

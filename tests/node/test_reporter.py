@@ -113,7 +113,7 @@ class Manager:
 def test_what_refuses_messages_and_puts_failback_off_is_reported() -> None:
     """As it is when the node looks."""
     manager, refused_by = Manager(), [None, "disk", "max-store-bytes", "database", None]
-    reporter = Reporter(SETTINGS, cast("NodeManager", manager), lambda: refused_by.pop(0))
+    reporter = Reporter(lambda: SETTINGS, cast("NodeManager", manager), lambda: refused_by.pop(0))
     for _ in range(4):
         reporter.look()
     reporter.failback_put_off(30_000)
@@ -132,11 +132,23 @@ def test_what_refuses_messages_and_puts_failback_off_is_reported() -> None:
 def test_changed_users_are_reported(tmp_path: Path) -> None:
     """The digest is made anew when a file has changed, and only then."""
     settings, manager = with_files(tmp_path, "anna = x", "admin = anna"), Manager()
-    reporter = Reporter(settings, cast("NodeManager", manager), lambda: None)
+    reporter = Reporter(lambda: settings, cast("NodeManager", manager), lambda: None)
     reporter.look()
     before = signature_of(settings)
     (tmp_path / "users").write_text("anna = another\n")
     assert signature_of(settings) != before
+    reporter.look()
+    first, second = (one.users_digest for one in manager.published)
+    assert None not in (first, second)
+    assert first != second
+
+
+def test_users_of_a_reloaded_configuration_are_reported(tmp_path: Path) -> None:
+    """The digest is of the settings in effect, not of those that the node began with."""
+    read, manager = [with_files(tmp_path, "anna = x", "admin = anna")], Manager()
+    reporter = Reporter(lambda: read[-1], cast("NodeManager", manager), lambda: None)
+    reporter.look()
+    read.append(replace(read[0], users=(User("bert", Secret("y"), frozenset({"admin"})),)))
     reporter.look()
     first, second = (one.users_digest for one in manager.published)
     assert None not in (first, second)
@@ -148,7 +160,7 @@ def test_a_store_that_takes_no_report_is_told_of_once_and_asked_again(
 ) -> None:
     """Nobody's service depends on it."""
     manager = Manager(StoreUnavailable("no answer"))
-    reporter = Reporter(SETTINGS, cast("NodeManager", manager), lambda: None)
+    reporter = Reporter(lambda: SETTINGS, cast("NodeManager", manager), lambda: None)
     with caplog.at_level(logging.WARNING):
         reporter.look()
         reporter.look()
