@@ -75,6 +75,14 @@ class AutoCreation:
                 f"address {quoted(name)} {problem} and auto-create-addresses is false"
             )
 
+    def _refuse_if_temporary(self, address: str, name: str) -> None:
+        """Refuse one more queue of a temporary address: it would get what is for its owner."""
+        if address in self._book.temporary:
+            raise DestinationRefused(
+                f"queue {quoted(name)} cannot be one of address {quoted(address)}, which is"
+                " temporary: nothing is created there beside what its connection subscribes to"
+            )
+
     def refuse_reserved(self, name: str, address: str) -> None:
         """Refuse a client's queue by whose name the broker finds one of its own.
 
@@ -157,6 +165,7 @@ class AutoCreation:
         to_consume: bool,
     ) -> Queue:
         """Return a new queue of an address, if a client may have it; raises BrokerError."""
+        self._refuse_if_temporary(address_name, name)
         address = self._book.address(address_name)
         self.create_type(principal, address_name, address, routing_type)
         if not address.settings.auto_create_queues:
@@ -193,6 +202,7 @@ class AutoCreation:
         options: QueueOptions,
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
+        self._refuse_if_temporary(address_name, name)
         address = self._book.address(address_name)
         defaults = options_of(address.settings, {})
         options = replace(

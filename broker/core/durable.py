@@ -53,6 +53,11 @@ class DurableSubscriptions:
                 " ANYCAST: a queue keeps its messages without one; subscribe to"
                 f" /topic/{where.address}, or leave out durable-subscription-name"
             )
+        if where.is_temporary:
+            raise DestinationRefused(
+                f"durable subscription {quoted(name)} is to {quoted(where.address)}, which is"
+                " temporary: it ends with its connection; leave out durable-subscription-name"
+            )
         if where.queue is not None:
             raise DestinationRefused(
                 f"{where.address}::{where.queue} names a queue, and durable subscription"

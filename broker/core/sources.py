@@ -49,8 +49,6 @@ class Sources:
         """
         if where.is_temporary and not self._book.is_there(where):
             raise DestinationRefused(f"{quoted(where.address)} was temporary, and is gone")
-        if where.address in self._book.temporary:
-            self._refuse_if_anothers(principal, where.address)
         if where.queue is not None:
             self._check_consume(principal, where.address, where.queue)
             return self._creation.qualified(principal, where, where.queue, to_consume=True)
@@ -82,8 +80,7 @@ class Sources:
                 f"there is no queue {quoted(where.queue or where.address)} to browse: a topic keeps"
                 " no messages, and a queue is there once somebody sent to it or consumed from it"
             )
-        if where.address in self._book.temporary:
-            self._refuse_if_anothers(principal, where.address)
+        self._refuse_if_anothers(principal, address)
         refuse_if_leaving(queue)
         return queue
 
@@ -135,6 +132,7 @@ class Sources:
         # The queue is the broker's choice, or one of the name of its address.
         name = where.address if queue is None else queue.name
         self._security.check(principal, "consume", where.address, name)
+        self._refuse_if_anothers(principal, where.address)
         if queue is None:
             self._refuse_wildcard(where.address, RoutingType.ANYCAST)
             queue = self._creation.anycast_queue(principal, where.address, to_consume=True)
@@ -176,6 +174,7 @@ class Sources:
         By a ``queue`` of it, if there is one.
         """
         self._security.check(principal, "consume", name, queue)
+        self._refuse_if_anothers(principal, name)
         if self._book.hears_many(name):
             self._security.check_pattern(principal, "consume", name)
 
@@ -190,7 +189,7 @@ class Sources:
         return self._book.routing_type(where)
 
     def _refuse_if_anothers(self, principal: Principal, name: str) -> None:
-        if self._book.temporary[name] is not principal:
+        if self._book.temporary.get(name, principal) is not principal:
             raise DestinationRefused(
                 f"{quoted(name)} is another connection's own: it alone consumes from it"
             )

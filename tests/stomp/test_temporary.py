@@ -1,5 +1,6 @@
 """Temporary queues and topics: a connection's own, which others answer to and which end with it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -117,6 +118,64 @@ def test_nobody_else_consumes_from_it() -> None:
     late = Client(core)
     late.send("SUBSCRIBE", destination=where, id="s")
     assert "was temporary, and is gone" in late.error()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("qualified", ["::stolen", "::{address}.x"])
+def test_nobody_makes_another_queue_at_its_address(kind: str, qualified: str) -> None:
+    """Neither by a SEND, in a transaction too, nor by a SUBSCRIBE: its owner gets all answers."""
+    core = CoreUnderTest()
+    client = subscribed(core, kind)
+    ask(client, kind)
+    server, where = answer_to(core)
+    address = where.removeprefix(f"/remote-temp-{kind}/")
+    named = address + qualified.format(address=address)
+    for destination in (named, f"/{kind}/{named}"):
+        thief = Client(core)
+        thief.send("SUBSCRIBE", destination=destination, id="t")
+        assert "is another connection's own: it alone consumes" in thief.error()
+        thief = Client(core)
+        thief.send("BEGIN", transaction="t")
+        thief.send("SEND", "x", destination=destination, transaction="t")
+        thief.send("COMMIT", transaction="t")
+        assert "which is temporary: nothing is created there" in thief.error()
+        thief = Client(core)
+        thief.send("SEND", "x", destination=destination)
+        assert "which is temporary: nothing is created there" in thief.error()
+    assert set(core.broker.queues()) - {address} == {"requests"}
+    for number in range(4):
+        server.send("SEND", str(number), destination=where)
+    assert bodies(client.frames()) == list("0123")
+
+
+@pytest.mark.parametrize("headers", [{"durable-subscription-name": "d"}, {"no-local": "true"}])
+def test_nobody_else_hears_its_topic(headers: dict[str, str]) -> None:
+    """Not by a durable subscription, nor by one without its own messages."""
+    core = CoreUnderTest()
+    client = subscribed(core, "topic")
+    ask(client, "topic")
+    server, where = answer_to(core)
+    for destination in (where, where.replace("/remote-temp-topic/", "/topic/")):
+        other = Client(core, client_id="other")
+        other.send("SUBSCRIBE", destination=destination, id="s", **headers)
+        assert re.search("which is temporary: it ends|another connection's own", other.error())
+    server.send("SEND", "!", destination=where)
+    assert bodies(client.frames()) == ["!"]
+    assert list(core.broker.queues()) == ["requests"]
+
+
+def test_its_owner_cannot_subscribe_durably() -> None:
+    """What is durable would be there when its address is gone."""
+    core = CoreUnderTest()
+    client = Client(core, client_id="own")
+    client.send(
+        "SUBSCRIBE",
+        destination="/temp-topic/news",
+        id="s",
+        **{"durable-subscription-name": "d"},
+    )
+    assert "ends with its connection" in client.error()
+    assert list(core.broker.queues()) == []
 
 
 def test_nothing_of_it_is_stored_nor_there_after_a_takeover() -> None:
