@@ -16,7 +16,7 @@ from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.levels import ids_for
-from orthia.broker.core.memory import size_in_memory
+from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
@@ -101,7 +101,8 @@ def commit(
                 held.add(address)
             if not index % _AT_ONCE:
                 yield GO_ON
-        for use in {queue.use: None for queues, _ in stored for queue in queues}:
+        uses = {queue.use: None for queues, _ in stored for queue in queues}
+        for use in uses:
             while (full := use.behind()) is not None:
                 yield full.rest
         for topic in {one.topic: None for one in heard}:
@@ -149,7 +150,10 @@ def commit(
 
     publisher.taken_over(bodies)
     with charges.unless_refused():
+        may_drop = any(use.asks_first for use in uses)
         for placed_in, record in stored:
+            if may_drop:
+                _refuse_if_dropped(placed_in, record)
             publisher.charge(charges, placed_in, record)
         publisher.append(unit, stored, committed, refused)
     for subscription, references in work.acknowledgements.items():
@@ -201,6 +205,13 @@ def _refuse_if_gone(messages: Iterable[Placed]) -> None:
                 f"queue {quoted(queue.name)} was deleted during the commit: nothing of the"
                 " transaction was done"
             )
+
+
+def _refuse_if_dropped(queues: Iterable[Queue], record: Message) -> None:
+    """Refuse a message for which those before it in the transaction left no room."""
+    size = size_in_store(record)
+    for queue in queues:
+        queue.use.refuse_if_dropped(size)
 
 
 def _refuse_if_ended(caches: Iterable[tuple[str, int]], duplicates: DuplicateIds) -> None:

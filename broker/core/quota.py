@@ -173,9 +173,7 @@ class AddressUse:
 
     def drops(self, size: int) -> bool:
         """Return whether a message of ``size`` bytes is dropped, since the address is full."""
-        is_full = self._drops and (
-            self.messages >= self._max_messages or self.used + size > self._most_used
-        )
+        is_full = self._drops and self._has_no_room(size)
         if is_full and not self._has_dropped:
             self._has_dropped = True
             LOGGER.warning(
@@ -185,6 +183,26 @@ class AddressUse:
                 self._bytes_name or self._messages_name,
             )
         return is_full
+
+    def refuse_if_dropped(self, size: int) -> None:
+        """Raise QuotaExceeded if a message of ``size`` bytes would be dropped by now.
+
+        Of a transaction, which is done whole or not at all: there was room when it was routed.
+        """
+        if self._drops and self._has_no_room(size):
+            limits = (
+                (self._messages_name, self._max_messages),
+                (self._bytes_name, self._max_bytes),
+            )
+            limit = " and ".join(f"{name} {most}" for name, most in limits if name)
+            raise QuotaExceeded(
+                f"address {quoted(self.name)} may hold {limit}, and a transaction sends more than"
+                " there is room for: nothing of it is done; send fewer messages in one, or send"
+                " them without a transaction, and its policy DROP drops what has no room"
+            )
+
+    def _has_no_room(self, size: int) -> bool:
+        return self.messages >= self._max_messages or self.used + size > self._most_used
 
     def charge(self, size: int) -> None:
         """Count a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.quota import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
 from orthia.config.settings import Settings
-from tests.core.support import CoreUnderTest, settings
+from tests.core.support import CoreUnderTest, anyone, message, settings
 from tests.stomp.support import Client
 
 BLOCK, DROP = AddressFullPolicy.BLOCK, AddressFullPolicy.DROP
@@ -124,6 +126,49 @@ def test_what_has_no_room_is_dropped(full: Settings, caplog: pytest.LogCaptureFi
     core.send(QUEUE, "6")
     assert consumer.texts == ["1", "2", "6"]
     assert caplog.text.count("is dropped, as its policy DROP says") == 1
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        settings(address_full_policy=DROP, max_size_messages=5),
+        settings(address_full_policy=DROP, max_size_bytes=5 * 625),
+        settings(page_full_policy=PageFullPolicy.DROP, page_limit_messages=5),
+    ],
+    ids=["messages", "bytes", "page messages"],
+)
+@pytest.mark.parametrize("sent", [5, 6, 500])
+def test_a_transaction_that_alone_has_no_room_is_refused_whole(full: Settings, sent: int) -> None:
+    """Where single messages would be dropped: nothing of it is stored, and nothing counts."""
+    core = CoreUnderTest(full)
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    for _ in range(sent):
+        client.send("SEND", "x", destination=QUEUE, transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    core.settle()
+    if sent == 5:
+        assert client.commands() == ["RECEIPT"]
+        assert core.broker.depths()["orders"] == 5
+        return
+    assert "a transaction sends more than there is room for" in client.error()
+    assert core.broker.depths()["orders"] == 0
+    assert core.broker.store_use.used == 0
+    assert core.journal.store.messages == {}
+
+
+def test_room_that_others_took_during_the_commit_refuses_it() -> None:
+    """What was routed into an address with room is not beyond its limit when it is stored."""
+    core = CoreUnderTest(settings(address_full_policy=DROP, max_size_messages=40))
+    answers: list[str] = []
+    work = TransactionWork([(QUEUE, message(str(number))) for number in range(40)], {}, {})
+    steps = core.broker.commit(anyone(), work, lambda: answers.append("done"))
+    next(steps)
+    core.broker.send(anyone(), QUEUE, message("another's"), None)
+    with pytest.raises(QuotaExceeded, match="more than there is room for"):
+        list(steps)
+    core.settle()
+    assert core.stored_texts() == ["another's"]
 
 
 @pytest.mark.parametrize("most", [1, 3])
