@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from orthia.database.errors import StoreUnavailable
 
 JOURNAL_PURPOSE: Final = "journal"
-FENCED_PURPOSES: Final = (JOURNAL_PURPOSE, "large messages", "history")
+FENCED_PURPOSES: Final = (JOURNAL_PURPOSE, "large messages", "history", "message times")
 """What the sessions are for whose transactions lock the fence with a share lock."""
 
 _END_SECONDS: Final = 10.0

@@ -362,6 +362,7 @@ def _end_ids(unit: Unit, address: str, duplicates: DuplicateIds) -> None:
 
 
 def _locations(window: Window) -> Iterator[MessageLocation]:
-    yield from (message.location for message in window.messages)
+    # Whatever was read of its attempts: others may have been stored since that was looked at.
+    yield from (message.location._replace(is_timed=True) for message in window.messages)
     # What cannot be read goes too: with its queue nobody could ever look for it.
-    yield from (MessageLocation(corrupt.seq) for corrupt in window.corrupt)
+    yield from (MessageLocation(corrupt.seq, is_timed=True) for corrupt in window.corrupt)

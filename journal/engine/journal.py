@@ -15,6 +15,7 @@ from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.engine.reader import Reader
 from orthia.journal.engine.retention import Pruner
+from orthia.journal.engine.sweeping import TimesSweeper
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalClosed
 from orthia.journal.history import HistoryTotals
@@ -47,9 +48,11 @@ class Journal(MessageJournal):
         on_failure: Callable[[OrthiaError], None],
         limits: JournalLimits,
         pruner: Pruner | None = None,
+        sweeper: TimesSweeper | None = None,
         reusable: Callable[[], int] = lambda: 0,
     ) -> None:
         self._pruner = pruner
+        self._upkeep = [one for one in (pruner, sweeper) if one is not None]
         self._reusable = reusable
         self.large: LargeMessages = LargeMessages(
             bodies,
@@ -191,8 +194,8 @@ class Journal(MessageJournal):
                 self._refusal = "the journal is closed"
             self._reader.close()
             self.large.close()
-            if self._pruner is not None:
-                self._pruner.stop()
+            for one in self._upkeep:
+                one.stop()
             if drain:
                 self._writer.finish()
                 self._writer.join(self._limits.drain_timeout_ms / 1000)
@@ -202,8 +205,8 @@ class Journal(MessageJournal):
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)
             self._reader.join(self._limits.abandon_timeout_ms / 1000)
             self.large.join(self._limits.abandon_timeout_ms / 1000)
-            if self._pruner is not None:
-                self._pruner.join(self._limits.abandon_timeout_ms / 1000)
+            for one in self._upkeep:
+                one.join(self._limits.abandon_timeout_ms / 1000)
             return self._writer.drained
 
     def start(self) -> None:
@@ -211,8 +214,8 @@ class Journal(MessageJournal):
         self._writer.start()
         self._reader.start()
         self.large.start()
-        if self._pruner is not None:
-            self._pruner.start()
+        for one in self._upkeep:
+            one.start()
 
     def _refuse_if_closed(self) -> None:
         if self._refusal is not None:
@@ -243,6 +246,6 @@ class Journal(MessageJournal):
         if not self._silent:
             self._silent = True
             self._refusal = f"the journal has failed: {error}"
-            if self._pruner is not None:
-                self._pruner.stop()
+            for one in self._upkeep:
+                one.stop()
             self._on_failure(error)

@@ -15,10 +15,12 @@ from orthia.journal.engine.abc import BatchStore, Recovered
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.engine.sweeping import TimesSweeper
 from orthia.journal.limits import JournalLimits
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import SqlHistory
+from orthia.journal.sql.left_times import SqlLeftTimes
 from orthia.journal.sql.mysql import MysqlStore
 from orthia.journal.sql.postgresql import PostgresqlStore
 from orthia.journal.sql.recovery import recover
@@ -69,6 +71,7 @@ def open_journal(
         post=post,
         on_failure=on_failure,
         limits=limits,
+        sweeper=TimesSweeper(SqlLeftTimes(database, s, token, recovered.horizon)),
         pruner=None
         if s.journal_retention is None
         else Pruner(SqlHistory(database, s, token), s.journal_retention),

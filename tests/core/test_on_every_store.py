@@ -8,8 +8,11 @@ import pytest
 from orthia.broker.core.broker import Broker
 from orthia.config.address_settings import AddressSettings
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
+from tests.journal.conftest import sql_store as sql_store
 from tests.journal.conftest import store as store
-from tests.journal.support import JournalStore
+from tests.journal.conftest import store_settings as store_settings
+from tests.journal.support import JournalStore, SqlJournalStore
+from tests.journal.test_moments import times_of
 
 QUEUE = "/queue/orders"
 OPTIONS = replace(SETTINGS, address_settings=(AddressSettings("#", max_size_messages=50),))
@@ -183,3 +186,17 @@ def test_a_higher_priority_is_first_in_a_paged_backlog(node: Node) -> None:
 
 def _by_priority(texts: list[str]) -> list[str]:
     return sorted(texts, key=lambda text: -int(text[0]))
+
+
+def test_attempts_go_with_a_deleted_queue(sql_store: SqlJournalStore) -> None:
+    """Also those that this node stored after it had looked whether there are any."""
+    node = Node(sql_store, 1)
+    node.send("a" * 60)
+    consumer = node.consume(None, 60)
+    consumer.end.close(attempted=consumer.received)
+    sql_store.settle(node.journal)
+    assert len(times_of(sql_store)) == 60
+    ended: list[int] = []
+    node.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
+    sql_store.loop.run_until(lambda: ended, "the queue is deleted")
+    assert (ended, times_of(sql_store)) == ([60], set())

@@ -1,10 +1,18 @@
 """What every journal keeps of when messages leave their queues by themselves."""
 
+import contextlib
+
+import pytest
+from sqlalchemy import MetaData, delete, select
+
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
+from orthia.journal.errors import Fenced
 from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace
 from orthia.journal.records import RemovalReason
+from orthia.journal.sql.left_times import ROWS_IN_STEP, SqlLeftTimes
+from orthia.journal.sql.tables import times_table
 from orthia.journal.windows import Reached
 from tests.journal.support import (
     ALWAYS,
@@ -12,8 +20,10 @@ from tests.journal.support import (
     OTHER_QUEUE,
     QUEUE,
     JournalStore,
+    SqlJournalStore,
     record,
 )
+from tests.support.waiting import wait_until
 
 LONG_AGO = 1_000_000
 """Milliseconds since 1970: due by any clock."""
@@ -230,3 +240,66 @@ def test_deliveries_in_vain_are_known_to_the_next_node(store: JournalStore) -> N
         following.delete([one.location for one in store.window(following, queue).messages])
     store.settle(following)
     assert store.rows() == {}
+
+
+def times_of(sql_store: SqlJournalStore) -> set[int]:
+    """Return the seqs of the rows of MESSAGE_TIMES."""
+    name, dialect = sql_store.settings.message_times_table_name, sql_store.database.dialect
+    table = times_table(MetaData(), name, dialect)
+    with sql_store.database.engine.connect() as connection:
+        return set(connection.execute(select(table.c.seq)).scalars())
+
+
+def counted(journal: MessageJournal, seqs: list[int], kind: MomentKind, at_ms: int = 0) -> None:
+    """Store that messages were delivered once in vain."""
+    unit = Unit()
+    for seq in seqs:
+        unit.count_attempts(MessageTime(seq, QUEUE, kind, at_ms, attempts=1))
+    journal.append_unit(unit)
+
+
+def test_attempts_of_messages_that_are_gone_are_swept_at_open(sql_store: SqlJournalStore) -> None:
+    """In several steps, and no other row: what has a moment is met when that comes."""
+    journal = sql_store.open()
+    seqs = sql_store.append(journal, *["x"] * (2 * ROWS_IN_STEP + 10))
+    (timed,) = put(sql_store, journal, expiring(NOT_YET))
+    (due,) = put(sql_store, journal, later(NOT_YET))
+    counted(journal, seqs, MomentKind.NEVER)
+    counted(journal, [timed.seq], MomentKind.EXPIRES, NOT_YET)
+    sql_store.settle(journal)
+    kept = {*seqs[:3], *seqs[ROWS_IN_STEP - 1 : ROWS_IN_STEP + 2], seqs[-2]}
+    journal.close(drain=True)
+    gone = [seq for seq in seqs if seq not in kept]
+    with sql_store.database.engine.begin() as connection:
+        for some in (gone[:ROWS_IN_STEP], gone[ROWS_IN_STEP:]):
+            rows = delete(sql_store.messages).where(sql_store.messages.c.seq.in_(some))
+            connection.execute(rows)
+    assert times_of(sql_store) == {*seqs, timed.seq, due.seq}
+    sql_store.advance_fence(2)
+    sql_store.open(token=2)
+    expected = {*kept, timed.seq, due.seq}
+    wait_until(lambda: times_of(sql_store) == expected, what="the attempts of what is gone to go")
+
+
+def test_a_fenced_node_sweeps_nothing(sql_store: SqlJournalStore) -> None:
+    """Its successor does; and nobody looks at what the node itself may have stored."""
+    journal = sql_store.open()
+    seqs = sql_store.append(journal, "a", "b")
+    counted(journal, seqs, MomentKind.NEVER)
+    sql_store.settle(journal)
+    journal.close(drain=True)
+    for seq in seqs:
+        sql_store.remove(seq)
+
+    def left(up_to_seq: int) -> contextlib.closing[SqlLeftTimes]:
+        return contextlib.closing(
+            SqlLeftTimes(sql_store.database, sql_store.settings, 1, up_to_seq)
+        )
+
+    with left(up_to_seq=seqs[0]) as sweep:
+        assert sweep.sweep(0) == (1, None)
+    assert times_of(sql_store) == {seqs[1]}
+    sql_store.advance_fence(2)
+    with left(up_to_seq=seqs[1]) as sweep, pytest.raises(Fenced):
+        sweep.sweep(0)
+    assert times_of(sql_store) == {seqs[1]}

@@ -336,7 +336,7 @@ def test_a_fenced_step_of_pruning_ends_within_the_lease(
 
     monkeypatch.setattr(keeping.database, "dedicated_engine", take)
     keeping.open()
-    assert taken == ["journal", "large messages", "history"]
+    assert taken == ["journal", "large messages", "message times", "history"]
 
 
 def test_the_live_node_prunes_by_itself(keeping: KeepingStore) -> None:

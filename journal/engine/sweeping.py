@@ -1,0 +1,69 @@
+"""Removing what no message needs of the index of moments, once, when a node becomes live.
+
+A row that says how often a message was delivered in vain has no moment at which somebody would meet
+it. One that was left behind, by a version that did not delete it with its queue or by a node that
+died, is found here: in short steps, on a thread of its own that ends with the last of them.
+"""
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+
+from orthia.database import StoreError
+from orthia.journal.engine.worker import Worker
+from orthia.journal.errors import Fenced
+
+LOGGER = logging.getLogger("orthia.journal")
+PAUSE_SECONDS = 0.02
+"""Between two steps, so that the database has time for the journal."""
+RETRY_SECONDS = 5.0
+
+
+class LeftTimes(ABC):
+    """Rows of MESSAGE_TIMES whose message may be gone; every method blocks."""
+
+    @abstractmethod
+    def sweep(self, after_seq: int) -> tuple[int, int | None]:
+        """Look at some rows above ``after_seq``, and delete those whose message is gone.
+
+        Returns how many those were, and where to go on; None at the end. Raises Fenced, StoreError.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; never raises."""
+
+
+class TimesSweeper:
+    """Sweeps once, on a thread of its own."""
+
+    def __init__(self, left: LeftTimes) -> None:
+        self._left = left
+        self._worker: Worker[None] = Worker("journal-times-sweeper", self._run, ended=left.close)
+        self.start = self._worker.start
+        self.stop = self._worker.stop
+        self.join = self._worker.join
+
+    def _run(self) -> None:
+        with contextlib.suppress(Fenced):  # the successor sweeps
+            self._sweep()
+
+    def _sweep(self) -> None:
+        count, place, pause = 0, 0, 0.0
+        while not self._worker.stopping.wait(pause):
+            try:
+                gone, following = self._left.sweep(place)
+            except StoreError as error:
+                pause = RETRY_SECONDS
+                LOGGER.warning(
+                    "looking for attempts of messages that are gone failed: %s; retrying in %d s",
+                    error,
+                    pause,
+                )
+                continue
+            count, pause = count + gone, PAUSE_SECONDS
+            if following is None:
+                break
+            place = following
+        if count:
+            LOGGER.info("deleted the attempts of %d messages that are gone", count)
