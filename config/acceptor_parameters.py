@@ -74,7 +74,6 @@ HARMLESS: Final = frozenset(
         "maxInactivityDurationInitalDelay", "openWireDestinationCacheSize", "pubSubPrefix",
         "saslLoginConfigScope", "saslMechanisms", "supportAdvisory",
         "suppressInternalManagementObjects", "useKeepAlive", "virtualTopicConsumerLruCacheMax",
-        "virtualTopicConsumerWildcards",
     )
 )  # fmt: skip
 """What changes nothing for STOMP clients."""

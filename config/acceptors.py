@@ -11,7 +11,7 @@ from orthia.config.acceptor_tls import TLS_ACTING, acceptor_tls
 from orthia.config.acceptor_websocket import WEBSOCKET_ACTING, acceptor_websocket
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret, is_secret, read_secret
-from orthia.config.settings import AcceptorSettings
+from orthia.config.settings import AcceptorSettings, VirtualTopicConsumers
 from orthia.config.vocabulary import nearest
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -34,6 +34,10 @@ ACTING: Final[Mapping[str, str]] = {
     "anycastPrefix": "beginnings of destinations, separated by commas, that make the rest the name"
     " of a queue, as /queue/ always does",
     "multicastPrefix": "the same for topics, as /topic/ always does",
+    "virtualTopicConsumerWildcards": "queues that get what is sent to a virtual topic, as Classic"
+    " calls it: Consumer.*.%3E%3B2, which is Consumer.*.>;2, makes Consumer.A.VirtualTopic.B a"
+    " queue of the topic VirtualTopic.B, whose name begins behind 2 words; several are separated"
+    " by commas",
     **TLS_ACTING,
     **WEBSOCKET_ACTING,
     "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
@@ -101,6 +105,7 @@ def parse_acceptor(
         min_large_message_size=_number(parameters, "stompMinLargeMessageSize", "none of them"),
         anycast_prefixes=_prefixes(parameters, "anycastPrefix"),
         multicast_prefixes=_prefixes(parameters, "multicastPrefix"),
+        virtual_topic_consumers=_virtual_topics(parameters),
         web_socket=acceptor_websocket(parameters),
     )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
@@ -204,6 +209,37 @@ def _modifier(parameters: Mapping[str, str]) -> float:
 
 def _prefixes(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(one for one in parameters.get(name, "").split(",") if one)
+
+
+def _virtual_topics(parameters: Mapping[str, str]) -> tuple[VirtualTopicConsumers, ...]:
+    name = "virtualTopicConsumerWildcards"
+    text = parameters.get(name)
+    return () if text is None else tuple(_virtual_topic(name, one) for one in text.split(","))
+
+
+def _virtual_topic(name: str, text: str) -> VirtualTopicConsumers:
+    pattern, *rest = [one.strip() for one in text.split(";")]
+    words = pattern.split(".")
+    is_pattern = all(words) and ">" not in words[:-1] and not re.search(r"[:,\s/]", pattern)
+    if not is_pattern or not rest or re.fullmatch("[1-9][0-9]?", rest[0]) is None:
+        raise ConfigurationError(
+            f"has {name}={_shown(text)}; expected the name of queues with Classic's wildcards, and"
+            " how many of its words are the consumer's: Consumer.*.>;2, of which > and ; are"
+            " written %3E and %3B in a URL"
+        )
+    count = int(rest[0])
+    if words[-1] != ">" and len(words) <= count:
+        raise ConfigurationError(
+            f"has {name}={_shown(text)}, which leaves no word for the name of a topic; expected"
+            f" more than {count} words before the number, or > as the last"
+        )
+    for option in rest[1:]:
+        if option.lower() != "selectoraware=false":
+            raise ConfigurationError(
+                f"has {name} with {_shown(option)}; expected nothing behind the number, or"
+                " selectorAware=false: selectors are asked when messages are consumed"
+            )
+    return VirtualTopicConsumers(pattern, count)
 
 
 def _shown(text: str) -> str:

@@ -221,12 +221,18 @@ def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
         ("stompMinLargeMessageSize", acceptor.min_large_message_size, None),
         ("anycastPrefix", ",".join(acceptor.anycast_prefixes) or None, None),
         ("multicastPrefix", ",".join(acceptor.multicast_prefixes) or None, None),
+        ("virtualTopicConsumerWildcards", _virtual_topics(acceptor) or None, None),
     ):
         if value != default:
             yield EffectiveSetting(f"{path}/{name}", written(value))
     if acceptor.tls is not None:
         for name, value in acceptor.tls.parameters().items():
             yield EffectiveSetting(f"{path}/{name}", value)
+
+
+def _virtual_topics(acceptor: AcceptorSettings) -> str:
+    consumers = acceptor.virtual_topic_consumers
+    return ",".join(f"{one.pattern};{one.consumer_words}" for one in consumers)
 
 
 def _diverts(settings: Settings) -> Iterator[EffectiveSetting]:

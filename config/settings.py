@@ -62,6 +62,32 @@ class HaPolicy:
 
 
 @dataclass(frozen=True)
+class VirtualTopicConsumers:
+    """One of ``virtualTopicConsumerWildcards``: queues that consume what is sent to a topic."""
+
+    pattern: str
+    """What they are called, in Classic's wildcards: ``*`` is a word, ``>`` the words that follow.
+    """
+    consumer_words: int
+    """How many words are the consumer's name; those behind them are the topic's."""
+
+    def topic_of(self, name: str) -> str | None:
+        """Return the topic whose consumer a queue of this name is; None if it is none."""
+        wanted, words = self.pattern.split("."), name.split(".")
+        if wanted[-1] == ">":
+            wanted.pop()
+            is_long_enough = len(words) > len(wanted)
+        else:
+            is_long_enough = len(words) == len(wanted)
+        # Its last word is the topic's, whatever a pattern says.
+        if not is_long_enough or len(words) <= self.consumer_words:
+            return None
+        if any(one not in ("*", word) for one, word in zip(wanted, words, strict=False)):
+            return None
+        return ".".join(words[self.consumer_words :])
+
+
+@dataclass(frozen=True)
 class AcceptorSettings:
     """One ``acceptor``: where STOMP clients connect."""
 
@@ -88,6 +114,8 @@ class AcceptorSettings:
     """``anycastPrefix``: beginnings of a destination that make it ANYCAST, beside ``/queue/``."""
     multicast_prefixes: tuple[str, ...] = ()
     """``multicastPrefix``: the same for MULTICAST, beside ``/topic/``."""
+    virtual_topic_consumers: tuple[VirtualTopicConsumers, ...] = ()
+    """``virtualTopicConsumerWildcards``: which queues are those of a virtual topic's consumers."""
     tls: AcceptorTls | None = None
     """How it speaks TLS; None without ``sslEnabled``."""
     web_socket: AcceptorWebSocket = field(default_factory=AcceptorWebSocket)

@@ -1,6 +1,7 @@
 # mypyc compiles this module.
 """What a subscription or a browser is to: the queue or the topic that its destination means."""
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,7 +23,10 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
 from orthia.journal.codec import DurableSubscription
 
+LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST
+_VIRTUAL_TOPIC: Final = re.compile(r"Consumer\.[^.]+\.(VirtualTopic\..+)")
+"""What consumers of a virtual topic are called, unless Classic's configuration says otherwise."""
 _WILDCARDS = frozenset({"*", "#", ">"})
 """Words that stand for others in a subscription: Artemis' and Classic's."""
 
@@ -41,6 +45,8 @@ class Sources:
         self._creation = creation
         self._security = security
         self._make_topic = make_topic
+        self._has_told = False
+        """Whether it was said that somebody hears nothing of a virtual topic."""
 
     def to_consume(self, principal: Principal, where: Destination) -> Queue | Topic:
         """Return what a subscription is to; creates it where that is allowed.
@@ -127,6 +133,7 @@ class Sources:
         named = self._book.queues.get(where.address)
         if named is not None:
             self.check_consume(principal, named)
+            self._say_if_of_virtual_topic(named)
             return named
         queue = self._book.address(where.address).anycast_to_consume()
         # The queue is the broker's choice, or one of the name of its address.
@@ -136,7 +143,23 @@ class Sources:
         if queue is None:
             self._refuse_wildcard(where.address, RoutingType.ANYCAST)
             queue = self._creation.anycast_queue(principal, where.address, to_consume=True)
+            self._say_if_of_virtual_topic(queue)
         return queue
+
+    def _say_if_of_virtual_topic(self, queue: Queue) -> None:
+        """Tell the operator of a client of Classic that hears nothing of its virtual topic."""
+        found = _VIRTUAL_TOPIC.fullmatch(queue.name)
+        if found is None or queue.address != queue.name or self._has_told:
+            return
+        self._has_told = True
+        LOGGER.warning(
+            "a client consumes from %s, as clients of Classic do from virtual topics: it is a queue"
+            " of its own here, and gets nothing that is sent to %s; set"
+            " virtualTopicConsumerWildcards=Consumer.*.%%3E%%3B2 of its acceptor, delete the queue,"
+            " and have it subscribe again (said once)",
+            quoted(queue.name),
+            quoted(found[1]),
+        )
 
     def check_consume(self, principal: Principal, queue: Queue) -> None:
         """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""

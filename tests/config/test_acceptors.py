@@ -13,7 +13,7 @@ from orthia.config.acceptor_parameters import CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import AcceptorSettings, Settings
+from orthia.config.settings import AcceptorSettings, Settings, VirtualTopicConsumers
 
 _ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,8 @@ def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
     url = (
         "tcp://:1?connectionsAllowed=7;handshake-timeout=3;connectionTtl=60000;"
         "heartBeatToConnectionTtlModifier=3.5;stompMinLargeMessageSize=2048;"
-        "anycastPrefix=queue/,jms.queue.;multicastPrefix=topic/"
+        "anycastPrefix=queue/,jms.queue.;multicastPrefix=topic/;"
+        "virtualTopicConsumerWildcards=Consumer.*.%3E%3B2,A.*%3B1%3BselectorAware=false"
     )
     limited, plain = _load(tmp_path, url, "tcp://127.0.0.1").acceptors
     assert limited == AcceptorSettings(
@@ -49,8 +50,34 @@ def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
         min_large_message_size=2_048,
         anycast_prefixes=("queue/", "jms.queue."),
         multicast_prefixes=("topic/",),
+        virtual_topic_consumers=(
+            VirtualTopicConsumers("Consumer.*.>", 2),
+            VirtualTopicConsumers("A.*", 1),
+        ),
     )
     assert plain == AcceptorSettings("b", "127.0.0.1", 61_613)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Consumer.*.>;2", "has virtualTopicConsumerWildcards='Consumer.*.>'; expected the name"),
+        ("Consumer.*.%3E%3B0", "='Consumer.*.>;0'; expected the name of queues"),
+        ("Consumer.%3E.x%3B1", "='Consumer.>.x;1'; expected the name of queues"),
+        ("Consumer..x%3B1", "='Consumer..x;1'; expected the name of queues"),
+        ("a%3A%3Ab%3B1", "='a::b;1'; expected the name of queues"),
+        ("", "=''; expected the name of queues"),
+        ("A.*%3B2", "='A.*;2', which leaves no word for the name of a topic"),
+        ("A.%3E%3B1%3BselectorAware=true", "with 'selectorAware=true'; expected nothing behind"),
+    ],
+)
+def test_virtual_topics_that_cannot_be_read_are_refused(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    """By what is wrong; > and ; mean something else in a URL."""
+    with pytest.raises(ConfigurationError) as refused:
+        _load(tmp_path, f"tcp://h:1?virtualTopicConsumerWildcards={text}".replace(">", "&gt;"))
+    assert problem in str(refused.value)
 
 
 def test_an_acceptor_says_how_it_speaks_websocket(tmp_path: Path) -> None:
@@ -213,6 +240,7 @@ def test_everything_an_acceptor_has_is_read() -> None:
         "broker/protocols/registry.py",
         "broker/protocols/stomp/options.py",
         "broker/protocols/stomp/prefixes.py",
+        "broker/protocols/stomp/virtual_topics.py",
     ):
         for node in ast.walk(ast.parse((_ROOT / file).read_text())):
             if isinstance(node, ast.Attribute):

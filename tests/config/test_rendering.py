@@ -15,6 +15,7 @@ from orthia.config import (
     Settings,
     User,
 )
+from orthia.config.settings import VirtualTopicConsumers
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:postgresql://u:hunter2@h/db"))
 _SETTINGS = Settings("a", None, _STORE)
@@ -66,7 +67,15 @@ def test_what_is_repeated_is_shown_by_name() -> None:
     settings = replace(
         _SETTINGS,
         ha_policy=HaPolicy(role=Role.BACKUP),
-        acceptors=(AcceptorSettings("s", "::1", 61613, anycast_prefixes=("q.", "r.")),),
+        acceptors=(
+            AcceptorSettings(
+                "s",
+                "::1",
+                61613,
+                anycast_prefixes=("q.", "r."),
+                virtual_topic_consumers=(VirtualTopicConsumers("C.*.>", 2),),
+            ),
+        ),
         address_settings=(
             AddressSettings("#", max_delivery_attempts=10, auto_create_queues=False),
         ),
@@ -75,6 +84,8 @@ def test_what_is_repeated_is_shown_by_name() -> None:
     assert rendered["core/ha-policy/shared-store"].value == "backup"
     assert rendered["core/acceptors/acceptor[s]"].value == "tcp://[::1]:61613"
     assert rendered["core/acceptors/acceptor[s]/anycastPrefix"].value == "q.,r."
+    virtual = rendered["core/acceptors/acceptor[s]/virtualTopicConsumerWildcards"]
+    assert virtual.value == "C.*.>;2"
     assert "core/acceptors/acceptor[s]/connectionTtl" not in rendered
     prefix = "core/address-settings/address-setting[#]"
     assert rendered[f"{prefix}/max-delivery-attempts"].is_default

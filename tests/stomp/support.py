@@ -6,6 +6,7 @@ from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 
@@ -22,6 +23,7 @@ class Client:
         *,
         limits: StompLimits | None = None,
         prefixes: Prefixes | None = None,
+        virtual_topics: VirtualTopics | None = None,
         **connect: str,
     ) -> None:
         self.core = core
@@ -33,7 +35,7 @@ class Client:
         self.now = 0.0
         self.session = StompConnection(
             core.broker,
-            StompOptions(limits or StompLimits(), prefixes=prefixes),
+            StompOptions(limits or StompLimits(), prefixes=prefixes, virtual_topics=virtual_topics),
             write=self._write,
             close=self._close,
             clock=lambda: self.now,

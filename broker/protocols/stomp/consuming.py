@@ -160,7 +160,9 @@ class Receiver:
         meant = self._temporaries.of_core(destination)
         if self._options.prefixes is not None:
             meant = self._options.prefixes.of_core(meant)
-        return of_type(meant, kind)
+        meant = of_type(meant, kind)
+        virtual_topics = self._options.virtual_topics
+        return meant if virtual_topics is None else virtual_topics.of_core(meant)
 
     def _made(self, make: Callable[..., Made], asked: Subscribe) -> Made:
         return make(

@@ -6,6 +6,7 @@ from typing import Final
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.unknown_headers import UnknownHeaders
+from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.settings import AcceptorSettings, StompLimits
 
 MAX_CONNECT_BYTES: Final = 16_384
@@ -22,6 +23,7 @@ class StompOptions:
     silence_factor: float = 2.0
     """Of how many of its heart-beats' intervals a client may be silent."""
     prefixes: Prefixes | None = None
+    virtual_topics: VirtualTopics | None = None
     unknown_headers: UnknownHeaders = field(default_factory=UnknownHeaders, compare=False)
     """Which of them were told."""
 
@@ -37,6 +39,7 @@ class StompOptions:
             acceptor.connection_ttl,
             acceptor.heart_beat_to_connection_ttl_modifier,
             Prefixes.of(acceptor),
+            VirtualTopics.of(acceptor),
         )
 
     @property
