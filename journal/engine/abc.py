@@ -160,6 +160,21 @@ class BodyStore(ABC):
         """Close what is open; never raises."""
 
 
+class LeftTimes(ABC):
+    """Rows of MESSAGE_TIMES whose message may be gone; every method blocks."""
+
+    @abstractmethod
+    def sweep(self, after_seq: int) -> tuple[int, int | None]:
+        """Look at some rows above ``after_seq``, and delete those whose message is gone.
+
+        Returns how many those were, and where to go on; None at the end. Raises Fenced, StoreError.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; never raises."""
+
+
 class History(ABC):
     """What retention keeps; every method blocks, and raises StoreError."""
 

@@ -7,9 +7,9 @@ died, is found here: in short steps, on a thread of its own that ends with the l
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
 
 from orthia.database import StoreError
+from orthia.journal.engine.abc import LeftTimes
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced
 
@@ -17,21 +17,6 @@ LOGGER = logging.getLogger("orthia.journal")
 PAUSE_SECONDS = 0.02
 """Between two steps, so that the database has time for the journal."""
 RETRY_SECONDS = 5.0
-
-
-class LeftTimes(ABC):
-    """Rows of MESSAGE_TIMES whose message may be gone; every method blocks."""
-
-    @abstractmethod
-    def sweep(self, after_seq: int) -> tuple[int, int | None]:
-        """Look at some rows above ``after_seq``, and delete those whose message is gone.
-
-        Returns how many those were, and where to go on; None at the end. Raises Fenced, StoreError.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what is open; never raises."""
 
 
 class TimesSweeper:
