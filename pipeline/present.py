@@ -7,23 +7,35 @@ twice; so was all that it needs. A row that is gone by then proves nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import MetaData, select
+from sqlalchemy import MetaData, exists, func, select
 from typing_extensions import override
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.file.inspect import list_large_references
+from orthia.journal.moments import MomentKind
 from orthia.journal.sql.bodies import is_needed_reference
 from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
+    times_table,
 )
 from orthia.pipeline.file_journal import FileReference, read_files
 
 _KEYS_AT_ONCE = 1_000
+_ROWS_AT_ONCE = 50_000
+
+
+class OrphanedAttempts(NamedTuple):
+    """A row of MESSAGES_TIMES that says how often a message that is gone was delivered in vain."""
+
+    seq: int
+    queue_id: int
+    attempts: int
 
 
 class Present(ABC):
@@ -44,6 +56,13 @@ class Present(ABC):
     @abstractmethod
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
         """Return those of the large bodies that are still there, and that nothing refers to."""
+
+    def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:  # noqa: ARG002 - a default
+        """Return rows of MESSAGES_TIMES, ``limit`` at most, whose message is gone.
+
+        Files and exports have no such table.
+        """
+        return []
 
 
 class ExportPresent(Present):
@@ -108,6 +127,35 @@ class StorePresent(Present):
                     needed = mine.where(is_needed_reference(table, holders))
                     found.update(asking.execute(mine).scalars())
                     found.difference_update(asking.execute(needed).scalars())
+        finally:
+            database.dispose()
+        return found
+
+    @override
+    def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:
+        """One statement for each portion: a row and its message are deleted in one transaction."""
+        s = self._settings
+        database = Database.from_settings(s)
+        metadata, dialect = MetaData(), database.dialect
+        times = times_table(metadata, s.message_times_table_name, dialect)
+        messages = messages_table(metadata, s.message_table_name, dialect)
+        is_there = exists().where(messages.c.seq == times.c.seq)
+        # What has a moment is met, and deleted, when that comes.
+        wanted = (times.c.kind == int(MomentKind.NEVER), ~is_there)
+        ask = select(times.c.seq, times.c.queue_id, times.c.attempts).where(*wanted)
+        found: list[OrphanedAttempts] = []
+        try:
+            with translate_errors("look for attempts"), database.engine.connect() as asking:
+                last: int | None = asking.execute(select(func.max(times.c.seq))).scalar_one()
+                after = -1
+                while last is not None and after < last and len(found) < limit:
+                    ahead = select(times.c.seq).where(times.c.seq > after).order_by(times.c.seq)
+                    end = asking.execute(ahead.offset(_ROWS_AT_ONCE - 1).limit(1)).scalar()
+                    end = last if end is None else end
+                    portion = ask.where(times.c.seq > after, times.c.seq <= end)
+                    rows = asking.execute(portion.order_by(times.c.seq).limit(limit - len(found)))
+                    found += [OrphanedAttempts(*row) for row in rows]
+                    after = end
         finally:
             database.dispose()
         return found

@@ -12,8 +12,9 @@ The rules, each of which a sound Orthia keeps:
 5. Every queue that has messages is bound, once, to the address its messages were sent to.
 6. A message that left its queue is in the history, or is not: it does not wait there any more, and
    it is kept once. What is kept is as good as it was.
-7. A large body is there, whole, as it was sent, and is noted with each message that needs it.
-8. An export has what its manifest says that it has.
+7. Attempts are kept of messages that are there.
+8. A large body is there, whole, as it was sent, and is noted with each message that needs it.
+9. An export has what its manifest says that it has.
 
 The row that is wrong is named, not those that only look wrong beside it: there is one finding for a
 queue that is not bound, for a fence or a counter that was set back, for a row whose epoch is out of
@@ -69,6 +70,7 @@ FAULTS: Final = {
     "wrong-time": "a time in the future, or none",
     "orphaned-reference": "a reference whose body is missing",
     "orphaned-body": "a body without a reference",
+    "orphaned-attempts": "how often a message that is gone was delivered in vain",
     "body-in-queue": "a body that is in a queue itself",
     "uneven-references": "references that do not agree how many their body had",
     "duplicate-id": "an id that several messages, or several rows of one queue, have",
@@ -264,10 +266,21 @@ class _Examination:
         suspected = [Fault(*row) for row in rows]
         there = present.messages(one.seq for one in suspected if one.seq is not None)
         still = [one for one in suspected if one.seq in there]
+        still += self._of_attempts()
         still += self._of_transactions()
         if self._pieces is not None:
             still += self._of_bodies(self._pieces)
         return still
+
+    def _of_attempts(self) -> list[Fault]:
+        return [
+            Fault(
+                *("orphaned-attempts", "times", one.seq, None, None, one.queue_id, None),
+                f"{one.attempts} deliveries in vain of a message that is gone; the next node that"
+                " becomes live deletes the row",
+            )
+            for one in self._present.orphaned_attempts(_MOST_SUSPECTS)
+        ]
 
     def _of_transactions(self) -> list[Fault]:
         in_doubt = [one for one in self._bound if one.type == "transaction"]

@@ -20,7 +20,8 @@ class Fault(NamedTuple):
 
     fault: str
     table: str
-    """``messages``, ``history``, ``bindings``, ``large`` or ``node_manager``."""
+    """``messages``, ``history``, ``bindings``, ``large``, ``times`` or
+    ``node_manager``."""
     seq: int | None
     """Of the row; of a large body that of a message that needs it."""
     id: int | None

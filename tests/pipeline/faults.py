@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Table, delete, func, insert, select, text, update
+from sqlalchemy import MetaData, Table, delete, func, insert, select, text, update
 
 from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
@@ -24,6 +24,7 @@ from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, 
 from orthia.journal.codec import ReferenceRecord, encode_queue_binding, encode_reference
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.message import LargeBody
+from orthia.journal.sql.tables import times_table
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
 from tests.journal.keeping import KeepingStore
@@ -79,6 +80,11 @@ class Scene:
             "history": store.history,
             "large": table_of(store),
             "node_manager": store.fence,
+            "times": times_table(
+                MetaData(),
+                store.settings.message_times_table_name,
+                store.database.dialect,
+            ),
         }[name]
 
     def do(self, statement: Any) -> Any:
@@ -904,6 +910,16 @@ def two_large_messages_with_each_others_records(scene: Scene) -> Expected:
     scene.change(seq, record=two)
     scene.change(other, record=one)
     return piece_at("large-body-unlinked", seq, None) | piece_at("large-body-unlinked", other, None)
+
+
+@injects
+def attempts_of_a_message_that_is_gone(scene: Scene) -> Expected:
+    seq = scene.orders.pop()
+    for one in (seq, scene.orders[0]):
+        attempts = {"kind": 0, "at_ms": 0, "attempts": 2, "retry_ms": 0}
+        scene.add("times", seq=one, queue_id=ORDERS, **attempts)
+    scene.remove(seq)
+    return at("orphaned-attempts", seq, "times")
 
 
 @injects
