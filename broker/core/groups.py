@@ -6,12 +6,14 @@ on what it has: so the next one gets nothing of the group until all that is ackn
 back. A group that nobody has messages of may be forgotten when there are very many.
 """
 
+import hashlib
 import logging
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
+from orthia.broker.core.memory import GroupMemory
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.subscriptions import Subscription
 from orthia.config.queues import QueueOptions
@@ -21,8 +23,13 @@ LOGGER = logging.getLogger("orthia.broker")
 MOST_GROUPS: Final = 65_536
 """How many groups are known of one queue; beyond it the one that was quiet for longest goes."""
 _CLOSES: Final = "-1"
-Group = str | int
-"""Its name, or its bucket."""
+LONGEST_NAME: Final = 64
+"""Characters of a name up to which a group is known by it; a longer one by its digest."""
+GROUP_OVERHEAD: Final = 512
+"""Bytes that a group counts for beside its name: its places in what is known of it."""
+_DIGEST_BYTES: Final = 16
+Group = str | bytes | int
+"""Its name, the digest of one that is long, or its bucket."""
 
 
 def is_grouped(record: Message) -> bool:
@@ -47,6 +54,16 @@ def say_that_a_ring_keeps_none(queue: str) -> None:
     )
 
 
+def _digest(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _size(group: Group) -> int:
+    if isinstance(group, str):
+        return GROUP_OVERHEAD + len(group.encode())
+    return GROUP_OVERHEAD
+
+
 def _name(said: Said) -> str | None:
     name = said.get("JMSXGroupID")
     return name if isinstance(name, str) and name else None
@@ -55,10 +72,13 @@ def _name(said: Said) -> str | None:
 class Groups:
     """The groups of one queue; pure."""
 
-    def __init__(self, options: QueueOptions) -> None:
+    def __init__(self, options: QueueOptions, memory: GroupMemory) -> None:
         self._buckets = options.group_buckets
         self._rebalances = options.group_rebalance
         self._pauses = options.group_rebalance_pause_dispatch
+        self._memory = memory
+        self.size = 0
+        """Bytes that the groups count for which somebody has."""
         self._owners: OrderedDict[Group, Subscription[Any]] = OrderedDict()
         self._held: dict[int, Group] = {}
         """The groups of messages that consumers have, by their seq."""
@@ -78,7 +98,9 @@ class Groups:
         name = _name(said)
         if name is None or not self._buckets:
             return None
-        return name if self._buckets < 0 else zlib.crc32(name.encode()) % self._buckets
+        if self._buckets > 0:
+            return zlib.crc32(name.encode()) % self._buckets
+        return name if len(name) <= LONGEST_NAME else _digest(name)
 
     def admits(self, group: Group | None, subscription: Subscription[Any]) -> bool:
         """Return whether a consumer may have messages of a group now; if not, that is noted."""
@@ -97,22 +119,31 @@ class Groups:
         group = self.of(said)
         if group is None:
             return False
-        is_first = self._owners.get(group) is not subscription
+        before = self._owners.get(group)
+        is_first = before is not subscription
         self._owners[group] = subscription
         self._owners.move_to_end(group)
         self._held[seq] = group
         self._counts[group] = self._counts.get(group, 0) + 1
         if str(said.get("JMSXGroupSeq")) == _CLOSES:
             del self._owners[group]
-        elif len(self._owners) > MOST_GROUPS:
-            self._forget_one()
+            if before is not None:
+                self._memory.remove(self, _size(group))
+        elif before is None:
+            self._memory.add(self, _size(group))
+            if len(self._owners) > MOST_GROUPS:
+                self.forget_one()
+            self._memory.make_room(self)
         return is_first
 
-    def _forget_one(self) -> None:
+    def forget_one(self) -> bool:
+        """Forget the group that was quiet for longest, unless all are in use; return whether."""
         for group in self._owners:
             if group not in self._counts:
                 del self._owners[group]
-                return
+                self._memory.remove(self, _size(group))
+                return True
+        return False
 
     def answered(self, seqs: Iterable[int]) -> bool:
         """Note messages that consumers have no more; return whether others may have a group now."""
@@ -135,6 +166,7 @@ class Groups:
         if not self._rebalances or not self._owners:
             return False
         self._owners.clear()
+        self._memory.remove(self, self.size)
         self._is_paused = self._pauses and bool(self._held)
         return self._looked_again()
 
@@ -143,6 +175,7 @@ class Groups:
         its_own = [group for group, owner in self._owners.items() if owner is subscription]
         for group in its_own:
             del self._owners[group]
+        self._memory.remove(self, sum(map(_size, its_own)))
         return any(group in self._passed_over for group in its_own) and self._looked_again()
 
     def _looked_again(self) -> bool:

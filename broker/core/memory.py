@@ -17,6 +17,8 @@ _MOST_LENT = 2
 """How many such windows are in memory at a time, beyond the limit."""
 _UNLIMITED = 1 << 62
 """More bytes than there is memory."""
+MOST_GROUP_BYTES = 64 * 1024 * 1024
+"""What the names of the groups of all queues may take."""
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
@@ -112,6 +114,48 @@ class _Holder(Protocol):
         """
 
 
+class _Grouping(Protocol):
+    """What knows the groups of one queue."""
+
+    size: int
+    """Bytes that all it knows counts for; ``GroupMemory`` sets it."""
+
+    def forget_one(self) -> bool:
+        """Forget the group that was quiet for longest, unless all are in use; return whether."""
+
+
+class GroupMemory:
+    """Counts what the names of all queues' groups take; on the loop's thread.
+
+    Clients choose how many there are. Beyond the limit the queue with most of them forgets one for
+    each that is new.
+    """
+
+    __slots__ = ("_largest", "limit", "used")
+
+    def __init__(self, limit: int = MOST_GROUP_BYTES) -> None:
+        self.limit = limit
+        self.used = 0
+        self._largest: _Grouping | None = None
+
+    def add(self, owner: _Grouping, size: int) -> None:
+        """Count a group that is known from now on."""
+        self.used += size
+        owner.size += size
+        if self._largest is None or owner.size > self._largest.size:
+            self._largest = owner
+
+    def remove(self, owner: _Grouping, size: int) -> None:
+        """Count groups of so many bytes no more."""
+        self.used -= size
+        owner.size -= size
+
+    def make_room(self, owner: _Grouping) -> None:
+        """Have a group be forgotten, if there is no room for one that ``owner`` just added."""
+        if self.used > self.limit and not (self._largest and self._largest.forget_one()):
+            owner.forget_one()
+
+
 class CreditPool:
     """Bytes that several consumers may have together before they acknowledge.
 
@@ -168,7 +212,7 @@ class MemoryBudget(CreditPool):
     those cannot be left to the table.
     """
 
-    __slots__ = ("_holders", "_lent", "_relief", "used")
+    __slots__ = ("_holders", "_lent", "_relief", "groups", "used")
 
     def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
         """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
@@ -177,6 +221,8 @@ class MemoryBudget(CreditPool):
         """
         super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
         self.used = 0
+        self.groups = GroupMemory()
+        """What is beside it: the names of groups."""
         self._lent = 0
         self._relief = relieved
         self._holders: deque[_Holder] = deque()

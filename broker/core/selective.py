@@ -62,7 +62,7 @@ class SelectiveQueue(WindowedQueue):
     def has_groups(self) -> None:
         if self._may_group:
             self._may_group = False
-            self.match().group(Groups(self._options))
+            self.match().group(Groups(self._options, self._budget.groups))
 
     def mark_first(self, reference: MessageReference) -> None:
         """Mark a group's first message to a consumer, if that is wanted, until it has answered."""

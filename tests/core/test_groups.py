@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from orthia.broker.core import window as window_module
+from orthia.broker.core.groups import GROUP_OVERHEAD
+from orthia.broker.core.memory import GroupMemory
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -250,3 +252,77 @@ def test_a_queue_gives_out_groups_as_broker_xml_says() -> None:
         for number in range(9):
             core.send(destination, str(number), headers=f"JMSXGroupID:{number}\n".encode())
         assert sum(1 for one in consumers if one.received) == most
+
+
+def send_named(core: CoreUnderTest, name: str, text: str, queue: str = QUEUE) -> None:
+    """Send a message of the group of that name."""
+    core.send(queue, text, headers=f"JMSXGroupID:{name}\n".encode())
+
+
+def groups_memory(core: CoreUnderTest) -> GroupMemory:
+    """Return what counts the groups of all queues."""
+    return core.broker._budget.groups
+
+
+def test_long_names_are_told_apart_and_not_kept() -> None:
+    """Two that differ in the last of 60,000 characters are two groups; each counts as a short one.
+
+    What is counted goes when nobody has the groups any more.
+    """
+    core = CoreUnderTest()
+    consumers = [core.consume(QUEUE, prefetch=100) for _ in range(2)]
+    long = "é" * 60_000
+    for number, name in enumerate(("a", "b", "a", "b", "a")):
+        send_named(core, long + name, f"{name}{number}")
+    assert sorted(one.texts for one in consumers) == [["a0", "a2", "a4"], ["b1", "b3"]]
+    assert groups_memory(core).used == 2 * GROUP_OVERHEAD
+    for number in range(20):
+        send_named(core, f"{long}{number}", "x")
+    assert groups_memory(core).used == 22 * GROUP_OVERHEAD
+    for consumer in consumers:
+        consumer.end.close()
+    core.settle()
+    assert groups_memory(core).used == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"group_rebalance": True}])
+def test_what_groups_count_for_goes_with_them(options: dict[str, Any]) -> None:
+    """When one is closed, when they are given out anew, and when their consumer leaves."""
+    core = CoreUnderTest()
+    queue_options(core, **options)
+    first = core.consume(QUEUE, auto=True)
+    send(core, "a1", "b1", "c1", "a2")
+    assert groups_memory(core).used == 3 * (GROUP_OVERHEAD + 1)
+    send(core, "a3!", "z!")
+    assert groups_memory(core).used == 2 * (GROUP_OVERHEAD + 1)
+    second = core.consume(QUEUE, auto=True)
+    assert groups_memory(core).used == (0 if options else 2 * (GROUP_OVERHEAD + 1))
+    send(core, "b2", "c2", "d1")
+    assert groups_memory(core).used == 3 * (GROUP_OVERHEAD + 1)
+    for consumer in (first, second):
+        consumer.end.close()
+    core.settle()
+    assert groups_memory(core).used == 0
+
+
+def test_beyond_the_limit_of_all_queues_the_one_with_most_groups_forgets_one() -> None:
+    """So another queue's groups stay where they are; what somebody has is forgotten by nobody."""
+    core = CoreUnderTest()
+    large = [core.consume("/queue/large", auto=True) for _ in range(2)]
+    small = [core.consume("/queue/small", prefetch=100) for _ in range(2)]
+    for number in range(30):
+        send_named(core, f"{number:02}", "x", "/queue/large")
+    memory = groups_memory(core)
+    memory.limit = memory.used
+    for number in range(10):
+        send_named(core, f"{number:02}", f"{number}", "/queue/small")
+    assert memory.used == memory.limit
+    for number in range(10):
+        send_named(core, f"{number:02}", f"{number}", "/queue/small")
+    assert [len(set(one.texts)) for one in small] == [5, 5]
+    assert sum(len(one.texts) for one in small) == 20
+    memory.limit = 0
+    send_named(core, "new", "new", "/queue/small")
+    send_named(core, "00", "0", "/queue/small")
+    assert sum(one.texts.count("0") in (0, 3) for one in small) == 2
+    assert sum(len(one.received) for one in large) == 30
