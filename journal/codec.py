@@ -111,6 +111,9 @@ class IdCacheBinding:
 
     cache_id: int
     address: str
+    user: str | None = None
+    """Who counts for it as for a queue, as an address without a queue needs one; empty for somebody
+    whom nobody knows, None where it counts for nobody."""
 
 
 @dataclass(frozen=True)
@@ -262,12 +265,17 @@ def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
 
 def encode_id_cache(binding: IdCacheBinding) -> bytes:
     """Return the stored form of ``binding``; its id is the row's ``id`` column."""
-    return encode_document({"address": binding.address})
+    document: dict[str, object] = {"address": binding.address}
+    if binding.user is not None:
+        document["user"] = binding.user
+    return encode_document(document)
 
 
 def decode_id_cache(data: bytes, cache_id: int) -> IdCacheBinding:
     """Return the id cache stored as ``data`` in row ``cache_id``; raise CorruptRecord."""
-    return IdCacheBinding(cache_id, read_document(data, cache_id).text("address"))
+    document = read_document(data, cache_id)
+    user = document.text("user") if document.has("user") else None
+    return IdCacheBinding(cache_id, document.text("address"), user)
 
 
 def encode_duplicate_id(digest: bytes) -> bytes:

@@ -64,7 +64,7 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("attempted", "deleted", "done", "dropped", "duplicate_ids", "ended_cache", "guarded"),
+        *("attempted", "deleted", "done", "dropped", "duplicate_ids", "ended_caches", "guarded"),
         *("last_seq", "messages", "only_deletes", "record_version"),
         *("refused", "replaced", "sender"),
     )
@@ -83,7 +83,7 @@ class Unit(Changes):
         """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
         self.guarded: tuple[Guarded, ...] = ()
         """... these of."""
-        self.ended_cache: int | None = None
+        self.ended_caches: Sequence[int] = ()
         """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
@@ -166,7 +166,7 @@ class Unit(Changes):
 
     def delete_id_cache(self, cache_id: int) -> None:
         """Delete the id cache of an address, and what is in it."""
-        self.ended_cache = cache_id
+        self.ended_caches = extended(self.ended_caches, (cache_id,))
         self.unbound = extended(self.unbound, (cache_id,))
 
     def delete_transaction(self, prepared: PreparedTransaction) -> None:

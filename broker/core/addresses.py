@@ -320,7 +320,7 @@ class AddressBook:
             return  # its name was free before
         del self.queues[queue.name]
         del self.bindings[queue.name]
-        self._creations.deleted(queue.user)
+        self._creations.deleted(queue.user, len(queue.ids))
 
     # --- what the broker itself sends
 

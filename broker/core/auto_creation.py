@@ -174,7 +174,7 @@ class AutoCreation:
             )
         self._security.check_new_queue(principal, address_name, name)
         options = address.options_of_new(name)
-        self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
+        self._creations.refuse_if_too_many(principal, quoted(name))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
             # that is not there yet, could not make room in the others.
@@ -212,7 +212,7 @@ class AutoCreation:
         )
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check_new_queue(principal, address_name, name)
-        self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
+        self._creations.refuse_if_too_many(principal, quoted(name))
         self._store_use.refuse_if_closed()
         queue = self._book.create_queue(
             name,

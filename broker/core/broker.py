@@ -91,11 +91,8 @@ class Broker:
         self.slices = Slices(partial(call_later, 0), clock)
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
-        duplicates = DuplicateIds(
-            journal,
-            journal.bindings,
-            lambda address: self._addresses.settings_of(address).id_cache_size,
-        )
+        creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
+        duplicates = DuplicateIds(journal, journal.bindings, lambda: self._addresses, creations)
         persistent = settings.persistence_enabled
         self._publisher = Publisher(journal, time_ms, duplicates, persistent=persistent)
         self.security = Security(settings, clock, audit)
@@ -117,6 +114,7 @@ class Broker:
             self.slices,
             undeliverable,
             self._publisher.values,
+            creations,
             self._publisher.next_id,
             lambda at_ms: self._schedule.placed(at_ms),
         )
@@ -126,7 +124,6 @@ class Broker:
         self._topic_memory = factory.topic_memory
         self._topic_memory.count_bodies = self.store_use.add
         self._showing = factory.showing
-        creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         book = self._addresses = AddressBook(
             settings,
             creations,
@@ -236,7 +233,7 @@ class Broker:
             routed = routed_by(router, record, principal, queues, topic)
             send = self._publisher.send_routed
             if message.duplicate_id is not None:
-                send = partial(self._publisher.send_once, address, message.duplicate_id)
+                send = partial(self._publisher.send_once, principal, address, message.duplicate_id)
             behind = send(routed, message, on_stored, on_refused, principal.sender)
             return behind or first_full(routed)
         return self._publisher.send(

@@ -79,13 +79,16 @@ def commit(
             first, known_as, in_memory = len(stored), None, None
             if message.duplicate_id is not None:
                 if publisher.stores(routed):
-                    known_as = publisher.duplicates.to_store(address, message.duplicate_id)
+                    known_as = publisher.duplicates.to_store(
+                        principal, address, message.duplicate_id
+                    )
                 else:
                     in_memory = (address, message.duplicate_id)
             for one in routed:
                 publisher.refuse_if_full(one.queues, one.record)
                 if one.queues:
-                    unit.add_message(ids_for(one.queues, one.record), publisher.encoded(one.record))
+                    ids = ids_for(one.queues, one.record, asks=True)
+                    unit.add_message(ids, publisher.encoded(one.record))
                     stored.append((list(one.queues), one.record))  # the address' own may change
                     copies += len(one.queues)
                     if copies > MOST_COPIES:

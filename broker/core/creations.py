@@ -1,5 +1,8 @@
 """How many queues clients may have created: all together, each user, and each connection.
 
+Whatever else brings a row of BINDINGS of its own counts as one: the messages of a queue that have
+another priority than most, and the duplicate ids of an address that has no queue.
+
 A queue is for good: it is stored, opened by every node that takes over, and nobody needs to use it.
 Who created it is stored with it, so that neither another connection nor another node lets a user
 begin at zero.
@@ -23,41 +26,42 @@ class QueueCreations:
         """``users`` are the limits of single users."""
         self._limits = limits
         self._of_named = {one.match: one.max_queues for one in users if one.max_queues is not None}
+        self._count = 0
         self._by_user: Counter[str] = Counter()
         self._by_connection: WeakKeyDictionary[Principal, int] = WeakKeyDictionary()
 
-    def refuse_if_too_many(self, principal: Principal, name: str, queues: int) -> None:
-        """Raise LimitExceeded if a client must not have queue ``name`` created, beside ``queues``.
+    def refuse_if_too_many(self, principal: Principal, named: str) -> None:
+        """Raise LimitExceeded if a client must not have a queue created, ``named`` as it is told.
 
         Without security a login is what anybody says, and only connections are counted.
         """
-        limits, what = self._limits, f"{quoted(name)} is one more"
-        if queues >= limits.max_queues:
-            raise LimitExceeded(f"the broker has max-queues {limits.max_queues} already: {what}")
+        limits, what = self._limits, f"{named} is one more"
+        self._refuse_if_all_have_too_many(named)
         if self._by_connection.get(principal, 0) >= limits.max_queues_per_connection:
             raise LimitExceeded(
                 "this connection has created max-queues-per-connection"
                 f" {limits.max_queues_per_connection} already: {what}"
             )
-        self.refuse_if_user_has_too_many(self.user_of(principal), name)
+        self._refuse_if_user_has_too_many(self.user_of(principal), named)
 
-    def refuse_for_broker(self, user: str | None, name: str, queues: int) -> None:
-        """Raise LimitExceeded if the broker must not create queue ``name`` for a user's messages.
+    def refuse_for_broker(self, user: str | None, named: str) -> None:
+        """Raise LimitExceeded if the broker must not create a queue for a user's messages.
 
         What a client has the broker create without asking is bounded as what it asks for.
         """
-        if queues >= self._limits.max_queues:
-            raise LimitExceeded(
-                f"the broker has max-queues {self._limits.max_queues} already:"
-                f" {quoted(name)} is one more"
-            )
-        self.refuse_if_user_has_too_many(user, name)
+        self._refuse_if_all_have_too_many(named)
+        self._refuse_if_user_has_too_many(user, named)
 
-    def refuse_if_user_has_too_many(self, user: str | None, name: str) -> None:
+    def _refuse_if_all_have_too_many(self, named: str) -> None:
+        most = self._limits.max_queues
+        if self._count >= most:
+            raise LimitExceeded(f"the broker has max-queues {most} already: {named} is one more")
+
+    def _refuse_if_user_has_too_many(self, user: str | None, named: str) -> None:
         """Raise LimitExceeded if a user has had as many queues created as one may."""
         if user is None:
             return
-        limits, what = self._limits, f"{quoted(name)} is one more"
+        limits, what = self._limits, f"{named} is one more"
         limit, limit_name = limits.max_queues_per_user, "max-queues-per-user"
         if user in self._of_named:
             limit, limit_name = self._of_named[user], "max-queues of its resource-limit-setting"
@@ -78,12 +82,14 @@ class QueueCreations:
 
     def opened(self, user: str | None) -> None:
         """Count a queue that a user once created."""
+        self._count += 1
         if user is not None:
             self._by_user[user] += 1
 
-    def deleted(self, user: str | None) -> None:
-        """Count a queue no more."""
+    def deleted(self, user: str | None, count: int = 1) -> None:
+        """Count queues of a user no more."""
+        self._count -= count
         if user is not None:
-            self._by_user[user] -= 1
+            self._by_user[user] -= count
             if not self._by_user[user]:
                 del self._by_user[user]

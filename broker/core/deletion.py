@@ -15,7 +15,7 @@ what was in it, as ``deleted``.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -184,10 +184,11 @@ class Deletions:
         queue.is_leaving = True
         LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
 
-    def end_ids(self, address: str, done: Done) -> None:
-        """Forget the duplicate ids of an address that nobody needs; ``done`` follows."""
+    def end_ids(self, addresses: Iterable[str], done: Done) -> None:
+        """Forget duplicate ids of addresses that nobody needs, in one unit; ``done`` follows."""
         unit = Unit(done)
-        _end_ids(unit, address, self._duplicates)
+        for address in addresses:
+            _end_ids(unit, address, self._duplicates)
         self._append(unit)
 
     def when_stored(self, done: Done) -> None:

@@ -9,9 +9,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
+from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.errors import NotLive
+from orthia.broker.core.identity import Principal
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.changes import DuplicateId
 from orthia.journal.codec import IdCacheBinding
@@ -23,6 +27,16 @@ MOST_IN_MEMORY = 100_000
 _DIGEST_BYTES = 16
 
 
+class _Addresses(Protocol):
+    """What is asked of addresses."""
+
+    def settings_of(self, name: str) -> ResolvedAddressSettings:
+        """Return what is set for one."""
+
+    def has_queues(self, address: str) -> bool:
+        """Return whether one has any queue."""
+
+
 class DuplicateIds:
     """The id caches of addresses; on the loop's thread."""
 
@@ -30,12 +44,21 @@ class DuplicateIds:
         self,
         journal: MessageJournal,
         bindings: Iterable[Binding],
-        kept: Callable[[str], int],
+        addresses: Callable[[], _Addresses],
+        creations: QueueCreations,
     ) -> None:
-        """``kept`` returns how many ids of an address are kept."""
+        """``addresses`` returns those of the node; ``creations`` counts id caches as queues."""
         self._journal = journal
-        self._kept = kept
+        self._addresses = addresses
+        self._creations = creations
         self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
+        for one in self._caches.values():
+            if one.user is not None:
+                creations.opened(one.user or None)
+        self._inherited = set(self._caches)
+        """Addresses of which earlier nodes stored ids, nobody knows how many."""
+        self._stored: Counter[str] = Counter()
+        """How many ids of an address were given to the store by this node."""
         self._asked = 0
         self._newest: dict[str, int] = {}
         """By address, the number of the last message whose id is stored there, of this node's."""
@@ -45,18 +68,23 @@ class DuplicateIds:
         """By address, the one sent to last at the end."""
         self._count = 0
 
-    def to_store(self, address: str, duplicate_id: str) -> DuplicateId | None:
+    def _kept(self, address: str) -> int:
+        return self._addresses().settings_of(address).id_cache_size
+
+    def to_store(self, principal: Principal, address: str, duplicate_id: str) -> DuplicateId | None:
         """Return by what the journal knows a message that queues get; None if it need not.
 
-        Raises NotLive.
+        The first id of an address that has no queue counts as a queue does, since nothing else
+        bounds how many there are. Raises NotLive, LimitExceeded.
         """
         keep = self._kept(address)
         if keep < 1:
             return None
         cache = self._caches.get(address)
         if cache is None:
-            cache = self._caches[address] = self._bind(address)
+            cache = self._caches[address] = self._bind(principal, address)
         self._renew(address)
+        self._stored[address] += 1
         return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
 
     def _renew(self, address: str) -> None:
@@ -113,14 +141,34 @@ class DuplicateIds:
     def forget(self, address: str) -> IdCacheBinding | None:
         """Return the id cache of an address that is gone, if it had one: it has none any more."""
         self._newest.pop(address, None)
-        return self._caches.pop(address, None)
+        self._stored.pop(address, None)
+        self._inherited.discard(address)
+        cache = self._caches.pop(address, None)
+        if cache is not None and cache.user is not None:
+            self._creations.deleted(cache.user or None)
+        return cache
 
-    def _bind(self, address: str) -> IdCacheBinding:
+    def most_stored(self, address: str) -> int:
+        """Return how many ids of an address the store may have, at most."""
+        keep = self._kept(address)
+        return keep if address in self._inherited else min(keep, self._stored[address])
+
+    def _bind(self, principal: Principal, address: str) -> IdCacheBinding:
+        creations = self._creations
+        counts = not self._addresses().has_queues(address)
+        if counts:
+            named = f"the first duplicate id of {quoted(address)}, which has no queue,"
+            creations.refuse_if_too_many(principal, named)
+        user = creations.user_of(principal) if counts else None
         try:
-            binding = IdCacheBinding(self._journal.next_id(), address)
+            stored_as = (user or "") if counts else None
+            binding = IdCacheBinding(self._journal.next_id(), address, stored_as)
             self._journal.add_binding(binding)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
+        if counts:
+            creations.created(principal)
+            creations.opened(user)
         return binding
 
 

@@ -2,7 +2,7 @@
 """A stored queue as far as it has messages of several priorities; see ``levels``."""
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from typing_extensions import override
 
@@ -12,26 +12,55 @@ from orthia.broker.core.levels import Level, Levels, bind
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
 from orthia.broker.core.redelivery import keep_attempts
 from orthia.broker.core.selective import SelectiveQueue
+from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.journal.codec import QueueBinding
 from orthia.journal.message import DEFAULT_PRIORITY, RECORD_OVERHEAD
 
 
+class LevelCounts(Protocol):
+    """Counts levels as queues."""
+
+    def refuse_for_broker(self, user: str | None, named: str) -> None:
+        """Raise LimitExceeded if there must not be one more."""
+
+    def opened(self, user: str | None) -> None:
+        """Count one."""
+
+
 class LeveledQueue(SelectiveQueue):
     """A queue that has levels once a message of another priority comes; on the loop's thread."""
 
-    __slots__ = ("durable", "routing_type")
+    __slots__ = ("_creations", "durable", "routing_type", "user")
 
     has_levels: ClassVar[bool] = True
     """Whether it keeps messages of each priority by themselves."""
     durable: bool
+    user: str | None
+    """Who had it created."""
     routing_type: RoutingType
+
+    def count_levels(self, creations: LevelCounts) -> None:
+        """Have each level count as a queue does; before there is any that is new."""
+        self._creations = creations
 
     @property
     def ids(self) -> Collection[int]:
         """What its messages are stored under."""
         levels = self._levels
         return (self.id,) if levels is None else [one.id for one in levels.highest_first]
+
+    def id_for_client(self, priority: int) -> int:
+        """Return what a client's messages of a priority are stored under.
+
+        Raises NotLive, and LimitExceeded if the level for it would be one too many.
+        """
+        levels = self._levels
+        is_known = priority == DEFAULT_PRIORITY or (levels and levels.get(priority)) is not None
+        if self.has_levels and not is_known:
+            told = f"what keeps messages of priority {priority} of queue {quoted(self.name)} apart"
+            self._creations.refuse_for_broker(self.user, told)
+        return self.id_for(priority)
 
     def id_for(self, priority: int) -> int:
         """Return what messages of a priority are stored under; raises NotLive.
@@ -43,6 +72,7 @@ class LeveledQueue(SelectiveQueue):
         level = None if self._levels is None else self._levels.get(priority)
         if level is None:
             level_id = bind(self._journal, lambda new: self._level_binding(new, priority))
+            self._creations.opened(self.user)
             level = self._add_level(Level(level_id, priority, Cursor(withheld=self._withheld)))
         return level.id
 
@@ -65,6 +95,7 @@ class LeveledQueue(SelectiveQueue):
         """Have what an earlier node left of a priority: messages up to the seq."""
         if binding.priority is not None:
             cursor = Cursor(unread_up_to, self._withheld)
+            self._creations.opened(self.user)
             self._add_level(Level(binding.queue_id, binding.priority, cursor))
 
     def _add_level(self, level: Level) -> Level:

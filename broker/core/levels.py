@@ -84,12 +84,21 @@ class _Leveled(Protocol):
     def id_for(self, priority: int) -> int:
         """Return what messages of a priority are stored under; raises NotLive."""
 
+    def id_for_client(self, priority: int) -> int:
+        """Return the same for a client's messages; raises LimitExceeded, too."""
 
-def ids_for(queues: Iterable[_Leveled], record: Message) -> list[int]:
-    """Return what a message is stored under in each of its queues; raises NotLive."""
+
+def ids_for(queues: Iterable[_Leveled], record: Message, *, asks: bool = False) -> list[int]:
+    """Return what a message is stored under in each of its queues; raises NotLive.
+
+    With ``asks``, as for what clients send, LimitExceeded if there would be a level too many. What
+    the broker itself moves is never refused for that.
+    """
     priority = record.priority
     if priority == DEFAULT_PRIORITY:
         return [queue.id for queue in queues]
+    if asks:
+        return [queue.id_for_client(priority) for queue in queues]
     return [queue.id_for(priority) for queue in queues]
 
 

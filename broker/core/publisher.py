@@ -4,13 +4,13 @@
 Whatever a client is told is done is committed first.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, OutgoingMessage
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import LimitExceeded, NotLive
 from orthia.broker.core.expiry import AddressExpiry
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
@@ -26,8 +26,6 @@ from orthia.journal.changes import DuplicateId, MessageLocation
 from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.message import DEFAULT_PRIORITY, LargeBody, Message, encode_message
 from orthia.journal.unit import Sender, Unit
-
-LOGGER = logging.getLogger("orthia.broker")
 
 Placed = tuple[Sequence[Queue], Message]
 """A message, and the queues it is for."""
@@ -124,6 +122,7 @@ class Publisher:
 
     def send_once(
         self,
+        principal: Principal,
         address: str,
         duplicate_id: str,
         routed: Sequence[Routed],
@@ -142,7 +141,7 @@ class Publisher:
             behind = self.send_routed(routed, message, on_stored, on_refused, sender)
             self.duplicates.note(address, duplicate_id)
             return behind
-        known_as = self.duplicates.to_store(address, duplicate_id)
+        known_as = self.duplicates.to_store(principal, address, duplicate_id)
         return self.send_routed(routed, message, on_stored, on_refused, sender, known_as)
 
     def stores(self, routed: Iterable[Routed]) -> bool:
@@ -179,7 +178,7 @@ class Publisher:
             unit.sender = sender
             for queues, record in placed:
                 self.charge(charges, queues, record)
-                unit.add_message(ids_for(queues, record), self.encoded(record))
+                unit.add_message(ids_for(queues, record, asks=True), self.encoded(record))
             then = done
             if duplicate_id is not None:
                 unit.guard(duplicate_id, range(len(placed)))
@@ -205,7 +204,7 @@ class Publisher:
     ) -> None:
         size, queue_id = size_in_memory(record), queue.id
         if record.priority != DEFAULT_PRIORITY:
-            queue_id = queue.id_for(record.priority)
+            queue_id = queue.id_for_client(record.priority)
         queue.use.charge(size)
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.

@@ -60,7 +60,6 @@ class Queue(LeveledQueue):
         "in_flight",
         "max_consumers",
         "undecided",
-        "user",
     )
 
     def __init__(

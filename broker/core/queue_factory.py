@@ -11,6 +11,7 @@ from typing import Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.api import Done
+from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
@@ -49,6 +50,7 @@ class QueueFactory:
         slices: Slices,
         disposal: Undeliverable,
         values: ValueCount,
+        creations: QueueCreations,
         next_id: Callable[[], int],
         scheduled: Callable[[int], None],
     ) -> None:
@@ -68,6 +70,7 @@ class QueueFactory:
         self._slices = slices
         self._disposal = disposal
         self._values = values
+        self._creations = creations
         self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
@@ -135,6 +138,7 @@ class QueueFactory:
         if isinstance(queue, LastValueQueue):
             queue.count_values(self._values)
         queue.group_as(binding.options)
+        queue.count_levels(self._creations)
         if isinstance(queue, ScheduleQueue):
             queue.scheduled = self._scheduled
         return queue

@@ -30,6 +30,10 @@ IDS_KEPT_MS: Final = 300_000
 """How long ids of an address stay when no queue needs it: a client that fails over gives up, or has
 sent again, long before."""
 _AT_ONCE: Final = 256
+_ENDED_AT_ONCE: Final = 256
+"""Addresses whose ids end in one unit, at most."""
+_ROWS_AT_ONCE: Final = 1_000
+"""Ids that end in one unit, at most, unless one address alone has more."""
 
 
 class _Quiet(NamedTuple):
@@ -65,7 +69,7 @@ class Reaper:
         self._quiet: dict[str, _Quiet] = {}
         """By address, of those that have ids, and no queue or one that may be deleted."""
         self._old: list[str] = []
-        """Addresses whose ids end one after the other: others are stored between."""
+        """Addresses whose ids end, few in a unit: others are stored between."""
         self._is_ending = False
         self._looks = 0
 
@@ -124,18 +128,25 @@ class Reaper:
                 self._deletions.reap(queue, self._may_go)
 
     def _end_next(self) -> None:
-        while self._old:
-            address = self._old.pop()
+        ending: list[str] = []
+        rows = 0
+        while self._old and len(ending) < _ENDED_AT_ONCE:
+            address = self._old[-1]
             if not self._addresses.is_needed(address) and self._are_old(
                 address, self._quiet.get(address), IDS_KEPT_MS
             ):
-                self._is_ending = True
-                try:
-                    self._deletions.end_ids(address, self._ended)
-                except BaseException:
-                    self._is_ending = False
-                    raise
-                return
+                rows += self._duplicates.most_stored(address)
+                if ending and rows > _ROWS_AT_ONCE:
+                    break
+                ending.append(address)
+            self._old.pop()
+        if ending:
+            self._is_ending = True
+            try:
+                self._deletions.end_ids(ending, self._ended)
+            except BaseException:
+                self._is_ending = False
+                raise
 
     def _ended(self) -> None:
         self._is_ending = False

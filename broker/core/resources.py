@@ -88,7 +88,7 @@ class UndeliverableQueues:
         book = self._book
         queue, text = book.queues.get(name), filter_of(of.address)
         if queue is None:
-            self._creations.refuse_for_broker(of.user, name, len(book.queues))
+            self._creations.refuse_for_broker(of.user, quoted(name))
             options = replace(book.address(target).options_of_new(name), filter=text)
             return book.create_queue(
                 name,

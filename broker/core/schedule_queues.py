@@ -52,6 +52,8 @@ class ScheduleQueue(Queue):
         # In turn is who is due first.
         return self.id
 
+    id_for_client = id_for
+
     @override
     def place(self, reference: MessageReference) -> None:
         self.counters.added += 1
@@ -119,7 +121,7 @@ class ScheduleQueues:
         if queue is not None:
             refuse_if_leaving(queue)
             return queue
-        self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
+        self._creations.refuse_if_too_many(principal, quoted(name))
         self._book.address(where.address).use.refuse_if_full(0)
         user = self._creations.user_of(principal)
         queue = self._book.create_queue(

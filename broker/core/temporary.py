@@ -18,6 +18,7 @@ from orthia.broker.core.destinations import REMOTE_PREFIXES, is_name
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN
@@ -54,7 +55,7 @@ class TemporaryDestinations:
         if not is_name(address):
             raise DestinationRefused(f"the name of a temporary destination is too long: {address}")
         book, creations = self._addresses, self._creations
-        creations.refuse_if_too_many(principal, address, len(book.queues))
+        creations.refuse_if_too_many(principal, quoted(address))
         self._store_use.refuse_if_closed()
         book.temporary[address] = principal
         book.address(address).declare(frozenset({kind}))

@@ -71,7 +71,7 @@ class Batch(Changes):
             self.deletes += item.deletes
             self.size += len(item.deletes) or 1
         else:
-            if item.guarded or item.ended_cache is not None:
+            if item.guarded or item.ended_caches:
                 self.guarded = extended(self.guarded, (item,))
                 self.merge(item.stored)
             else:

@@ -50,8 +50,8 @@ class DuplicateIds:
         views: dict[int, _Screening] = {}
         found: list[tuple[Unit, frozenset[int]]] = []
         for unit in batch.guarded:
-            if unit.ended_cache is not None:
-                self._view(views, unit.ended_cache).trim(0)
+            for cache_id in unit.ended_caches:
+                self._view(views, cache_id).trim(0)
             dropped = frozenset(
                 n
                 for one in unit.guarded
@@ -71,8 +71,8 @@ class DuplicateIds:
         """Know the ids of a batch that was stored."""
         forgotten = frozenset(batch.forgotten)
         for unit in batch.guarded:
-            if unit.ended_cache is not None:
-                ended = self._caches.pop(unit.ended_cache, None)
+            for cache_id in unit.ended_caches:
+                ended = self._caches.pop(cache_id, None)
                 self._count -= len(ended) if ended is not None else 0
             for one in unit.guarded:
                 cache = self._caches.get(one.duplicate_id.cache_id)
@@ -186,14 +186,14 @@ def _read(rows: StoredIds) -> Iterator[tuple[bytes, int]]:
 def without_conflicts(batch: Batch) -> list[Batch]:
     """Return batches, in order, of the units of this one, in none of which two have one id.
 
-    Nor is any before a unit that ends an id cache.
+    Nor is any that has an id before a unit that ends an id cache.
     """
     parts: list[list[Appended]] = [[]]
     seen: set[tuple[int, bytes]] = set()
     for item in batch.items:
         keys = _keys(item.guarded) if isinstance(item, Unit) and item.guarded else set()
-        ends = isinstance(item, Unit) and item.ended_cache is not None
-        if ends or not keys.isdisjoint(seen):
+        ends = isinstance(item, Unit) and bool(item.ended_caches)
+        if (ends and seen) or not keys.isdisjoint(seen):
             parts.append([])
             seen = set()
         seen |= keys

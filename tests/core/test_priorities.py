@@ -7,13 +7,14 @@ import pytest
 
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import Browser, TransactionWork
+from orthia.broker.core.errors import LimitExceeded
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings
+from orthia.config.settings import Settings, StompLimits
 from orthia.journal.codec import QueueBinding, decode_queue_binding, encode_queue_binding
 from orthia.journal.memory import MemoryStore
 from tests.core.support import (
@@ -30,6 +31,48 @@ QUEUE = "/queue/orders"
 PAGED = settings(max_size_messages=3)
 BOTH = pytest.mark.parametrize("options", [SETTINGS, PAGED], ids=["in-memory", "paged"])
 PRIORITIES = "4904739"
+
+
+def test_each_priority_of_a_queue_counts_as_a_queue() -> None:
+    """Of whoever had the queue created, also after a takeover, until it is deleted."""
+    options = replace(SETTINGS, stomp_limits=StompLimits(max_queues=4))
+    core = CoreUnderTest(options)
+    send(core, "4904")
+    told = "the broker has max-queues 4 already: what keeps messages of priority 7 of queue"
+    send(core, "4", "/queue/other")
+    for _ in range(2):
+        with pytest.raises(LimitExceeded, match=told):
+            send(core, "7")
+        work = TransactionWork([(QUEUE, message("7", priority=7))], {}, {})
+        with pytest.raises(LimitExceeded, match=told):
+            list(core.broker.commit(ANYONE, work, lambda: None))
+        send(core, "409")
+        with pytest.raises(LimitExceeded, match="max-queues"):
+            send(core, "4", "/queue/third")
+        core = core.takeover(options)
+    core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+    core.settle()
+    send(core, "490", "/queue/third")
+    with pytest.raises(LimitExceeded, match="max-queues"):
+        send(core, "7", "/queue/third")
+
+
+def test_what_the_broker_moves_is_not_refused_for_its_priority() -> None:
+    """A dead letter is in its queue, and that counts from then on."""
+    options = replace(
+        settings("orders", max_delivery_attempts=1, dead_letter_address="DLQ"),
+        stomp_limits=StompLimits(max_queues=3),
+    )
+    core = CoreUnderTest(options)
+    send(core, "4", "/queue/DLQ")
+    send(core, "9")
+    consumer = core.consume(QUEUE)
+    consumer.reject(*consumer.texts)
+    core.settle()
+    assert core.broker.depths() == {"DLQ": 2, "orders": 0}
+    assert core.consume("/queue/DLQ").texts == ["9-0", "4-0"]
+    with pytest.raises(LimitExceeded, match="max-queues 3 already"):
+        send(core, "8", "/queue/DLQ")
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core import reaper
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.reaper import IDS_KEPT_MS
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -18,6 +20,7 @@ from orthia.config.address_settings import (
     DivertSettings,
     RoutingType,
 )
+from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
@@ -296,11 +299,27 @@ def test_nothing_becomes_old_while_the_store_is_away() -> None:
     assert consume(core, "/queue/all") == ["1"]
 
 
-def test_ids_of_many_addresses_end_one_after_the_other() -> None:
-    """Each end is a transaction, and what clients send is stored between two of them."""
+@pytest.mark.parametrize(
+    ("bound", "at_once"),
+    [
+        ({}, 20),
+        ({"_ENDED_AT_ONCE": 8}, 8),
+        ({"_ROWS_AT_ONCE": 5}, 4),
+        ({"_ROWS_AT_ONCE": 1}, 1),
+    ],
+    ids=str,
+)
+def test_ids_of_many_addresses_end_few_in_a_unit(
+    bound: dict[str, int], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as have few ids together; what clients send is stored between two units."""
+    for name, value in bound.items():
+        monkeypatch.setattr(reaper, name, value)
     core = node(diverting())
     for number in range(20):
         send(core, f"/topic/auto.{number}", "1")
+    if at_once == 4:
+        send(core, "/topic/auto.19", "2")  # the last of them is the first to end
     look(core, LOOKS)
     core.journal.auto_commit = False
     look(core, 1)
@@ -309,11 +328,90 @@ def test_ids_of_many_addresses_end_one_after_the_other() -> None:
     assert caches(core) == 20, "the look waited for what was on its way"
     core.journal.commit()
     core.settle()
-    assert caches(core) == 19
+    assert caches(core) == 20 - at_once
     core.journal.auto_commit = True
     core.journal.commit()
     core.settle()
     assert caches(core) == 0
+
+
+def test_ids_of_an_earlier_node_end_one_address_after_the_other() -> None:
+    """Nobody counted them, so each may have as many as are kept."""
+    core = node(diverting())
+    for number in range(3):
+        send(core, f"/topic/auto.{number}", "1")
+    core = successor_of(core, diverting())
+    look(core, LOOKS)
+    core.journal.auto_commit = False
+    look(core, 1)
+    for left in (3, 3, 2, 1, 0):  # the look waits for what is on its way, too
+        assert caches(core) == left
+        core.journal.commit()
+        core.settle()
+
+
+def limited(**limits: int) -> Settings:
+    """Return settings with limits of queues, and a divert that takes what is sent with ids."""
+    allowed = SecuritySetting("#", {"send": frozenset({"senders"})})
+    return diverting(
+        stomp_limits=StompLimits(**limits), security_enabled=True, security_settings=(allowed,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"max_queues": 6}, "the broker has max-queues 6 already"),
+        ({"max_queues_per_user": 5}, "user 'alice' has created max-queues-per-user 5 already"),
+        (
+            {"max_queues_per_connection": 5},
+            "this connection has created max-queues-per-connection 5 already",
+        ),
+    ],
+)
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_ids_of_addresses_without_a_queue_count_as_queues(
+    limits: dict[str, int], told: str, *, in_transaction: bool
+) -> None:
+    """By the sender, whatever node serves, until they are old; nothing of what is refused stays."""
+    options = limited(**limits)
+    core = node(options)
+    core.consume("/queue/all").end.close()
+    alice = Principal("alice", frozenset({"senders"}))
+
+    def send_as_alice(destination: str) -> None:
+        if in_transaction:
+            work = TransactionWork([(destination, once("1"))], {}, {})
+            list(core.broker.commit(alice, work, lambda: None))
+        else:
+            core.broker.send(alice, destination, once("1"), None)
+        core.settle()
+
+    for number in range(5):
+        send_as_alice(f"/topic/auto.{number}")
+    with pytest.raises(LimitExceeded, match=told) as refused:
+        send_as_alice("/topic/auto.5")
+    assert "the first duplicate id of 'auto.5', which has no queue, is one more" in str(
+        refused.value
+    )
+    send_as_alice("/topic/auto.4")
+    assert caches(core) == 5
+    core = successor_of(core, options)
+    if "max_queues_per_connection" not in limits:
+        with pytest.raises(LimitExceeded, match=told):
+            send_as_alice("/topic/auto.5")
+    look(core, LOOKS + 1)
+    assert caches(core) == 0
+    if "max_queues_per_connection" not in limits:
+        send_as_alice("/topic/auto.5")
+
+
+def test_ids_of_an_address_with_a_queue_do_not_count() -> None:
+    """Its queue does, with which they go."""
+    core = node(replace(deleting(), stomp_limits=StompLimits(max_queues=2)))
+    send(core, "/queue/auto.1", "1")
+    send(core, "/queue/auto.2", "1")
+    assert caches(core) == 2
 
 
 def test_they_go_also_where_no_queue_does() -> None:

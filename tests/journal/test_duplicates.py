@@ -251,6 +251,31 @@ def test_a_cache_that_ends_leaves_nothing(store: JournalStore) -> None:
     assert store.bodies(successor) == ["a", "b", "c", "d", "e"]
 
 
+def test_several_caches_end_in_one_unit(store: JournalStore) -> None:
+    """With all their rows; an id that is on its way to one of them is stored, and goes, before."""
+    journal = store.open()
+    caches = [bind(journal, f"orders.{number}") for number in range(5)]
+    for cache in caches:
+        send(store, journal, [(name, known_as(cache, name)) for name in "ab"])
+    unit = Unit()
+    unit.add_message([QUEUE], payload("c"))
+    unit.guard(known_as(caches[0], "c"), range(1))
+    journal.append_unit(unit)
+    ended: list[bool] = []
+    for some in (caches[:3], caches[3:4]):
+        unit = Unit(partial(ended.append, True))
+        for cache in some:
+            unit.delete_id_cache(cache)
+        journal.append_unit(unit)
+    store.loop.run_until(lambda: len(ended) == 2, "the end of the caches")
+    left = [queue for queue, _ in store.rows().values() if queue in caches]
+    assert left == [caches[4]] * 2
+    journal.close(drain=True)
+    store.advance_fence(2)
+    bound = [one.cache_id for one in store.open(2).bindings if isinstance(one, IdCacheBinding)]
+    assert bound == [caches[4]]
+
+
 def test_addresses_have_ids_of_their_own(store: JournalStore) -> None:
     """The same id at another address is another message."""
     journal = store.open()
