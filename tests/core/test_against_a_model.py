@@ -15,10 +15,19 @@ from hypothesis.stateful import (
 )
 
 from orthia.broker.core import window as window_module
-from orthia.broker.core.api import MessageReference
+from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.config.address_settings import AddressSettings
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.message import decode_message
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
+from tests.core.support import (
+    ANYONE,
+    SETTINGS,
+    CoreUnderTest,
+    FakeConsumer,
+    anyone,
+    message,
+)
 
 QUEUE = "/queue/orders"
 TINY = replace(
@@ -36,6 +45,15 @@ SELECTORS: dict[str | None, str] = {
     "kind = 'd'": "",
 }
 """And which of them a selector matches."""
+
+
+REASONS = st.sampled_from([UnitRefused("for the model"), StoreFull("for the model")])
+"""Why the store refuses a unit: it is poison, or there is no room."""
+
+
+def unexpected() -> None:
+    """Fail: what was refused is said to be done."""
+    raise AssertionError("it was refused")
 
 
 @dataclass
@@ -180,6 +198,61 @@ class QueueMachine(RuleBasedStateMachine):
             consumer.end.resume()
         self.core.settle()
 
+    def refuse(self, act: Callable[[], None], reason: OrthiaError) -> None:
+        """Have the store refuse the last unit that ``act`` leads to, and take all others."""
+        journal = self.core.journal
+        self.core.settle()
+        journal.auto_commit = False
+        act()
+        if journal.waiting:
+            journal.commit(len(journal.waiting) - 1)
+            journal.refuse(reason)
+        journal.auto_commit = True
+        self.core.settle()
+
+    @rule(priority=st.sampled_from([4, 4, 9, 0]), reason=REASONS, expires=st.booleans())
+    def send_in_vain(self, priority: int, reason: OrthiaError, expires: bool) -> None:
+        """The store refuses what a producer sends, who is told; nothing of it is left."""
+        told: list[OrthiaError] = []
+        poison = message("0", priority=priority, expires_ms=2**52 if expires else 0)
+        self.refuse(
+            lambda: self.core.broker.send(
+                anyone(), QUEUE, poison, None, lambda error, _: told.append(error)
+            ),
+            reason,
+        )
+        assert told == [reason]
+
+    @precondition(lambda self: self.held)
+    @rule(data=DATA, reason=REASONS)
+    def commit_in_vain(self, data: st.DataObject, reason: OrthiaError) -> None:
+        """The store refuses a transaction, which ends its client; what it held comes again."""
+        consumer = self.held[data.draw(st.sampled_from(sorted(self.held)))]
+        its_own = sorted(number for number, one in self.held.items() if one is consumer)
+        work = TransactionWork([(QUEUE, message("0")), (QUEUE, message("0", priority=9))])
+        for number in data.draw(st.sets(st.sampled_from(its_own), min_size=1)):
+            settles = data.draw(st.sampled_from([work.acknowledgements, work.rejections]))
+            consumer.end.set_aside(consumer.take(str(number)))
+            settles.setdefault(consumer.end, []).extend(consumer.take(str(number)))
+        told: list[OrthiaError] = []
+
+        def refused(error: OrthiaError, _: object) -> None:
+            told.append(error)
+            self.lose(consumer)
+
+        steps = self.core.broker.commit(anyone(), work, unexpected, refused)
+        self.refuse(lambda: self.core.broker.slices.run(steps), reason)
+        assert told == [reason]
+
+    @precondition(lambda self: self.held)
+    @rule(data=DATA, reason=REASONS)
+    def reject_in_vain(self, data: st.DataObject, reason: OrthiaError) -> None:
+        """The store refuses to count a rejection: the message comes again all the same."""
+        number = data.draw(st.sampled_from(sorted(self.held)))
+        consumer = self.held.pop(number)
+        self.returned.add(number)
+        self.refuse(lambda: consumer.reject(str(number)), reason)
+
     @rule(size=st.integers(1, 5_000))
     def shed(self, size: int) -> None:
         """Another queue needs memory."""
@@ -221,6 +294,18 @@ class QueueMachine(RuleBasedStateMachine):
         """The queue counts what is there, wherever it is."""
         if self.waiting:
             assert self.core.broker.depths()["orders"] == len(self.waiting)
+
+    @invariant()
+    def what_counts_is_what_is_there(self) -> None:
+        """Against the limits of the address, whatever was refused meanwhile."""
+        queues = self.core.broker.queues()
+        if "orders" in queues:
+            use = queues["orders"].use
+            # What is to come there later counts, too.
+            there = sum(one.depth for one in queues.values() if one.use is use)
+            assert use.messages == there
+            assert (use.used == 0) is (there == 0)
+        assert not any(one.in_flight or one.undecided for one in queues.values())
 
     @invariant()
     def memory_is_bounded(self) -> None:

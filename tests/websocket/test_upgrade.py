@@ -141,11 +141,18 @@ def test_a_page_may_not_connect(origin: str, allowed: tuple[str, ...], address: 
     assert "webSocketAllowedOrigins of acceptor 'stomp'" in refused.reason
 
 
-def test_a_second_origin_is_refused() -> None:
-    """Nobody knows which of them counts."""
-    request = head(Origin="https://app.example").replace(
-        b"Upgrade:", b"Origin: https://evil.example\r\nUpgrade:", 1
-    )
+@pytest.mark.parametrize(
+    "origins",
+    [
+        ("https://app.example", "https://evil.example"),
+        ("https://evil.example", "https://app.example"),
+        ("https://app.example", "https://app.example"),
+    ],
+)
+def test_a_second_origin_is_refused(origins: tuple[str, str]) -> None:
+    """Whichever is first, and though both may connect: nobody knows which of them counts."""
+    lines = "".join(f"Origin: {one}\r\n" for one in origins).encode()
+    request = head().replace(b"Upgrade:", lines + b"Upgrade:", 1)
     assert refusal(request, "https://app.example").kind is Refusal.ORIGIN
 
 
