@@ -64,9 +64,9 @@ class Model:
         counts: list[int] = []
         self.clock.core.broker.cancel_scheduled(anyone(), SCHEDULE, seq, counts.append)
         self.clock.core.settle()
-        if counts == [1]:
-            text = next(one for one in self.due if f"<{one}>".encode() in row.record)
-            self.due[text] = self.due[text][: len(self.came.get(f"<{text}>", []))]
+        assert counts == [1], "nothing is on its way when all is settled"
+        text = next(one for one in self.due if f"<{one}>".encode() in row.record)
+        self.due[text] = self.due[text][: len(self.came.get(f"<{text}>", []))]
 
     def disturb(self, ms: int, *, crash: bool) -> None:
         """Let time pass while the journal stores nothing; then it refuses, or its node is gone."""
@@ -124,5 +124,6 @@ def test_each_message_comes_once_and_in_time(steps: list[tuple[str, int]]) -> No
             assert moment >= expected, "it came too early"
             assert late_ms or moment == expected, "it came too late"
     assert model.clock.core.broker.depths().get(SCHEDULE, 0) == 0
+    assert model.clock.core.broker.store_use.used == 0
     assert not model.clock.core.journal.store.times
     assert not model.clock.core.journal.store.messages
