@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.quota import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy, AddressSettings
 from orthia.config.errors import OrthiaError
@@ -187,6 +188,21 @@ def test_what_comes_behind_a_refused_message_is_in_memory_again(
     assert core.consume(QUEUE).texts == ["y"]
 
 
+def test_what_comes_behind_a_message_that_is_too_large_is_in_memory() -> None:
+    """The journal refuses such a one at once, and nothing waits for it."""
+    core = CoreUnderTest()
+    core.consume(QUEUE).end.close()
+    most = core.journal._intake._max_record_bytes
+    core.journal._intake._max_record_bytes = 10
+    with pytest.raises(LimitExceeded):
+        core.broker.send(anyone(), QUEUE, message("x" * 20), None)
+    core.journal._intake._max_record_bytes = most
+    core.send(QUEUE, "y", persistent=False)
+    assert core.journal.store.messages == {}
+    core.consume(QUEUE, auto=True).end.close()
+    core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=False)
+
+
 def test_a_duplicate_counts_nowhere() -> None:
     """It is not stored, and neither its queue nor the limits know of it."""
     core = CoreUnderTest(settings(address_full_policy=AddressFullPolicy.FAIL, max_size_messages=2))
@@ -211,7 +227,13 @@ def test_a_duplicate_of_a_last_value_replaces_nothing() -> None:
 
     send_value("1", "a")
     send_value("2", "b")
+    consumer = core.consume(QUEUE)
     send_value("1", "a")
+    consumer.end.close()
+    core.settle()
+    again = core.consume(QUEUE)
+    assert again.texts == ["2"], "it came back, and is the newest"
+    again.end.close()
     send_value("3", "c")
     assert core.consume(QUEUE).texts == ["3"]
     assert core.broker.depths() == {"orders": 1}

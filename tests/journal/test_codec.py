@@ -21,12 +21,14 @@ from orthia.journal import (
 )
 from orthia.journal.codec import (
     DurableSubscription,
+    IdCacheBinding,
     ReferenceRecord,
     decode_address_binding,
     decode_binding,
     decode_queue_binding,
     decode_reference,
     encode_address_binding,
+    encode_id_cache,
     encode_queue_binding,
     encode_reference,
 )
@@ -177,6 +179,15 @@ def test_bindings_come_back_as_they_were(queue: QueueBinding, address: AddressBi
     assert decode_binding(UserRecordType.QUEUE_BINDING, stored, 3) == queue
     stored = encode_address_binding(address)
     assert decode_binding(UserRecordType.ADDRESS_BINDING, stored, 3) == address
+
+
+@pytest.mark.parametrize("user", [None, "", "alice"])
+def test_an_id_cache_comes_back_as_it_was(user: str | None) -> None:
+    """Whoever counts for it is a field more, which older nodes do not ask for."""
+    cache = IdCacheBinding(3, "orders", user)
+    stored = encode_id_cache(cache)
+    assert decode_binding(UserRecordType.ID_CACHE, stored, 3) == cache
+    assert (b"user" in stored) is (user is not None)
 
 
 def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:
