@@ -14,7 +14,7 @@ from orthia.config.address_settings import AddressFullPolicy, AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
 from orthia.journal.errors import StoreFull, UnitRefused
-from orthia.journal.message import LargeBody
+from orthia.journal.message import LargeBody, decode_message, encode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message, settings
 from tests.core.test_expiry import Node
 from tests.stomp.test_scheduled import Clock, depth, send
@@ -314,6 +314,37 @@ def test_a_refused_dead_letter_is_where_it_was(
     assert core.broker.depths() == {"orders": 0, "DLQ": 1}
     assert queue.counters.dead_lettered == 1
     core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=False)
+
+
+@BOTH
+def test_the_body_of_a_refused_dead_letter_is_pinned_no_more(reason: OrthiaError) -> None:
+    """It is needed by the row that stays; a pin would keep it when that is gone."""
+    core = CoreUnderTest(dead_lettering())
+    bodies = Bodies()
+    core.broker._publisher._large = bodies  # type: ignore[assignment]
+    bodies.pin(7)
+    large = message("x")._replace(large=LargeBody(7, 1_000_000, 0))
+    core.broker.send(anyone(), QUEUE, large, None)
+    core.settle()
+    consumer = core.consume(QUEUE)
+    refused(core, lambda: consumer.reject("x"), reason)
+    assert bodies.pinned == {7: 0}
+
+
+@BOTH
+def test_the_body_of_a_refused_move_to_a_topic_is_pinned_no_more(reason: OrthiaError) -> None:
+    """A topic has no row that keeps the body, so it is pinned until subscribers have it."""
+    clock = Clock()
+    core = clock.core
+    core.consume("/topic/news")
+    send(clock, "later", "/topic/news", AMQ_SCHEDULED_DELAY=100)
+    bodies = Bodies()
+    core.broker._publisher._large = bodies  # type: ignore[assignment]
+    ((seq, (row, epoch)),) = core.journal.store.messages.items()
+    record = decode_message(row.record, seq)._replace(large=LargeBody(7, 1_000_000, 0))
+    core.journal.store.messages[seq] = (row._replace(record=encode_message(record)), epoch)
+    due(clock, reason)
+    assert bodies.pinned == {7: 0}
 
 
 @BOTH
