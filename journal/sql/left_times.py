@@ -1,6 +1,6 @@
 """The rows of MESSAGE_TIMES that say attempts, and whose message is gone."""
 
-from sqlalchemy import MetaData, Select, Table, delete, literal_column, select, tuple_
+from sqlalchemy import ColumnClause, MetaData, Select, Table, delete, literal_column, select, tuple_
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
@@ -52,7 +52,7 @@ class SqlLeftTimes(LeftTimes):
     def _stretch(self, after_seq: int) -> Select[int]:
         columns = self._times.c
         # Such rows have no moment, so they are in the order of seq; a literal, as for moments.
-        kind = literal_column(str(int(MomentKind.NEVER)))
+        kind: ColumnClause[int] = literal_column(str(int(MomentKind.NEVER)))
         statement = select(columns.seq)
         if self._database.dialect is Dialect.POSTGRESQL:
             # A comparison of rows is a range of this index only.

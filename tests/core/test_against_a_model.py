@@ -198,7 +198,7 @@ class QueueMachine(RuleBasedStateMachine):
             consumer.end.resume()
         self.core.settle()
 
-    def refuse(self, act: Callable[[], None], reason: OrthiaError) -> None:
+    def refuse(self, act: Callable[[], object], reason: OrthiaError) -> None:
         """Have the store refuse the last unit that ``act`` leads to, and take all others."""
         journal = self.core.journal
         self.core.settle()

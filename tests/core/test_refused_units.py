@@ -4,18 +4,18 @@ Each test breaks when a line of a branch that takes a refusal is taken out.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.quota import QuotaExceeded
-from orthia.config.address_settings import AddressFullPolicy, AddressSettings
+from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import Settings
 from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.message import LargeBody, decode_message, encode_message
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message, settings
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, anyone, message, settings
 from tests.core.test_expiry import Node
 from tests.stomp.test_scheduled import Clock, depth, send
 
@@ -209,7 +209,7 @@ def test_a_duplicate_counts_nowhere() -> None:
     once = message("x")._replace(duplicate_id="1")
     done: list[int] = []
     for number in range(5):
-        core.broker.send(anyone(), QUEUE, once, lambda n=number: done.append(n))  # type: ignore[misc]
+        core.broker.send(anyone(), QUEUE, once, partial(done.append, number))
         core.settle()
     assert done == [0, 1, 2, 3, 4]
     core.send(QUEUE, "y")
@@ -283,10 +283,7 @@ def test_the_body_of_a_refused_message_is_let_go_of(
 # --- what is moved
 
 
-def dead_lettering(**more: str) -> Settings:
-    """Return settings with which a message has one attempt."""
-    one = AddressSettings("orders", max_delivery_attempts=1, dead_letter_address="DLQ", **more)
-    return SETTINGS.__class__(**{**vars(SETTINGS), "address_settings": (one,)})
+DEAD_LETTERING = settings("orders", max_delivery_attempts=1, dead_letter_address="DLQ")
 
 
 @BOTH
@@ -294,7 +291,7 @@ def test_a_refused_dead_letter_is_where_it_was(
     reason: OrthiaError, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It counts there alone, and is a dead letter once, when the store takes it."""
-    core = CoreUnderTest(dead_lettering())
+    core = CoreUnderTest(DEAD_LETTERING)
     core.send(QUEUE, "x")
     before = used(core)
     consumer = core.consume(QUEUE)
@@ -319,7 +316,7 @@ def test_a_refused_dead_letter_is_where_it_was(
 @BOTH
 def test_the_body_of_a_refused_dead_letter_is_pinned_no_more(reason: OrthiaError) -> None:
     """It is needed by the row that stays; a pin would keep it when that is gone."""
-    core = CoreUnderTest(dead_lettering())
+    core = CoreUnderTest(DEAD_LETTERING)
     bodies = Bodies()
     core.broker._publisher._large = bodies  # type: ignore[assignment]
     bodies.pin(7)
@@ -386,10 +383,11 @@ def test_what_a_refused_transaction_settled_comes_again(
         settled = work.rejections if rejected else work.acknowledgements
         settled[consumer.end] = [reference]
 
-        def told(error: OrthiaError, _: object, consumer: object = consumer) -> None:
-            consumer.end.close()  # type: ignore[attr-defined]
+        def told(_: OrthiaError, __: object, consumer: FakeConsumer = consumer) -> None:
+            consumer.end.close()
 
-        refused(core, lambda: core.commit(work, lambda: None, told), reason)  # noqa: B023
+        commit = partial(core.commit, work, lambda: None, told)
+        refused(core, commit, reason)
         again = core.consume(QUEUE)
         seen += [one.attempts + 1 for one in again.received]
         again.end.close()
