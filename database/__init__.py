@@ -14,6 +14,7 @@ from orthia.database.connecting import SQLITE_BEGIN
 from orthia.database.engine import Database, write_transaction
 from orthia.database.errors import (
     DuplicateKey,
+    Locked,
     NoRoom,
     PermanentStoreError,
     RefusedForNow,
@@ -39,6 +40,7 @@ __all__ = [
     "DatabaseClock",
     "Dialect",
     "DuplicateKey",
+    "Locked",
     "NoRoom",
     "OpenTurnstile",
     "PermanentStoreError",

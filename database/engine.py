@@ -68,6 +68,8 @@ class Database:
         self.dialect = dialect
         self._url = url
         self._password = password
+        self.timeout_ms = network_timeout_ms
+        """How long a call lasts at most that nobody waits for in haste."""
         self._dedicated: list[Engine] = []
         self._numbers = itertools.count(1)
         self._writers = 0

@@ -35,6 +35,10 @@ class RefusedForNow(StoreUnavailable):
     """The database answered: it does not do this now, for want of resources, rights or time."""
 
 
+class Locked(RefusedForNow):
+    """The database answered: another session has a lock on what was to be changed, and keeps it."""
+
+
 class NoRoom(RefusedForNow):
     """The database has no disk space or no table space left, for this or for anything."""
 
@@ -62,9 +66,9 @@ class UnreadableTime(PermanentStoreError):  # noqa: N818 - named for what is the
 # SQLSTATEs and classes (their first two characters), from PostgreSQL's appendix of error codes.
 _PG_DUPLICATE = {"23505"}
 _PG_TRANSIENT = {"40001", "40P01"}
+_PG_LOCKED = {"55P03"}  # lock not available: lock_timeout, NOWAIT
 _PG_REFUSED_FOR_NOW = {
     "25006",  # read-only transaction: this server is a standby, or was made read-only
-    "55P03",  # lock not available
     "57014",  # statement time-out
 }
 _PG_NO_ROOM = {"53100"}
@@ -139,11 +143,11 @@ _MYSQL_TEMPORARY_FILE = {1, 3}
 """It cannot be made, or written; MySQL has one for each transaction beyond binlog_cache_size."""
 _NO_SPACE_LEFT = re.compile(r"(?i)\berr(?:no|code):? (?:28|122)\b")
 """As MySQL ("OS errno 28"; "errno: 28") and MariaDB ("Errcode: 28") tell Linux' ENOSPC, EDQUOT."""
+_MYSQL_LOCKED = {1205, 3572}  # lock wait time-out, of rows and of tables; NOWAIT
 _MYSQL_REFUSED_FOR_NOW = {
     *(1, 3, 5, 23),  # a temporary file: neither made nor written, no memory or descriptors left
     *(1037, 1041, 1135, 1206),  # memory, threads, locks
     *(1040, 1129, 1203, 1226, 1637),  # too many connections, errors of a host, transactions
-    1205,  # lock wait time-out
     *(1317, 1969, 3024),  # statement interrupted or over its time limit
     *(1036, 1290, 1792, 1836, 1874, 1881, 3989),  # server, tables or schema are read-only
     *(3032, 3168),  # offline_mode, which group replication sets too as it leaves; unavailable
@@ -301,6 +305,8 @@ def _postgresql(error: psycopg2.Error) -> _Verdict:
         return TransientStoreError, reason
     if code in _PG_NO_ROOM:
         return NoRoom, reason
+    if code in _PG_LOCKED:
+        return Locked, reason
     if code in _PG_REFUSED_FOR_NOW or code[:2] in _PG_REFUSED_FOR_NOW_CLASSES:
         return RefusedForNow, reason
     if code in _PG_LOST or code[:2] in _PG_LOST_CLASSES:
@@ -337,6 +343,8 @@ def _mysql(error: "pymysql.Error") -> _Verdict:
         return TransientStoreError, reason
     if code in _MYSQL_NO_ROOM or _finds_no_space(code, text):
         return NoRoom, reason
+    if code in _MYSQL_LOCKED:
+        return Locked, reason
     if code in _MYSQL_REFUSED_FOR_NOW:
         return RefusedForNow, reason
     if code in _MYSQL_COMMIT_FAILED:

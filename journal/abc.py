@@ -13,6 +13,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.large import LargeMessages
+from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.history import HistoryTotals
 from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.unit import Binding, Done, Refused, Sender, Unit
@@ -43,6 +44,11 @@ class MessageJournal(ABC):
     def history_totals(self) -> HistoryTotals | None:
         """What retention keeps, at its last look; None without retention. Any thread."""
         return None
+
+    @property
+    def locks(self) -> LocksSeen:
+        """Locks of other sessions of the database that are in the way; any thread."""
+        return NO_LOCKS
 
     def reusable_bytes(self) -> int:
         """Return how many bytes of the store's own files are free; may block, any thread.

@@ -96,6 +96,17 @@ class SentBehindRefused(JournalError):
         )
 
 
+class HeldElsewhere(JournalError):
+    """Another session has locked rows that this deletes; nothing of it is stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another session of the database has locked a row that this deletes: nothing of it is"
+            " stored, nor any message sent behind it on its connection; send it again (which"
+            " session it is, the node's log says)"
+        )
+
+
 class StoreFull(JournalError):
     """There is no room in the store for this, of which nothing is stored; try again later."""
 

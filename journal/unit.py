@@ -64,8 +64,8 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("attempted", "deleted", "done", "dropped", "duplicate_ids", "ended_caches", "guarded"),
-        *("last_seq", "messages", "only_deletes", "record_version"),
+        *("attempted", "behind_all", "deleted", "done", "dropped", "duplicate_ids"),
+        *("ended_caches", "guarded", "last_seq", "messages", "only_deletes", "record_version"),
         *("refused", "replaced", "sender"),
     )
 
@@ -87,6 +87,9 @@ class Unit(Changes):
         """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
+        self.behind_all = False
+        """Whether it is done behind all that was appended before it, also behind deletes that wait
+        for a lock of another session; other units are done before those."""
         self.only_deletes = False
         """Whether it deletes messages and changes nothing else, as most units do; so says whoever
         has filled it."""

@@ -28,7 +28,7 @@ from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.changes import extended
-from orthia.journal.errors import SentBehindRefused, StoreFull
+from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull
 from orthia.journal.message import Message
 from orthia.journal.unit import Unit
 
@@ -131,8 +131,8 @@ def commit(
         publisher.unpin(bodies)
         # Before anything goes back: nothing of it is to be delivered to its client once more.
         on_refused(error, done)
-        # What is refused for want of room, or for what was sent before it, was no attempt.
-        in_vain = not isinstance(error, StoreFull | SentBehindRefused)
+        # What is refused for want of room, for a lock, or for what was sent before, was no attempt.
+        in_vain = not isinstance(error, StoreFull | HeldElsewhere | SentBehindRefused)
         for settlement in settled:
             settlement.refused(in_vain=in_vain)
 

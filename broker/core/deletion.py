@@ -193,7 +193,9 @@ class Deletions:
 
     def when_stored(self, done: Done) -> None:
         """Call ``done`` once all that is on its way is stored."""
-        self._append(Unit(done))
+        unit = Unit(done)
+        unit.behind_all = True
+        self._append(unit)
 
     def _append(self, unit: Unit) -> None:
         try:
@@ -273,7 +275,9 @@ class _Deletion:
 
     def begin(self) -> None:
         """Wait for what is on its way: it is stored before this is."""
-        self._append(Unit(self._settled))
+        unit = Unit(self._settled)
+        unit.behind_all = True
+        self._append(unit)
 
     def _settled(self) -> None:
         self._count = self._queue.forget_memory()

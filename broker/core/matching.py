@@ -345,7 +345,9 @@ class Matching(MatchedLevels):
                 begun = True
                 stretch.taken.begin_sweep()
                 try:
-                    self._journal.append_unit(Unit(partial(self._committed, stretch)))
+                    unit = Unit(partial(self._committed, stretch))
+                    unit.behind_all = True
+                    self._journal.append_unit(unit)
                 except JournalClosed:
                     return  # this node is ending
         if not begun and not selects:

@@ -21,7 +21,7 @@ from orthia.broker.core.errors import (
 )
 from orthia.broker.core.quota import NoRoomInStore, QuotaExceeded
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import StoreFull, UnitRefused
+from orthia.journal.errors import HeldElsewhere, StoreFull, UnitRefused
 
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
@@ -80,6 +80,7 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (NoRoomInStore, Refusal.NO_ROOM),
     (StoreFull, Refusal.NO_ROOM),
     (UnitRefused, Refusal.STORE),
+    (HeldElsewhere, Refusal.STORE),
     (ConnectionLimitExceeded, Refusal.USER),
     (LimitExceeded, Refusal.LIMIT),
 )

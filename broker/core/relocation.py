@@ -10,7 +10,7 @@ from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import HeldElsewhere, StoreFull
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import Unit
 
@@ -47,7 +47,7 @@ class Relocation:
             self._publisher.unpin(pinned)
             for target, size in to:
                 target.use.release(size)
-            if not isinstance(error, StoreFull):  # which is told once, and not for each message
+            if not isinstance(error, StoreFull | HeldElsewhere):  # told once, and not each time
                 LOGGER.error(
                     "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                     reference.seq,

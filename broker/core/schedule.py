@@ -32,7 +32,7 @@ from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.changes import MessageLocation
-from orthia.journal.errors import JournalClosed, StoreFull
+from orthia.journal.errors import HeldElsewhere, JournalClosed, StoreFull
 from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import Message
 from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace
@@ -285,7 +285,7 @@ class Schedule:
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
         """Try again later; a store without room says so itself."""
         self._retry_ms = self._timers.time_ms() + _AFTER_REFUSAL_MS
-        if not isinstance(error, StoreFull) and seq not in self._told:
+        if not isinstance(error, StoreFull | HeldElsewhere) and seq not in self._told:
             self._told.add(seq)
             LOGGER.error(
                 "message %d of queue %s is due, and cannot be delivered; it stays there, and is"

@@ -27,6 +27,7 @@ from orthia.config.store_settings import (
 )
 from orthia.database import Database, StoreError, StoreUnavailable
 from orthia.database.durability import lax_settings
+from orthia.database.pooling import refuse_lent_sessions
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalError
 from orthia.journal.file import open_file_journal
@@ -77,6 +78,7 @@ def _migrate(
     reminder: Reminder | None = None
     while True:
         try:
+            refuse_lent_sessions(database)
             migration = migrations.upgrade(database, settings)
         except StoreUnavailable as error:
             if reminder is None:

@@ -1,13 +1,14 @@
 """What the engine asks of a store: where batches go, windows come from, and bodies are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch, Marker, probe
+from orthia.journal.engine.locks import RowKey
 from orthia.journal.history import Kept, KeptRow
 from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.unit import Binding
@@ -75,6 +76,16 @@ class BatchStore(ABC):
     @abstractmethod
     def duplicate_ids(self, cache_id: int) -> Iterable[tuple[int, bytes]]:
         """Return the seqs and records of an id cache's rows, in the order of seq."""
+
+    rows_looked_at: int = 16
+    """Of how many rows it is asked at once whether they are still locked."""
+
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:  # noqa: ARG002 - a default
+        """Return which of these rows another session has locked; changes nothing.
+
+        Some may be in it that are not, where many are locked. Raises Fenced.
+        """
+        return ()
 
     def has_room(self) -> bool:
         """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""

@@ -10,7 +10,7 @@ from threading import Event
 
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
-from orthia.database import NoRoom, StoreError
+from orthia.database import Locked, NoRoom, StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, probe
 from orthia.journal.engine.retry import (
@@ -49,6 +49,17 @@ class OutOfRoom(Exception):  # noqa: N818 - of a batch
         self.unresolved = unresolved
 
 
+class MeetsLock(Exception):  # noqa: N818 - of a batch
+    """Some of a batch, of which nothing is stored, is to be put aside for a lock, or refused.
+
+    Unless it only frees: then an earlier attempt, if it is ``unresolved``, may have been.
+    """
+
+    def __init__(self, *, unresolved: bool) -> None:
+        super().__init__()
+        self.unresolved = unresolved
+
+
 class Attempts:
     """At storing a batch in ``store``, until ``abandoned`` is set."""
 
@@ -59,8 +70,14 @@ class Attempts:
         still_valid: Callable[[], bool],
         abandoned: Event,
         clock: Callable[[], float],
+        meets_lock: Callable[[Batch], bool] = lambda _: False,
     ) -> None:
+        """``meets_lock`` is asked of a batch that failed for a lock, which may be a table's.
+
+        It says whether some of the batch is to be put aside for it, or refused.
+        """
         self._store = store
+        self._meets_lock = meets_lock
         self._still_valid = still_valid
         self._abandoned = abandoned
         self._clock = clock
@@ -79,7 +96,7 @@ class Attempts:
         ``after_failure_of_another`` that the connection is to be made anew. None if it was
         abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
         takes nothing that grows; ``after_no_room`` only for what can be parted: all that is left
-        for one unit is to try on.
+        for one unit is to try on. MeetsLock if it cannot be stored as it is.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
@@ -104,13 +121,17 @@ class Attempts:
             except StoreError as error:
                 valid = self._still_valid()
                 gives_way = not after_no_room or len(batch.items) > 1
-                if isinstance(error, NoRoom) and valid and gives_way:
-                    # Whatever became of an attempt before, this one has looked for it.
-                    was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
-                    if batch.only_frees:  # which may be repeated
-                        raise OutOfRoom(error, unresolved=unresolved) from error
-                    if not unresolved or (was_looked_for and batch.marker() is not None):
-                        raise OutOfRoom(error, unresolved=False) from error
+                # Whatever became of an attempt before, this one has looked for it.
+                was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
+                is_absent = was_looked_for and batch.marker() is not None
+                # What only frees may be repeated.
+                may_be_parted = valid and (batch.only_frees or not unresolved or is_absent)
+                may_be_stored = unresolved and batch.only_frees
+                if isinstance(error, NoRoom) and gives_way and may_be_parted:
+                    raise OutOfRoom(error, unresolved=may_be_stored) from error
+                is_locked = isinstance(error, Locked) and is_storing and may_be_parted
+                if is_locked and self._meets_lock(batch):
+                    raise MeetsLock(unresolved=may_be_stored) from error
                 step = after_failure(error, unresolved=unresolved, lease_valid=valid)
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
                 if is_storing:

@@ -13,6 +13,8 @@ from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, BatchReport
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
+from orthia.journal.engine.lock_watch import LockWatch, WhoLocks
+from orthia.journal.engine.locks import LocksSeen
 from orthia.journal.engine.reader import Reader
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.sweeping import TimesSweeper
@@ -50,7 +52,9 @@ class Journal(MessageJournal):
         pruner: Pruner | None = None,
         sweeper: TimesSweeper | None = None,
         reusable: Callable[[], int] = lambda: 0,
+        who_locks: WhoLocks | None = None,
     ) -> None:
+        self._lock_watch = LockWatch(who_locks)
         self._pruner = pruner
         self._upkeep = [one for one in (pruner, sweeper) if one is not None]
         self._reusable = reusable
@@ -80,6 +84,7 @@ class Journal(MessageJournal):
             refused=lambda item, reason: post(partial(self._refuse, item, reason)),
             failed=lambda error: post(partial(self._fail, error)),
             full=lambda error: post(partial(self._say_full, error)),
+            lock_watch=self._lock_watch,
         )
         self._full_listeners: list[Callable[[OrthiaError | None], None]] = []
         self._reader = Reader(windows, still_valid=still_valid, post=post)
@@ -109,6 +114,11 @@ class Journal(MessageJournal):
     @override
     def history_totals(self) -> HistoryTotals | None:
         return None if self._pruner is None else self._pruner.totals
+
+    @property
+    @override
+    def locks(self) -> LocksSeen:
+        return self._lock_watch.seen
 
     @override
     def next_id(self) -> int:
@@ -203,6 +213,8 @@ class Journal(MessageJournal):
                 self._silent = True
                 self._writer.abandon()
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)
+            self._lock_watch.stop()
+            self._lock_watch.join(self._limits.abandon_timeout_ms / 1000)
             self._reader.join(self._limits.abandon_timeout_ms / 1000)
             self.large.join(self._limits.abandon_timeout_ms / 1000)
             for one in self._upkeep:
@@ -211,6 +223,7 @@ class Journal(MessageJournal):
 
     def start(self) -> None:
         """Start the threads of a journal that was just made."""
+        self._lock_watch.start()
         self._writer.start()
         self._reader.start()
         self.large.start()

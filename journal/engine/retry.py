@@ -11,15 +11,18 @@ connection lost at commit   reconnect, look for a row of the batch, repeat if it
 a row of it is found        confirm: a commit of our own has to wait behind the one that was lost
 duplicate key after that    look again: the first attempt was slower than our look
 duplicate key before that   give up: somebody else has written here
+locked by another session   put aside what deletes locked rows, see
+                            ``orthia.journal.engine.locks``; repeat the rest, and all of it
+                            where none of its rows is locked, as for a locked table
 anything else               give up: it would be refused again
 ==========================  ============================================================
 
 The fault may be the batch's: it may be more than the link carries in time, or hold what the
-database cannot store. It is suspect when it fails ``ATTEMPTS`` times in one way, or when it would
-be refused again; but not for want of disk space, which a probe may find where a batch does not: see
-the third table. With a suspect batch a *probe* is stored on a new
-connection: a row like any other, which is deleted again. Before it the batch is looked for, so that
-nothing of it is stored whatever is done with it now.
+database cannot store. It is suspect when it fails ``ATTEMPTS`` times in one way, for locks
+``LOCKED_ATTEMPTS`` times, or when it would be refused again; but not for want of disk space, which
+a probe may find where a batch does not: see the third table. With a suspect batch a *probe* is
+stored on a new connection: a row like any other, which is deleted again. Before it the batch is
+looked for, so that nothing of it is stored whatever is done with it now.
 
 ==========================  ============================================================
 a suspect batch             what is done next
@@ -29,7 +32,7 @@ several units               split: parts are stored by themselves, in order
 one that can be refused     refuse: its client is told, everybody else is served; see
                             ``orthia.journal.engine.senders`` for what its client sent behind it
 the fourth unanswered one   give up: the fault is this node's link, and another node has its own
-one of the broker's own     give up: nobody could be told
+one of the broker's own     give up: nobody could be told; for a lock, try on
 ==========================  ============================================================
 
 ==========================  ============================================================
@@ -55,6 +58,7 @@ from enum import Enum
 from orthia.config.errors import OrthiaError
 from orthia.database import (
     DuplicateKey,
+    Locked,
     NoRoom,
     PermanentStoreError,
     RefusedForNow,
@@ -72,6 +76,10 @@ ATTEMPTS = 3
 """Failures of one kind after which a batch is suspect."""
 TRANSIENT_ATTEMPTS = 10
 """The same of deadlocks and serialization failures, which others have a part in."""
+LOCKED_ATTEMPTS = 20
+"""The same of locks that others keep: about half a minute, for what is locked may be a table."""
+LOCKED_LOOK_SECONDS = 0.25
+"""How often it is looked whether locked rows are free."""
 UNANSWERED = 3
 """Units refused in a row to which the database did not answer, after which no more are."""
 
@@ -85,6 +93,7 @@ class NextStep(Enum):
     GIVE_UP = "give up"
     SPLIT = "split"
     REFUSE = "refuse"
+    WAIT = "wait"
 
 
 def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) -> NextStep:
@@ -96,6 +105,8 @@ def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) ->
         return NextStep.GIVE_UP
     if isinstance(error, UnknownOutcome) or (unresolved and isinstance(error, DuplicateKey)):
         return NextStep.RECONNECT_AND_RESOLVE
+    if isinstance(error, Locked) and not unresolved:
+        return NextStep.REPEAT  # the session is as good as it was
     if isinstance(error, StoreUnavailable):
         return NextStep.RECONNECT_AND_RESOLVE if unresolved else NextStep.RECONNECT
     if isinstance(error, TransientStoreError):
@@ -109,6 +120,8 @@ def is_suspect(error: OrthiaError, *, failures: int, lease_valid: bool) -> bool:
         return False
     if isinstance(error, TransientStoreError):
         return failures >= TRANSIENT_ATTEMPTS
+    if isinstance(error, Locked):
+        return failures >= LOCKED_ATTEMPTS
     if isinstance(error, StoreUnavailable):
         return failures >= ATTEMPTS
     return isinstance(error, PermanentStoreError)
@@ -128,7 +141,8 @@ def after_probe(error: OrthiaError, *, units: int, refusable: bool, unanswered: 
         return NextStep.SPLIT
     if refusable and (is_answer(error) or unanswered < UNANSWERED):
         return NextStep.REFUSE
-    return NextStep.GIVE_UP
+    # Whoever has the lock would keep the next node from it, too.
+    return NextStep.WAIT if isinstance(error, Locked) else NextStep.GIVE_UP
 
 
 class RoomNeeded(Enum):

@@ -16,10 +16,13 @@ from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import StoreError
 from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.attempts import AtFault, Attempts, OutOfRoom, given_up
+from orthia.journal.engine.attempts import AtFault, Attempts, MeetsLock, OutOfRoom, given_up
 from orthia.journal.engine.batch import Batch, BatchReport, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
+from orthia.journal.engine.lock_watch import LockWatch
+from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.retry import (
+    LOCKED_LOOK_SECONDS,
     NextStep,
     RoomNeeded,
     after_failure,
@@ -57,9 +60,11 @@ class Writer:
         refused: Callable[[Appended, OrthiaError], None],
         failed: Callable[[OrthiaError], None],
         full: Callable[[StoreFull | None], None] = lambda _: None,
+        lock_watch: LockWatch | None = None,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._store = store
+        self._locks = LockedRows(store, lock_watch or LockWatch(), clock, self._refuse)
         self._duplicates = DuplicateIds(store.duplicate_ids)
         self._limits = limits
         self._still_valid = still_valid
@@ -84,7 +89,11 @@ class Writer:
         )
         self._abandoned = self._worker.stopping
         self._attempts = Attempts(
-            store, still_valid=still_valid, abandoned=self._abandoned, clock=clock
+            store,
+            still_valid=still_valid,
+            abandoned=self._abandoned,
+            clock=clock,
+            meets_lock=self._locks.meets_lock,
         )
         self.start = self._worker.start
         self.join = self._worker.join
@@ -102,7 +111,9 @@ class Writer:
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
             self._store_and_report(batch)
-        self.drained = not self._abandoned.is_set() and not self._kept
+        if self._locks:
+            self._look_at_locks()
+        self.drained = not (self._abandoned.is_set() or self._kept or self._locks)
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
@@ -128,13 +139,15 @@ class Writer:
         while True:
             if self._is_full and self._clock() >= self._look_again_seconds:
                 self._look_for_room()  # acknowledgements may come without a pause
+            if self._locks.is_due:
+                self._look_at_locks()
             wait = ROOM_SECONDS if self._is_full else self._store.keep_alive_seconds
             try:
-                return self._worker.take(timeout=wait)
+                return self._worker.take(timeout=LOCKED_LOOK_SECONDS if self._locks else wait)
             except Empty:
                 if self._is_full:
                     self._look_for_room()
-                else:
+                elif not self._locks:
                     self._keep_alive()
 
     def _keep_alive(self) -> None:
@@ -147,15 +160,24 @@ class Writer:
             with contextlib.suppress(StoreError):  # the next batch will tell, and try again
                 self._store.connect()
 
-    def _store_and_report(self, batch: Batch) -> None:
-        """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored."""
-        parts = deque([(batch, False)])
+    def _store_and_report(
+        self, batch: Batch, *, unresolved: bool = False, again: bool = False
+    ) -> None:
+        """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored.
+
+        ``again`` says that it was put aside before.
+        """
+        parts = deque([(batch, unresolved)])
         if batch.guarded:
             parts = deque((part, False) for part in without_conflicts(batch))
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
+            if self._locks:
+                part = self._locks.sift(part, unresolved=unresolved, again=again)
+                if not part.items:
+                    continue
             stored = storable(part) if self._has_refused else part
             if stored.guarded:
                 # Only of what is to be stored: an id that is refused makes nobody forget another.
@@ -166,11 +188,15 @@ class Writer:
                 if stored is part:
                     part = screened
                 stored = screened
+                self._locks.keep_forgotten(stored)
             started = self._clock()
             try:
                 attempts = (
                     self._attempts.store(stored, unresolved=unresolved) if stored.items else 0
                 )
+            except MeetsLock as met:
+                parts.appendleft((part, met.unresolved))
+                continue
             except OutOfRoom as full:
                 self._do_without_room(part, full)
                 continue
@@ -181,6 +207,8 @@ class Writer:
             if attempts is None or self._abandoned.is_set():
                 return
             seconds = self._clock() - started
+            if attempts > 1:
+                self._locks.stored_after_failure()
             if stored.guarded:
                 self._duplicates.stored(stored)
             if stored is part:
@@ -230,6 +258,21 @@ class Writer:
         self._has_refused = True
         self._refused(item, reason)
 
+    # --- while another session has locked rows; see ``orthia.journal.engine.locks``
+
+    def _look_at_locks(self) -> None:
+        """Store what was put aside, as far as its rows are free."""
+        if self._abandoned.is_set() or not self._still_valid():
+            return
+        self._locks.look()
+        self._locks.forget(self._attempts)
+        while not self._abandoned.is_set():
+            batch, unresolved = self._locks.take_free(self._limits.max_batch_rows)
+            if not batch.items:
+                break
+            self._store_and_report(batch, unresolved=unresolved, again=True)
+        self._locks.looked()
+
     # --- while there is no room
 
     def _do_without_room(self, batch: Batch, failed: OutOfRoom) -> None:
@@ -278,6 +321,10 @@ class Writer:
         too_many = len(items) + 1
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
+            if self._locks:
+                part = self._locks.sift(part, unresolved=unresolved, again=False)
+                if not part.items:
+                    continue
             if len(part.items) >= max(2, too_many):
                 parts.extendleft((one, unresolved) for one in reversed(part.split()))
                 continue
@@ -286,6 +333,7 @@ class Writer:
                 if screened is None:
                     return has_failed
                 part = screened
+                self._locks.keep_forgotten(part)
             started = self._clock()
             try:
                 attempts = self._attempts.store(
@@ -294,6 +342,9 @@ class Writer:
                     after_no_room=True,
                     after_failure_of_another=has_failed,
                 )
+            except MeetsLock as met:
+                parts.appendleft((part, met.unresolved))
+                continue
             except AtFault as fault:  # there was room for a probe, and what failed was not that
                 has_failed = True
                 smaller = self._part_or_refuse(part, fault.error)
@@ -337,6 +388,8 @@ class Writer:
         )
         if step is NextStep.SPLIT:
             return batch.split()
+        if step is NextStep.WAIT:
+            return [batch]
         if step is NextStep.GIVE_UP:
             raise given_up(batch, error) from error
         self._unanswered = 0 if is_answer(error) else self._unanswered + 1

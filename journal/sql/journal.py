@@ -21,6 +21,7 @@ from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import SqlHistory
 from orthia.journal.sql.left_times import SqlLeftTimes
+from orthia.journal.sql.locks import who_locks
 from orthia.journal.sql.mysql import MysqlStore
 from orthia.journal.sql.postgresql import PostgresqlStore
 from orthia.journal.sql.recovery import recover
@@ -50,7 +51,7 @@ def open_journal(
     """
     limits = limits or JournalLimits()
     engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
-    store = batch_store(database, s, engine, token)
+    store = batch_store(database, s, engine, token, waits_for_locks=False)
 
     def begin() -> Recovered:
         found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
@@ -76,6 +77,7 @@ def open_journal(
         if s.journal_retention is None
         else Pruner(SqlHistory(database, s, token), s.journal_retention),
         reusable=partial(free_bytes, database),
+        who_locks=None if database.dialect is Dialect.SQLITE else partial(who_locks, database, s),
     )
     journal.start()
     return journal
@@ -97,14 +99,23 @@ def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool
 
 
 def batch_store(
-    database: Database, s: DatabaseStoreSettings, engine: Engine, token: int
+    database: Database,
+    s: DatabaseStoreSettings,
+    engine: Engine,
+    token: int,
+    *,
+    waits_for_locks: bool = True,
 ) -> BatchStore:
-    """Return how batches reach this kind of database, through ``engine`` and under ``token``."""
+    """Return how batches reach this kind of database, through ``engine`` and under ``token``.
+
+    ``waits_for_locks`` says that a batch waits for what other sessions have locked as long as for
+    anything else, and not for a moment only. On SQLite it does: there all is locked, or nothing.
+    """
     names = TableNames.from_settings(s, database.dialect)
     match database.dialect:
         case Dialect.SQLITE:
             return SqliteStore(engine, names, token, database.turnstile)
         case Dialect.POSTGRESQL:
-            return PostgresqlStore(engine, names, token)
+            return PostgresqlStore(engine, names, token, waits_for_locks=waits_for_locks)
         case Dialect.MYSQL:
-            return MysqlStore(engine, names, token)
+            return MysqlStore(engine, names, token, waits_for_locks=waits_for_locks)

@@ -9,6 +9,7 @@ a statement's size is known beforehand, and it costs a third of PyMySQL's ``exec
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, numbers, hex)
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from pymysql.cursors import Cursor
 from sqlalchemy import Engine
 from typing_extensions import override
 
-from orthia.database import translate_errors
+from orthia.database import Locked, classify, translate_errors
 from orthia.database.read_only import (
     MYSQL_TAKES_WRITES,
     read_only_mysql,
@@ -26,6 +27,7 @@ from orthia.database.read_only import (
 )
 from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.locks import RowKey, RowKind
 from orthia.journal.errors import Fenced
 from orthia.journal.moments import MessageTime
 from orthia.journal.records import (
@@ -51,6 +53,9 @@ _ROW_OVERHEAD_BYTES = 256
 _SEQS_IN_STATEMENT = 5_000
 _BODIES_IN_STATEMENT = 200
 _TIMES_IN_STATEMENT = 1_000
+_SET_LOCK_TIMEOUTS = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
+"""Seconds, the least there is: how long a batch waits for a row or a table that another session has
+locked, before locked rows are looked for."""
 _KEEP_ALIVES_IN_SILENCE = 3
 """How many keep-alives fall into the time after which the server ends a silent session."""
 
@@ -60,9 +65,17 @@ class MysqlStore(SqlStore):
 
     driver_error = pymysql.Error
 
-    def __init__(self, engine: Engine, names: TableNames, token: int) -> None:
+    rows_looked_at = 500
+    """They are looked at without waiting."""
+
+    def __init__(
+        self, engine: Engine, names: TableNames, token: int, *, waits_for_locks: bool = True
+    ) -> None:
+        """``waits_for_locks`` says that locks of other sessions are waited for, as all else is."""
         statements = Statements.of(names, token)
         super().__init__(engine, names, token, statements)
+        self._waits_for_locks = waits_for_locks
+        self._skips_locked = True
         self._statement_bytes = _STATEMENT_BYTES
         self._removed_at: datetime | None = None
         """Of the latest row of the history; with one, later than those of all before."""
@@ -76,7 +89,10 @@ class MysqlStore(SqlStore):
         connection.autocommit(value=True)
         self._cursor: Cursor = connection.cursor()
         self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
+        self._skips_locked = _knows_skip_locked(connection.get_server_info())
         packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
+        if not self._waits_for_locks:
+            self._cursor.execute(_SET_LOCK_TIMEOUTS)
         if self._names.history is not None:
             self._cursor.execute(f"SELECT MAX(removed_at) FROM {self._names.history}")
             ((self._removed_at,),) = self._cursor.fetchall()
@@ -199,6 +215,55 @@ class MysqlStore(SqlStore):
         self._delete(table, found)
 
     @override
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        with translate_errors("look for locked rows"):
+            try:
+                self._begin()
+                return self._locked(rows)
+            finally:
+                self._roll_back()
+
+    def _locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        """Return those of these rows that are there and cannot be locked at once."""
+        locked: set[RowKey] = set()
+        for kind, table, columns in (
+            (RowKind.MESSAGE, self._names.messages, "seq"),
+            (RowKind.TIME, self._names.times, "seq"),
+            (RowKind.LARGE_REFERENCE, self._names.large_messages, "-position, id"),
+        ):
+            wanted = [row for row in rows if row.kind is kind]
+            at_once = _SEQS_IN_STATEMENT if self._skips_locked else 1
+            for start in range(0, len(wanted), at_once):
+                some = wanted[start : start + at_once]
+                if kind is RowKind.LARGE_REFERENCE:
+                    listed = ",".join(f"({row.large_id:d},{-row.seq:d})" for row in some)
+                    ask = f"SELECT {columns} FROM {table} WHERE (id, position) IN ({listed})"
+                else:
+                    listed = ",".join(str(row.seq) for row in some)
+                    ask = f"SELECT {columns} FROM {table} WHERE seq IN ({listed})"
+                free = self._lock_now(ask)
+                self._cursor.execute(ask)
+                locked.update(RowKey(kind, *found) for found in self._cursor.fetchall())
+                locked.difference_update(RowKey(kind, *found) for found in free)
+        return locked
+
+    def _lock_now(self, ask: str) -> Iterable[tuple[int, ...]]:
+        """Return what of a query's rows can be locked without waiting, which they are then.
+
+        Of one row where the server knows no SKIP LOCKED.
+        """
+        if self._skips_locked:
+            self._cursor.execute(f"{ask} FOR UPDATE SKIP LOCKED")
+            return self._cursor.fetchall()
+        try:
+            self._cursor.execute(f"{ask} FOR UPDATE NOWAIT")
+        except pymysql.Error as error:
+            if not isinstance(classify(error), Locked):
+                raise
+            return ()
+        return self._cursor.fetchall()
+
+    @override
     def _put_times(self, times: Sequence[MessageTime]) -> None:
         start = f"REPLACE INTO {self._names.times} {TIME_COLUMNS} VALUES "
         for first in range(0, len(times), _TIMES_IN_STATEMENT):
@@ -224,6 +289,12 @@ class MysqlStore(SqlStore):
     def _finds(self, statement: str, values: Values) -> bool:
         self._cursor.execute(statement, values)
         return self._cursor.fetchone() is not None
+
+
+def _knows_skip_locked(server: str) -> bool:
+    """Return whether a server of this version does: MySQL does, MariaDB from 10.6 on."""
+    found = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", server)
+    return found is None or (int(found[1]), int(found[2])) >= (10, 6)
 
 
 def _lists(seqs: Sequence[int]) -> Iterator[str]:

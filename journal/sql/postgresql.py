@@ -26,6 +26,7 @@ from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
 from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.locks import RowKey
 from orthia.journal.errors import Fenced
 from orthia.journal.moments import MessageTime
 from orthia.journal.records import (
@@ -33,6 +34,7 @@ from orthia.journal.records import (
     RemovalReason,
     UserRecordType,
 )
+from orthia.journal.sql.postgresql_locks import locked_rows_sql
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
@@ -60,6 +62,9 @@ COPY_STATEMENT_BYTES = 8 * 1024 * 1024
 transaction of any size is stored as long as the link carries so much of it in that time. More than
 a batch is that holds nothing of this kind."""
 
+LOCK_TIMEOUT_MS = 200
+"""How long a batch waits for what another session has locked, before locked rows are looked for."""
+
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
 # The number of fields, then each field after its length; the record itself follows.
@@ -74,9 +79,16 @@ class PostgresqlStore(SqlStore):
     # A field of 1 GB can be stored and never be read: as text, in hex, it has twice the size.
     max_record_bytes = 500 * 1024 * 1024
 
-    def __init__(self, engine: Engine, names: TableNames, token: int) -> None:
+    rows_looked_at = 16
+    """Each row that is locked is waited for, for a moment."""
+
+    def __init__(
+        self, engine: Engine, names: TableNames, token: int, *, waits_for_locks: bool = True
+    ) -> None:
+        """``waits_for_locks`` says that locks of other sessions are waited for, as all else is."""
         statements = Statements.of(names, token)
         super().__init__(engine, names, token, statements)
+        self._lock_timeout_ms = 0 if waits_for_locks else LOCK_TIMEOUT_MS
         self._session: tuple[int, datetime] | None = None
         """Process id and start of the session there was last."""
         self._rows_since_planned = 0
@@ -110,6 +122,7 @@ class PostgresqlStore(SqlStore):
         )
         self._session = cursor.fetchone()
         cursor.execute(self._prepare_sql)
+        cursor.execute("SET lock_timeout = %s", (self._lock_timeout_ms,))
         self._cursor = cursor
         self._notices = connection.notices
         self._notices.clear()
@@ -225,6 +238,17 @@ class PostgresqlStore(SqlStore):
     def _finds(self, statement: str, values: Values) -> bool:
         self._cursor.execute(statement, values)
         return self._cursor.fetchone() is not None
+
+    @override
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        with translate_errors("look for locked rows"):
+            try:
+                self._begin()
+                self._cursor.execute(locked_rows_sql(self._names, rows))
+                ((found,),) = self._cursor.fetchall()
+            finally:
+                self._roll_back()
+        return {rows[int(index)] for index in found.split()}
 
     def _copy(self, table: str, parts: list[bytes], payload_bytes: int) -> None:
         """Copy rows, each a head and a record of ``parts``, by as few statements as may be."""

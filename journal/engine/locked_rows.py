@@ -1,0 +1,117 @@
+"""What the writer does about locks of other sessions: it looks for them, and has them named.
+
+What becomes of the units is decided in ``orthia.journal.engine.locks``. On the writer's thread.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from orthia.config.errors import OrthiaError
+from orthia.database import StoreError
+from orthia.journal.engine.attempts import AtFault, Attempts, MeetsLock, OutOfRoom
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.lock_watch import LockWatch
+from orthia.journal.engine.locks import PutAside, RowKey, rows_of_batch
+from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
+from orthia.journal.errors import HeldElsewhere
+from orthia.journal.unit import Appended
+
+
+class _Store(Protocol):
+    """The writer's store."""
+
+    rows_looked_at: int
+
+    def connect(self) -> None:
+        """Open the connection anew."""
+
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        """Return which of these rows another session has locked."""
+
+
+class LockedRows:
+    """The rows that are known to be locked, and the units that wait for them."""
+
+    def __init__(
+        self,
+        store: _Store,
+        watch: LockWatch,
+        clock: Callable[[], float],
+        refuse: Callable[[Appended, OrthiaError], None],
+    ) -> None:
+        """``refuse`` is called with what cannot wait, and why."""
+        self._refuse = refuse
+        self._store = store
+        self._watch = watch
+        self._clock = clock
+        self._aside = PutAside()
+        self._look_seconds = 0.0
+        self.take_free = self._aside.take_free
+        self.keep_forgotten = self._aside.keep_forgotten
+
+    def __bool__(self) -> bool:
+        return bool(self._aside)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look whether locked rows are free."""
+        return bool(self._aside) and self._clock() >= self._look_seconds
+
+    def meets_lock(self, batch: Batch) -> bool:
+        """Look for locked rows of a batch that failed for a lock; return whether to sift it."""
+        with contextlib.suppress(StoreError):  # as where a table is locked
+            self._find(rows_of_batch(batch))
+        self._watch.meets_lock([*self._aside.locked], len(self._aside))
+        return self._aside.stands_back(batch)
+
+    def sift(self, batch: Batch, *, unresolved: bool, again: bool) -> Batch:
+        """Return what of a batch waits for no lock, the rest being put aside or refused.
+
+        ``again`` says that ``take_free`` returned it. Its rows are looked at before they are waited
+        for: where one row is locked others are.
+        """
+        with contextlib.suppress(StoreError):  # then the batch meets what there is
+            self._find([row for row in rows_of_batch(batch) if row not in self._aside.locked])
+        sift = self._aside.sift_again if again else self._aside.sift
+        stored, refused = sift(batch, unresolved=unresolved)
+        for unit in refused:
+            self._refuse(unit, HeldElsewhere())
+        return stored
+
+    def forget(self, attempts: Attempts) -> None:
+        """Delete the rows of ids that are to be forgotten, as far as they are free by now."""
+        batch = self._aside.take_forgotten()
+        if batch.forgotten:
+            try:
+                attempts.store(batch, unresolved=False)
+            except (MeetsLock, AtFault, OutOfRoom):
+                self.keep_forgotten(batch, locked_only=False)
+
+    def look(self) -> None:
+        """Ask of some rows whether they are still locked, of more as long as all are free."""
+        most = self._store.rows_looked_at
+        try:
+            while rows := self._aside.to_look_at(most):
+                if self._aside.looked(rows, self._store.locked(rows)) < len(rows):
+                    break
+                most *= 2
+        except StoreError:
+            with contextlib.suppress(StoreError):  # the database is away: asked again soon
+                self._store.connect()
+
+    def looked(self) -> None:
+        """Take note that what is free was stored, and when to look next."""
+        if self._aside:
+            self._watch.meets_lock([*self._aside.locked], len(self._aside))
+        else:
+            self._watch.is_free()
+        self._look_seconds = self._clock() + LOCKED_LOOK_SECONDS
+
+    def stored_after_failure(self) -> None:
+        """Take note that a batch was stored that had failed: no table is locked any more."""
+        self._watch.table_is_free()
+
+    def _find(self, rows: Sequence[RowKey]) -> None:
+        if rows:
+            self._aside.are_locked(self._store.locked(rows))

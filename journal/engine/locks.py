@@ -1,0 +1,236 @@
+"""Deletes that wait because a session of somebody else has locked their rows.
+
+A person's GUI with an open DELETE, a backup tool, a ``SELECT ... FOR UPDATE``: whoever holds a row
+of the journal's tables keeps its delete waiting, and with it, in one transaction, everything else.
+So a lock is waited for a moment only. Then the rows are looked for that are locked:
+
+==============================  ========================================================
+a unit that                     what becomes of it
+==============================  ========================================================
+deletes none of them            stored, as if there were no lock
+only deletes                    put aside, whole; tried again by itself, until it is stored
+stores a message, too           refused: its client is told, and can send again. Its messages
+                                have their place in the order already, which is not for
+                                later: whoever reads on in the order of seq has passed it
+changes a queue, nobody is told waits, and everything behind it: as for a locked table
+is ``behind_all``               put aside behind what is put aside
+deletes what one of these does  as if that row was locked
+==============================  ========================================================
+
+What is put aside is not confirmed to anybody, counts as waiting (see ``JournalLimits``), and keeps
+its order among units that change the same rows. Ids of messages that are to be forgotten stay
+until they are free, and are known as forgotten meanwhile.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from orthia.database.lock_holders import SessionWithLock
+from orthia.journal.engine.batch import Batch, batch_of
+from orthia.journal.unit import Appended, AppendedMessage, Unit
+
+
+class RowKind(IntEnum):
+    """In which table a row is."""
+
+    MESSAGE = 0
+    TIME = 1
+    LARGE_REFERENCE = 2
+
+
+class RowKey(NamedTuple):
+    """A row that a unit deletes or overwrites."""
+
+    kind: RowKind
+    seq: int
+    large_id: int = 0
+    """Of the body, of a reference to one."""
+
+
+class LocksSeen(NamedTuple):
+    """Locks of other sessions that are in the journal's way now."""
+
+    seconds: float
+    """For how long; 0 if there is none."""
+    put_aside: int
+    """How many units wait for one."""
+    sessions: Sequence[SessionWithLock]
+    """Who has them, as far as the database says so."""
+
+
+NO_LOCKS = LocksSeen(0.0, 0, ())
+
+
+class Sifted(NamedTuple):
+    """What is done with the units of a batch."""
+
+    stored: Batch
+    refused: Sequence[Unit]
+
+
+class _Waiting(NamedTuple):
+    unit: Unit
+    rows: frozenset[RowKey]
+    unresolved: bool
+    """Whether an earlier attempt may have stored it."""
+
+
+def rows_of(item: Appended) -> list[RowKey]:
+    """Return the rows that a unit deletes or overwrites, but for those of BINDINGS."""
+    if isinstance(item, AppendedMessage):
+        return []
+    rows = [RowKey(RowKind.MESSAGE, seq) for seq in item.deletes]
+    if item.only_deletes:
+        return rows
+    rows += [RowKey(RowKind.MESSAGE, body.seq) for body in item.bodies]
+    rows += [RowKey(RowKind.TIME, seq) for seq in item.untimed]
+    rows += [RowKey(RowKind.TIME, time.seq) for time in item.timed]
+    rows += [RowKey(RowKind.LARGE_REFERENCE, seq, large_id) for large_id, seq in item.unlinked]
+    return rows
+
+
+def rows_of_batch(batch: Batch) -> list[RowKey]:
+    """Return the rows that a batch deletes or overwrites, but for those of BINDINGS."""
+    rows = [row for item in batch.items for row in rows_of(item)]
+    rows += [RowKey(RowKind.MESSAGE, seq) for seq in batch.forgotten]
+    return list(dict.fromkeys(rows))
+
+
+class PutAside:
+    """The units that wait for locks of others, in order, and the rows known to be locked."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+        self._touched: Counter[RowKey] = Counter()
+        """By how many that wait a row is deleted."""
+        self._locked: dict[RowKey, None] = {}
+        """In the order in which they are looked at again."""
+        self._unforgotten: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._locked or self._waiting or self._unforgotten)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def locked(self) -> Collection[RowKey]:
+        """The rows that are known to be locked."""
+        return self._locked.keys()
+
+    def are_locked(self, rows: Iterable[RowKey]) -> None:
+        """Take note that rows are locked."""
+        self._locked.update(dict.fromkeys(rows))
+
+    def stands_back(self, batch: Batch) -> bool:
+        """Return whether not all of a batch is to be stored as it is."""
+        return any(not self._passes(item) for item in batch.items) or any(
+            RowKey(RowKind.MESSAGE, seq) in self._locked for seq in batch.forgotten
+        )
+
+    def sift(self, batch: Batch, *, unresolved: bool = False) -> Sifted:
+        """Put aside what has to wait, and return what is to be stored, and to be refused.
+
+        ``unresolved`` says that an earlier attempt may have stored the batch.
+        """
+        stored: list[Appended] = []
+        refused: list[Unit] = []
+        for item in batch.items:
+            if isinstance(item, AppendedMessage) or self._passes(item):
+                stored.append(item)
+            elif _can_wait(item):
+                self._waiting.append(self._to_wait(item, unresolved=unresolved))
+            else:
+                refused.append(item)
+        return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), refused)
+
+    def sift_again(self, batch: Batch, *, unresolved: bool) -> Sifted:
+        """Sift units that ``take_free`` returned: those that have to wait do so in front again."""
+        stored: list[Appended] = []
+        back: list[_Waiting] = []
+        rows: set[RowKey] = set()
+        for item in batch.items:
+            if isinstance(item, AppendedMessage):
+                stored.append(item)
+            elif (back and item.behind_all) or any(
+                row in self._locked or row in rows for row in rows_of(item)
+            ):
+                back.append(self._to_wait(item, unresolved=unresolved))
+                rows |= back[-1].rows
+            else:
+                stored.append(item)
+        self._waiting[:0] = back
+        return Sifted(batch if not back else batch_of(stored), ())
+
+    def _to_wait(self, unit: Unit, *, unresolved: bool) -> _Waiting:
+        waiting = _Waiting(unit, frozenset(rows_of(unit)), unresolved)
+        self._touched.update(waiting.rows)
+        return waiting
+
+    def _passes(self, item: Appended) -> bool:
+        if isinstance(item, AppendedMessage):
+            return True
+        if item.behind_all and self._waiting and _can_wait(item):
+            return False
+        rows = rows_of(item)
+        if not any(row in self._locked or row in self._touched for row in rows):
+            return True
+        return not _can_wait(item) and item.refused is None
+
+    def keep_forgotten(self, batch: Batch, *, locked_only: bool = True) -> None:
+        """Have a batch forget no id, or none whose row is locked: that is done once it is free."""
+        locked = self._locked
+        left = [seq for seq in batch.forgotten if RowKey(RowKind.MESSAGE, seq) not in locked]
+        if not locked_only:
+            left = []
+        if len(left) < len(batch.forgotten):
+            self._unforgotten.update(set(batch.forgotten).difference(left))
+            batch.forgotten = left
+
+    def to_look_at(self, most: int) -> list[RowKey]:
+        """Return locked rows, of which it may have ended, those first that were so for longest."""
+        return list(self._locked)[:most]
+
+    def looked(self, rows: Sequence[RowKey], locked: Collection[RowKey]) -> int:
+        """Take note of which of these ``rows`` are still locked; return how many are free."""
+        for row in rows:
+            del self._locked[row]
+        self.are_locked(row for row in rows if row in locked)
+        return sum(row not in locked for row in rows)
+
+    def take_free(self, most_rows: int) -> tuple[Batch, bool]:
+        """Return what waits for nothing any more, up to a bound, and whether it is unresolved."""
+        free: list[_Waiting] = []
+        left: list[_Waiting] = []
+        before: set[RowKey] = set()
+        size = 0
+        for one in self._waiting:
+            is_free = size < most_rows and not any(
+                row in self._locked or row in before for row in one.rows
+            )
+            if is_free and not (one.unit.behind_all and left):
+                free.append(one)
+                size += one.unit.cost_rows
+            else:
+                left.append(one)
+                before |= one.rows
+        self._waiting = left
+        self._touched.subtract(row for one in free for row in one.rows)
+        self._touched += Counter()  # without those of which none is left
+        return batch_of(one.unit for one in free), any(one.unresolved for one in free)
+
+    def take_forgotten(self) -> Batch:
+        """Return a batch of no unit that forgets the ids whose rows are free by now."""
+        batch = Batch()
+        batch.forgotten = [
+            seq for seq in self._unforgotten if RowKey(RowKind.MESSAGE, seq) not in self._locked
+        ]
+        self._unforgotten.difference_update(batch.forgotten)
+        return batch
+
+
+def _can_wait(unit: Unit) -> bool:
+    """Return whether a unit may be stored behind later ones."""
+    return unit.only_frees and not unit.touches_bindings and unit.ended_cache is None
