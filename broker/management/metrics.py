@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from orthia.broker.core.quota import ShownUse
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.tls.expiry import Validity
+from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -140,6 +141,7 @@ class NodeMetrics:
         store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]] = dict,
         certificates: Callable[[], Mapping[str, Validity]] = dict,
+        locks: Callable[[], LocksSeen] = lambda: NO_LOCKS,
     ) -> None:
         """Have these read whenever the metrics are rendered, on the thread that renders them.
 
@@ -154,6 +156,7 @@ class NodeMetrics:
             store_use,
             messages,
             certificates,
+            locks,
         )
         self.registry.register(watched)
 
@@ -170,7 +173,9 @@ class _Watched(Collector):
         store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]],
         certificates: Callable[[], Mapping[str, Validity]],
+        locks: Callable[[], LocksSeen],
     ) -> None:
+        self._locks = locks
         self._certificates = certificates
         self._store_use = store_use
         self._history = history
@@ -209,6 +214,7 @@ class _Watched(Collector):
         found = self._history()
         if found is not None:
             yield from _history(found)
+        yield from _journal_locks(self._locks())
         validities = self._certificates()
         if validities:
             yield _expiries(validities)
@@ -274,6 +280,27 @@ def _store(use: ShownUse) -> Iterator[Metric]:
     for what in ("database", "disk"):
         full.add_metric([what], what in use.closed_by)
     yield full
+
+
+def _journal_locks(seen: LocksSeen) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "orthia_journal_put_aside",
+        "Units of the journal that wait for a lock of another session of the database",
+        value=seen.put_aside,
+    )
+    yield GaugeMetricFamily(
+        "orthia_journal_locked_seconds",
+        "For how long such a lock has been in the way; 0 if none is",
+        value=seen.seconds,
+    )
+    sessions = GaugeMetricFamily(
+        "orthia_journal_locked_by",
+        "1 for each session that has such a lock, as far as the database names it",
+        labels=["session", "user", "application"],
+    )
+    for one in seen.sessions:
+        sessions.add_metric([str(one.session), one.user, one.application], 1)
+    yield sessions
 
 
 def _expiries(validities: Mapping[str, Validity]) -> Metric:

@@ -17,6 +17,7 @@ from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.abc import MessageJournal
+from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.history import HistoryTotals
 
 
@@ -67,6 +68,7 @@ class RunningNode(HealthSource):
             messages=self.messages,
             store_use=self.store_use,
             certificates=certificates,
+            locks=self.locks,
         )
 
     @property
@@ -118,6 +120,11 @@ class RunningNode(HealthSource):
         """Return what retention keeps; None if nothing is kept, or not by this node now."""
         journal = self._journal()
         return None if journal is None else journal.history_totals
+
+    def locks(self) -> LocksSeen:
+        """Return which locks of other sessions are in the journal's way now."""
+        journal = self._journal()
+        return NO_LOCKS if journal is None else journal.locks
 
 
 _LEASE_INVALID = "the lease is not valid"

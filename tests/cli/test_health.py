@@ -33,6 +33,8 @@ from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings, Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
+from orthia.database.lock_holders import SessionWithLock
+from orthia.journal.engine.locks import LocksSeen
 from orthia.journal.history import HistoryTotals, Kept
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
 from tests.support.waiting import wait_until
@@ -193,6 +195,7 @@ def test_metrics_show_what_the_node_measured() -> None:
         connections=lambda: 3,
         history=lambda: HistoryTotals(Kept(2, 700), datetime(2026, 1, 1, tzinfo=UTC)),
         store_use=lambda: ShownUse(7_000, 9_000, frozenset({"disk"})),
+        locks=lambda: LocksSeen(2.5, 4, [SessionWithLock(99, "ann", "some GUI", "")]),
     )
     lines = get("/metrics", node)[2].decode().splitlines()
     for line in (
@@ -213,6 +216,9 @@ def test_metrics_show_what_the_node_measured() -> None:
         "orthia_store_limit_bytes 9000.0",
         'orthia_store_full{what="disk"} 1.0',
         'orthia_store_full{what="database"} 0.0',
+        "orthia_journal_put_aside 4.0",
+        "orthia_journal_locked_seconds 2.5",
+        'orthia_journal_locked_by{application="some GUI",session="99",user="ann"} 1.0',
         "orthia_history_messages 2.0",
         "orthia_history_bytes 1100.0",
         "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
