@@ -367,7 +367,7 @@ def _sqlite(error: sqlite3.Error) -> _Verdict:
         return PermanentStoreError, str(error)
     reason = f"{error} ({error.sqlite_errorname})"
     primary = code & 0xFF
-    if primary == sqlite3.SQLITE_FULL:
+    if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return NoRoom, f"no room is left on the disk of the SQLite database: make some ({reason})"
     if code in _SQLITE_DUPLICATE:
         return DuplicateKey, reason

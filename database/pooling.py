@@ -2,8 +2,8 @@
 
 A pooler between a node and its database can give each transaction another session of the server:
 PgBouncer does with ``pool_mode = transaction``. Locks and settings of sessions, prepared statements
-and everything by which the nodes tell each other's sessions are then somebody else's a moment later.
-So a node that finds this does not begin.
+and everything by which nodes tell each other's sessions are then somebody else's a moment later. So
+a node that finds this does not begin.
 """
 
 from sqlalchemy import Connection, text

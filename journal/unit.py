@@ -69,7 +69,9 @@ class Unit(Changes):
         *("refused", "replaced", "sender"),
     )
 
-    def __init__(self, done: Done | None = None, last_seq: int = 0) -> None:
+    def __init__(
+        self, done: Done | None = None, last_seq: int = 0, *, behind_all: bool = False
+    ) -> None:
         Changes.__init__(self)  # as ``super()`` would, in fewer steps: one for each unit
         self.messages: Sequence[tuple[Sequence[int], bytes]] = ()
         """Those to be stored, each with its queues, and ..."""
@@ -87,7 +89,7 @@ class Unit(Changes):
         """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
-        self.behind_all = False
+        self.behind_all = behind_all
         """Whether it is done behind all that was appended before it, also behind deletes that wait
         for a lock of another session; other units are done before those."""
         self.only_deletes = False

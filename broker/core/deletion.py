@@ -193,9 +193,7 @@ class Deletions:
 
     def when_stored(self, done: Done) -> None:
         """Call ``done`` once all that is on its way is stored."""
-        unit = Unit(done)
-        unit.behind_all = True
-        self._append(unit)
+        self._append(Unit(done, behind_all=True))
 
     def _append(self, unit: Unit) -> None:
         try:
@@ -275,9 +273,7 @@ class _Deletion:
 
     def begin(self) -> None:
         """Wait for what is on its way: it is stored before this is."""
-        unit = Unit(self._settled)
-        unit.behind_all = True
-        self._append(unit)
+        self._append(Unit(self._settled, behind_all=True))
 
     def _settled(self) -> None:
         self._count = self._queue.forget_memory()

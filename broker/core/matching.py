@@ -344,10 +344,9 @@ class Matching(MatchedLevels):
             if stretch.taken.may_sweep(soon=not selects):
                 begun = True
                 stretch.taken.begin_sweep()
+                swept = Unit(partial(self._committed, stretch), behind_all=True)
                 try:
-                    unit = Unit(partial(self._committed, stretch))
-                    unit.behind_all = True
-                    self._journal.append_unit(unit)
+                    self._journal.append_unit(swept)
                 except JournalClosed:
                     return  # this node is ending
         if not begun and not selects:

@@ -71,6 +71,8 @@ class LockedRows:
         ``again`` says that ``take_free`` returned it. Its rows are looked at before they are waited
         for: where one row is locked others are.
         """
+        if not self._aside:
+            return batch
         with contextlib.suppress(StoreError):  # then the batch meets what there is
             self._find([row for row in rows_of_batch(batch) if row not in self._aside.locked])
         sift = self._aside.sift_again if again else self._aside.sift

@@ -111,8 +111,7 @@ class Writer:
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
             self._store_and_report(batch)
-        if self._locks:
-            self._look_at_locks()
+        self._look_at_locks()
         self.drained = not (self._abandoned.is_set() or self._kept or self._locks)
 
     def _next_batch(self) -> Batch | None:
@@ -174,10 +173,9 @@ class Writer:
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
-            if self._locks:
-                part = self._locks.sift(part, unresolved=unresolved, again=again)
-                if not part.items:
-                    continue
+            part = self._locks.sift(part, unresolved=unresolved, again=again)
+            if not part.items:
+                continue
             stored = storable(part) if self._has_refused else part
             if stored.guarded:
                 # Only of what is to be stored: an id that is refused makes nobody forget another.
@@ -321,10 +319,9 @@ class Writer:
         too_many = len(items) + 1
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
-            if self._locks:
-                part = self._locks.sift(part, unresolved=unresolved, again=False)
-                if not part.items:
-                    continue
+            part = self._locks.sift(part, unresolved=unresolved, again=False)
+            if not part.items:
+                continue
             if len(part.items) >= max(2, too_many):
                 parts.extendleft((one, unresolved) for one in reversed(part.split()))
                 continue

@@ -1,7 +1,8 @@
 """The statements on NODE_MANAGER_STORE; each compares time by the database's clock only."""
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,6 +26,7 @@ from orthia.database import (
     Blocker,
     Database,
     Dialect,
+    NoRoom,
     UnreadableTime,
     db_now,
     db_now_plus_ms,
@@ -39,6 +41,7 @@ from orthia.database.sessions import (
     fenced_mark,
     session_id,
 )
+from orthia.database.sqlite_reserve import LeaseReserve
 from orthia.database.sqltime import read_sqlite_time
 from orthia.nodemanager.errors import RowMissing
 from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
@@ -46,6 +49,7 @@ from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.tables import node_manager_store
 
+_Found = TypeVar("_Found")
 _STATE_ROW = 0
 _NODE_ID_ROW = 3
 _FENCE_ROW = 4
@@ -67,8 +71,28 @@ class SqlNodeManagerStore(NodeManagerStore):
         self._fencing_session: int | None = None
         """The session that waits for the fence, while one does."""
         self._urgent = database.turnstile.urgent
+        self._reserve: LeaseReserve | None = None
+        if database.dialect is Dialect.SQLITE and engine.url.database is not None:
+            self._reserve = LeaseReserve(engine.url.database)
         name = settings.node_manager_store_table_name
         self._table = node_manager_store(MetaData(), name, database.dialect)
+
+    def _write(self, what: str, work: Callable[[Connection], _Found]) -> _Found:
+        """Do ``work`` in a transaction, before the journal's next batch; return what it returns.
+
+        Where there is no room for it on a disk it takes some that is kept for that.
+        """
+        try:
+            with self._urgent(), write_transaction(self._engine, what) as connection:
+                found = work(connection)
+        except NoRoom:
+            reserve = self._reserve
+            if reserve is None:
+                raise
+            with self._urgent(), write_transaction(self._engine, what) as connection:
+                reserve.give()  # nobody else writes to the database by now
+                return work(connection)
+        return found
 
     def _held_by(self, lock: Lock, holder_id: str, token: int) -> Any:
         c = self._table.c
@@ -146,8 +170,8 @@ class SqlNodeManagerStore(NodeManagerStore):
             .where(self._held_by(lock, holder_id, token))
             .values(holder_expiration_time=db_now_plus_ms(expiration_ms))
         )
-        what = f"renew the {lock.name.lower()} lock"
-        with self._urgent(), write_transaction(self._engine, what) as connection:
+
+        def renew(connection: Connection) -> datetime | None:
             if not self._update_one(connection, extend):
                 there = select(self._table.c.id).where(self._table.c.id == int(lock))
                 if connection.execute(there).first() is None:
@@ -155,6 +179,11 @@ class SqlNodeManagerStore(NodeManagerStore):
                 return None
             now: datetime = connection.execute(select(db_now())).scalar_one()
             return now
+
+        renewed = self._write(f"renew the {lock.name.lower()} lock", renew)
+        if self._reserve is not None:
+            self._reserve.fill()
+        return renewed
 
     @override
     def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
@@ -175,8 +204,10 @@ class SqlNodeManagerStore(NodeManagerStore):
             .values(holder_id=None, holder_expiration_time=None)
         )
         what = f"release the {lock.name.lower()} lock"
-        with self._urgent(), write_transaction(self._engine, what) as connection:
-            return self._update_one(connection, free)
+        released = self._write(what, lambda connection: self._update_one(connection, free))
+        if self._reserve is not None:
+            self._reserve.remove()  # whoever has another lease takes the space anew
+        return released
 
     @override
     def advance_fence(self, holder_id: str, token: int) -> bool:

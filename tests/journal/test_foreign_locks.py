@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, delete, select
 
+from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
+from orthia.database.sessions import session_id
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.changes import DuplicateId
 from orthia.journal.errors import HeldElsewhere
@@ -20,7 +22,7 @@ CACHE = 5
 @pytest.fixture
 def locking_store(sql_store: SqlJournalStore) -> SqlJournalStore:
     """Give an empty database whose rows can be locked one by one."""
-    if sql_store.database.dialect.value == "sqlite":
+    if sql_store.database.dialect is Dialect.SQLITE:
         pytest.skip("a writer of SQLite locks the whole file")
     return sql_store
 
@@ -28,16 +30,21 @@ def locking_store(sql_store: SqlJournalStore) -> SqlJournalStore:
 @contextlib.contextmanager
 def a_session(store: SqlJournalStore) -> Iterator[Connection]:
     """Open a session of somebody else, in a transaction."""
-    with store.database.engine.connect() as connection, connection.begin() as transaction:
-        yield connection
-        transaction.rollback()
+    with store.database.engine.connect() as connection:
+        if store.database.dialect is Dialect.POSTGRESQL:
+            connection.exec_driver_sql("SET application_name = 'some GUI'")
+            connection.commit()
+        with connection.begin() as transaction:
+            yield connection
+            transaction.rollback()
+        connection.invalidate()
 
 
 def lock(connection: Connection, store: SqlJournalStore, *seqs: int) -> None:
     """Lock messages, as a person's GUI does."""
-    columns = store.messages.c
-    asked = select(columns.seq).where(columns.seq.in_(seqs)).with_for_update()
-    assert len(connection.execute(asked).all()) == len(seqs)
+    for seq in seqs:  # MariaDB would lock all there are of few
+        asked = select(store.messages.c.seq).where(store.messages.c.seq == seq).with_for_update()
+        assert connection.execute(asked).first() is not None
 
 
 class Told:
@@ -98,18 +105,11 @@ def test_a_row_that_the_other_session_deletes_is_deleted(locking_store: SqlJourn
     with store.database.engine.connect() as other, other.begin():
         other.execute(delete(store.messages))
         told.delete("all", *seqs)
-        told.unit("barrier", barrier())
-        store.append(journal, "new") if store.database.dialect.value == "postgresql" else None
+        told.unit("barrier", Unit(behind_all=True))
+        store.append(journal, "new") if store.database.dialect is Dialect.POSTGRESQL else None
     told.wait("all", "barrier")
     assert not set(seqs) & set(store.rows())
     assert not store.failures
-
-
-def barrier() -> Unit:
-    """Return a unit that comes behind all that was appended before."""
-    unit = Unit()
-    unit.behind_all = True
-    return unit
 
 
 def test_what_is_behind_all_waits_for_what_is_put_aside(locking_store: SqlJournalStore) -> None:
@@ -121,7 +121,7 @@ def test_what_is_behind_all_waits_for_what_is_put_aside(locking_store: SqlJourna
     with a_session(store) as other:
         lock(other, store, first)
         told.delete("delete", first)
-        told.unit("behind all", barrier())
+        told.unit("behind all", Unit(behind_all=True))
         told.unit("empty", Unit())
         told.wait("empty")
         store.append(journal, "b")
@@ -220,10 +220,7 @@ def test_who_has_the_lock_is_named(
     (first,) = store.append(journal, "a")
     told = Told(store, journal)
     with a_session(store) as other, caplog.at_level(logging.WARNING, "orthia.journal"):
-        ask = {"postgresql": "SELECT pg_backend_pid()"}
-        number = other.exec_driver_sql(
-            ask.get(store.database.dialect.value, "SELECT CONNECTION_ID()")
-        ).scalar_one()
+        number = session_id(other)
         lock(other, store, first)
         told.delete("delete", first)
         wait_until(lambda: journal.locks.sessions, what="who has the lock is known")
@@ -247,14 +244,14 @@ def test_a_locked_table_is_waited_for_and_named(
     journal = store.open()
     (first,) = store.append(journal, "a")
     told = Told(store, journal)
-    is_postgresql = store.database.dialect.value == "postgresql"
+    is_postgresql = store.database.dialect is Dialect.POSTGRESQL
     statement = (
         f"LOCK TABLE {store.messages.name} IN ACCESS EXCLUSIVE MODE"
         if is_postgresql
         else f"LOCK TABLES {store.messages.name} READ"
     )
     stored: list[int] = []
-    with store.database.engine.connect() as other, caplog.at_level(logging.WARNING):
+    with a_session(store) as other, caplog.at_level(logging.WARNING):
         other.exec_driver_sql(statement)
         journal.append_message(QUEUE, payload("b"), lambda: stored.append(1))
         told.delete("delete", first)

@@ -6,6 +6,7 @@ A disk is a tmpfs, which only root can mount; another user's tests leave these o
 import contextlib
 import itertools
 import os
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,9 +18,15 @@ import pytest
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.database.sqlite_reserve import LEASE_RESERVE_BYTES
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.nodes import cluster, status_of
+from tests.support.schema import make_tables
 from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES, ServerProcess
 from tests.support.waiting import wait_until
 
@@ -57,7 +64,7 @@ class Ballast:
     def leave(self, size: int) -> None:
         """Take all of the disk but so many bytes."""
         status = os.statvfs(self._path.parent)
-        with self._path.open("wb") as file:
+        with self._path.open("ab") as file:
             file.write(bytes(max(0, status.f_bavail * status.f_frsize - size)))
 
     def remove(self) -> None:
@@ -217,6 +224,37 @@ def test_sqlite_without_room(tmp_path: Path) -> None:
             node = nodes.node(Role.LIVE, "live", policy="")
             node.start().wait_serving()
             goes_on_and_comes_back(node, Ballast(mounted), left=8 * MIB)
+
+
+def test_a_lease_on_sqlite_is_renewed_without_any_room() -> None:
+    """Also before anything was given up for that, and whoever else fills what becomes free."""
+    with disk(16 * MIB) as mounted:
+        settings = DatabaseStoreSettings(
+            jdbc_connection_url=DatabaseUrl.parse(f"jdbc:sqlite:{mounted / 'orthia.db'}")
+        )
+        database = Database.from_settings(settings)
+        make_tables(database, settings)
+        engine = database.dedicated_engine("live-lock", query_timeout_ms=10_000)
+        store = SqlNodeManagerStore(database, settings, engine)
+        acquired = store.try_acquire(Lock.LIVE, "a", 60_000)
+        assert acquired is not None
+        ballast = Ballast(mounted)
+        renewed = 0
+        with contextlib.closing(sqlite3.connect(mounted / "orthia.db")) as reader:
+            # The log cannot begin anew while somebody reads what was there before it.
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM node_manager_store").fetchone()
+            for _ in range(30):
+                assert store.renew(Lock.LIVE, "a", acquired.token, 60_000) is not None
+                renewed += 1
+                ballast.leave(0)
+        assert renewed == 30
+        ballast.remove()
+        assert store.renew(Lock.LIVE, "a", acquired.token, 60_000) is not None
+        assert (mounted / "orthia.db-lease-reserve").stat().st_size == LEASE_RESERVE_BYTES
+        assert store.release(Lock.LIVE, "a", acquired.token)
+        assert not (mounted / "orthia.db-lease-reserve").exists()
+        database.dispose()
 
 
 def test_sends_are_refused_before_the_disk_is_full(tmp_path: Path) -> None:
