@@ -163,7 +163,8 @@ def _others(rows: Iterable[Row[Any]]) -> list[SessionWithLock]:
 
 def _sessions(rows: Iterable[Row[Any]]) -> list[SessionWithLock]:
     found = []
-    for number, user, application, client, state, since in rows:
+    for row in rows:
+        number, user, application, client, state, since = tuple[Any, ...](row)
         told = [
             f"user {user}",
             f"application {application}" if application else "",
