@@ -91,7 +91,7 @@ class LockWatch:
             job()
 
     def _name(self, rows: Sequence[RowKey], put_aside: int, seconds: float) -> None:
-        who = "another session of the database, which it does not name here,"
+        who = "another session of the database (it does not say which)"
         if self._who_locks is not None:
             try:
                 self._sessions = self._who_locks(rows)

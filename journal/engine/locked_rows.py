@@ -17,6 +17,9 @@ from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.errors import HeldElsewhere
 from orthia.journal.unit import Appended
 
+_LOOKS_AT_ONCE = 16
+"""Looks with locked rows among those that are free, for which everybody else waits."""
+
 
 class _Store(Protocol):
     """The writer's store."""
@@ -91,13 +94,16 @@ class LockedRows:
                 self.keep_forgotten(batch, locked_only=False)
 
     def look(self) -> None:
-        """Ask of some rows whether they are still locked, of more as long as all are free."""
+        """Ask of some rows whether they are still locked, of more as long as some are free."""
         most = self._store.rows_looked_at
+        left = _LOOKS_AT_ONCE
         try:
-            while rows := self._aside.to_look_at(most):
-                if self._aside.looked(rows, self._store.locked(rows)) < len(rows):
-                    break
-                most *= 2
+            while left and (rows := self._aside.to_look_at(most)):
+                free = self._aside.looked(rows, self._store.locked(rows))
+                if free == len(rows):
+                    most *= 2
+                else:
+                    left = left - 1 if free else 0
         except StoreError:
             with contextlib.suppress(StoreError):  # the database is away: asked again soon
                 self._store.connect()

@@ -222,8 +222,8 @@ class PutAside:
         return batch_of(one.unit for one in free), any(one.unresolved for one in free)
 
     def take_forgotten(self) -> Batch:
-        """Return a batch of no unit that forgets the ids whose rows are free by now."""
-        batch = Batch()
+        """Return a batch, of nobody's unit, that forgets the ids whose rows are free by now."""
+        batch = batch_of([Unit()])
         batch.forgotten = [
             seq for seq in self._unforgotten if RowKey(RowKind.MESSAGE, seq) not in self._locked
         ]

@@ -56,6 +56,7 @@ _TIMES_IN_STATEMENT = 1_000
 _SET_LOCK_TIMEOUTS = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
 """Seconds, the least there is: how long a batch waits for a row or a table that another session has
 locked, before locked rows are looked for."""
+_BY_KEY = "FORCE INDEX (PRIMARY)"
 _KEEP_ALIVES_IN_SILENCE = 3
 """How many keep-alives fall into the time after which the server ends a silent session."""
 
@@ -75,6 +76,7 @@ class MysqlStore(SqlStore):
         statements = Statements.of(names, token)
         super().__init__(engine, names, token, statements)
         self._waits_for_locks = waits_for_locks
+        self._has_met_locks = False
         self._skips_locked = True
         self._statement_bytes = _STATEMENT_BYTES
         self._removed_at: datetime | None = None
@@ -195,6 +197,11 @@ class MysqlStore(SqlStore):
 
     @override
     def _delete(self, table: str, seqs: Sequence[int]) -> None:
+        if self._has_met_locks:
+            # By a list it may read the whole of a small table, and wait for rows that are not in it
+            # and that somebody has locked; no hint keeps a DELETE from that.
+            self._execute_each(f"DELETE FROM {table} WHERE seq = %s", [(seq,) for seq in seqs])
+            return
         for listed in _lists(seqs):
             self._cursor.execute(f"DELETE FROM {table} WHERE seq IN ({listed})")
 
@@ -216,6 +223,7 @@ class MysqlStore(SqlStore):
 
     @override
     def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        self._has_met_locks = True
         with translate_errors("look for locked rows"):
             try:
                 self._begin()
@@ -236,11 +244,11 @@ class MysqlStore(SqlStore):
             for start in range(0, len(wanted), at_once):
                 some = wanted[start : start + at_once]
                 if kind is RowKind.LARGE_REFERENCE:
-                    listed = ",".join(f"({row.large_id:d},{-row.seq:d})" for row in some)
-                    ask = f"SELECT {columns} FROM {table} WHERE (id, position) IN ({listed})"
+                    each = (f"(id = {row.large_id:d} AND position = {-row.seq:d})" for row in some)
+                    condition = " OR ".join(each)
                 else:
-                    listed = ",".join(str(row.seq) for row in some)
-                    ask = f"SELECT {columns} FROM {table} WHERE seq IN ({listed})"
+                    condition = f"seq IN ({','.join(str(row.seq) for row in some)})"
+                ask = f"SELECT {columns} FROM {table} {_BY_KEY} WHERE {condition}"
                 free = self._lock_now(ask)
                 self._cursor.execute(ask)
                 locked.update(RowKey(kind, *found) for found in self._cursor.fetchall())
