@@ -233,4 +233,4 @@ class PutAside:
 
 def _can_wait(unit: Unit) -> bool:
     """Return whether a unit may be stored behind later ones."""
-    return unit.only_frees and not unit.touches_bindings and unit.ended_cache is None
+    return unit.only_frees and not unit.touches_bindings and not unit.ended_caches
