@@ -1,6 +1,5 @@
 """A core that is as a changed broker.xml says, while its clients go on."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import QuotaExceeded
 from orthia.broker.core.reconfiguration import NewRules
 from orthia.config.address_settings import (
@@ -313,12 +313,12 @@ def test_what_fails_keeps_nothing_else_back(
     core.send("/queue/a", "x")
     core.send("/queue/b", "x")
     queue = core.broker.queues()["a"]
-    resume: Callable[[], None] = type(queue).resume
+    resume = type(queue).resume
 
-    def failing(self: object) -> None:
+    def failing(self: Queue) -> None:
         if self is queue:
             raise RuntimeError("unforeseen")
-        resume(self)  # type: ignore[call-arg]  # a method
+        resume(self)
 
     monkeypatch.setattr(type(queue), "resume", failing)
     core.reconfigure(settings(max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
