@@ -1,0 +1,94 @@
+"""What is put aside for a lock keeps its order among units that change the same rows."""
+
+from orthia.journal import MessageLocation, Unit
+from orthia.journal.engine.batch import Batch, batch_of
+from orthia.journal.engine.locks import PutAside, RowKey, RowKind
+from orthia.journal.unit import AppendedMessage
+
+MOST = 1_000
+
+
+def deletion(*seqs: int) -> Unit:
+    """Return a unit that deletes messages, and is known by the first."""
+    unit = Unit(None, seqs[0])
+    unit.add_deletes(map(MessageLocation, seqs))
+    unit.only_deletes = True
+    return unit
+
+
+def row(seq: int) -> RowKey:
+    """Return the row of a message."""
+    return RowKey(RowKind.MESSAGE, seq)
+
+
+def seqs_of(batch: Batch) -> list[int]:
+    """Return by what the units of a batch are known."""
+    return [item.last_seq for item in batch.items]
+
+
+def test_what_meets_no_lock_passes() -> None:
+    """Messages and deletes of other rows."""
+    aside = PutAside()
+    aside.are_locked([row(1)])
+    batch = batch_of([AppendedMessage(9, 7, b"", None), deletion(1), deletion(2)])
+    stored, refused = aside.sift(batch)
+    assert seqs_of(stored) == [9, 2]
+    assert refused == []
+    assert len(aside) == 1
+    assert not aside.stands_back(batch_of([deletion(3)]))
+
+
+def test_what_changes_a_row_of_what_waits_comes_behind_it() -> None:
+    """And what changes a row of that behind it again, though none of these rows is locked."""
+    aside = PutAside()
+    aside.are_locked([row(1)])
+    aside.sift(batch_of([deletion(1, 2), deletion(2, 3), deletion(3), deletion(4)]))
+    assert len(aside) == 3
+    assert seqs_of(aside.take_free(MOST)[0]) == []
+    assert aside.looked([row(1)], [row(1)]) == 0
+    assert aside.looked([row(1)], []) == 1
+    assert seqs_of(aside.take_free(MOST)[0]) == [1, 2, 3]
+    assert not aside
+
+
+def test_what_is_locked_again_goes_back_in_front() -> None:
+    """Behind it comes what was behind it, also what was free with it."""
+    aside = PutAside()
+    aside.are_locked([row(1), row(5)])
+    aside.sift(batch_of([deletion(1), deletion(1, 2), deletion(5), deletion(1, 3)]))
+    aside.looked([row(1)], [])
+    free, unresolved = aside.take_free(MOST)
+    assert seqs_of(free) == [1, 1, 1]
+    assert not unresolved
+    aside.are_locked([row(2)])
+    stored, _ = aside.sift_again(free, unresolved=True)
+    assert [item.deletes for item in stored.items if isinstance(item, Unit)] == [[1]]
+    aside.looked([row(2), row(5)], [])
+    free, unresolved = aside.take_free(MOST)
+    assert [item.deletes for item in free.items if isinstance(item, Unit)] == [[1, 2], [1, 3], [5]]
+    assert unresolved
+
+
+def test_a_part_of_what_is_free_is_not_put_aside_for_the_rest() -> None:
+    """A bound on a batch reorders nothing, though the next batch has the same rows."""
+    aside = PutAside()
+    aside.are_locked([row(1)])
+    aside.sift(batch_of([deletion(1), deletion(1), deletion(1)]))
+    aside.looked([row(1)], [])
+    taken = []
+    while (free := aside.take_free(1)[0]).items:
+        stored, _ = aside.sift_again(free, unresolved=False)
+        taken += seqs_of(stored)
+    assert taken == [1, 1, 1]
+    assert not aside
+
+
+def test_what_changes_queues_waits_for_nobody() -> None:
+    """It is not put aside, since what comes behind it may need it: it waits as for a table."""
+    aside = PutAside()
+    aside.are_locked([row(1)])
+    unit = deletion(1)
+    unit.only_deletes = False
+    unit.delete_binding(8)
+    assert aside.sift(batch_of([unit])).stored.items == [unit]
+    assert not aside.stands_back(batch_of([unit]))
