@@ -60,6 +60,57 @@ def test_work_goes_on_in_turn() -> None:
     assert [sum(column) for column in zip(*seen, strict=True)] == [30, 30, 30]
 
 
+def test_all_work_of_one_turn_of_the_loop_shares_its_time() -> None:
+    """Many clients whose bytes come in the same turn have one slice, not one each."""
+    work = Work()
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, work)
+
+    def steps() -> Steps:
+        for _ in range(100):
+            yield GO_ON
+
+    for _ in range(50):
+        slices.run(steps())
+    assert work.now < 2 * SLICE_SECONDS
+    began = work.now
+    due.pop()()
+    assert work.now - began < 2 * SLICE_SECONDS
+
+
+def test_short_work_is_done_before_long_work_goes_on() -> None:
+    """However much long work is under way, which goes on all the same."""
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, Work())
+    done: list[int] = []
+    went_on = 0
+
+    def long() -> Steps:
+        nonlocal went_on
+        while True:
+            went_on += 1
+            yield GO_ON
+
+    def short(number: int) -> Steps:
+        done.append(number)
+        yield GO_ON
+
+    for _ in range(200):
+        slices.later(long())
+    while went_on < 1_000:
+        due.pop()()
+    before = went_on
+    for number in range(3):
+        slices.later(short(number))
+    turns = 0
+    while len(done) < 3:
+        due.pop()()
+        turns += 1
+    assert turns <= 3
+    assert done == [0, 1, 2]
+    assert went_on > before
+
+
 def test_work_that_fails_does_not_take_others_with_it() -> None:
     """The loop is told what it raised; the rest has its turns."""
     due: list[object] = []
@@ -157,7 +208,7 @@ def test_a_sender_waits_for_the_topic_and_others_do_not() -> None:
     waited = [sender.session.is_waiting]
     assert sender.session.holdings.sent > 0
     other.session.receive(b"SEND\ndestination:/queue/orders\nreceipt:mine\n\n\0")
-    core.journal.run_posted()
+    core.turn()
     assert other.read().get(b"receipt-id") == "mine"
     waited.append(sender.session.is_waiting)
     turns(core)
