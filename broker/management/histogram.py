@@ -1,4 +1,4 @@
-"""A histogram for what happens with every commit: one thread counts, any thread reads.
+"""A histogram for what happens very often: one thread counts, any thread reads.
 
 The client library's own takes a lock for each of the three numbers that an observation changes, and
 looks at each bucket in turn.
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 
 class LoopHistogram(Collector):
-    """Counted on one thread only, which is the event loop's."""
+    """Counted on one thread only, which is the event loop's or the turn meter's."""
 
     def __init__(
         self,

@@ -78,6 +78,13 @@ class NodeMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._turn_seconds = LoopHistogram(
+            "orthia_event_loop_turn_seconds",
+            "Processor time of turns of the event loop while it is at work: a sample of them, and"
+            " all that are long",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self.commit_retries = Counter(
             "orthia_journal_commit_retries",
             "Attempts beyond the first to commit a batch",
@@ -130,6 +137,10 @@ class NodeMetrics:
         self._commit_seconds.observe(seconds)
         if attempts > 1:
             self.commit_retries.inc(attempts - 1)
+
+    def loop_turned(self, seconds: float) -> None:
+        """Note how long a turn of the event loop took; on the turn meter's thread only."""
+        self._turn_seconds.observe(seconds)
 
     def watch(
         self,

@@ -15,22 +15,19 @@ loop is.
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import FrameType
 from typing import Final
 
+from orthia.broker.node.stacks import stack_of
 from orthia.config.clock import monotonic_seconds
 
 LOGGER = logging.getLogger("orthia.broker")
 _LOOKS: Final = 20
 """How often the thread looks within the time-out."""
 _MAX_LOOK_SECONDS: Final = 0.5
-_MOST_FRAMES: Final = 200
-"""How many are told of where the loop is, the innermost: it may hang in a recursion."""
 
 
 class Step(Enum):
@@ -140,7 +137,7 @@ class CriticalAnalyzer:
             if step is Step.PROBE:
                 self._probe()
             elif step is Step.WEDGED:
-                self._wedged(self._judge.unanswered_seconds, self._where())
+                self._wedged(self._judge.unanswered_seconds, stack_of(self._loop_thread))
             elif step is Step.RECOVERED:
                 seconds = self._judge.unanswered_seconds
                 LOGGER.warning("the event loop answers again, after %.1f s", seconds)
@@ -152,19 +149,3 @@ class CriticalAnalyzer:
 
     def _answer(self, number: int) -> None:
         self._answered = number
-
-    def _where(self) -> str:
-        """Return where the loop is, for whoever has to find out why."""
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - its documented use
-        return "" if frame is None else _shown(frame)
-
-
-def _shown(frame: FrameType) -> str:
-    """Return a stack as ``traceback`` shows it, but for the source, which that would read."""
-    lines: list[str] = []
-    outer: FrameType | None = frame
-    while outer is not None and len(lines) < _MOST_FRAMES:
-        code = outer.f_code
-        lines.append(f'  File "{code.co_filename}", line {outer.f_lineno}, in {code.co_qualname}')
-        outer = outer.f_back
-    return "\n".join(reversed(lines))

@@ -31,6 +31,7 @@ from orthia.broker.node.restarts import Life, begin
 from orthia.broker.node.service import Service
 from orthia.broker.node.shell import NodeShell
 from orthia.broker.node.state import NodeState, Phase, Terms
+from orthia.broker.node.turn_meter import TurnMeter
 from orthia.config.clock import monotonic_seconds
 from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.settings import Settings
@@ -44,6 +45,8 @@ _GARBAGE_THRESHOLDS: Final = (5_000, 5, 2)
 """When the collector looks for cycles. Messages that wait are many objects and no cycles: with
 CPython's 700, looking through them again and again took a third of the time of a SEND. All objects
 are looked through about as often as by default: clients that are gone are cycles, and old ones."""
+_LONG_TURN_SECONDS: Final = float(os.environ.get("_ORTHIA_LONG_TURN_SECONDS", "1"))
+"""Processor time of one turn of the loop above which the log says where it was; tests set less."""
 
 
 class BrokerNode:
@@ -141,6 +144,13 @@ class BrokerNode:
         self._driver.begin()
         if self._watch is not None:
             self._watch.start()
+        meter = TurnMeter(
+            loop,
+            long_seconds=_LONG_TURN_SECONDS,
+            measured=self._metrics.loop_turned,
+            too_long=_say_long_turn,
+        )
+        meter.start()
         analyzer = self._analyzer(loop) if self._settings.critical_analyzer else None
         if analyzer is not None:
             analyzer.start()
@@ -149,6 +159,7 @@ class BrokerNode:
             self._watch.stop()
         if analyzer is not None:
             analyzer.stop()
+        meter.stop()
         if health is not None:
             await health.close()
 
@@ -229,3 +240,11 @@ class BrokerNode:
             self._part_died(f"a thread could not begin: {what.exc_type.__name__}")
         except MemoryError:
             self._out_of_memory.met()
+
+
+def _say_long_turn(seconds: float, where: str) -> None:
+    LOGGER.warning(
+        "the event loop computed for %.2f s in one turn, and all clients waited; it was at\n%s",
+        seconds,
+        where,
+    )

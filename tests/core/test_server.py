@@ -28,6 +28,7 @@ from orthia.config.settings import AcceptorSettings, Settings, StompLimits
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from tests.core.support import SETTINGS
+from tests.support.turns import Turns
 from tests.support.waiting import wait_until
 from tests.websocket.test_upgrade import head
 from tests.websocket.test_websocket import frame
@@ -84,6 +85,7 @@ class ServerUnderTest:
                 certificates=self.certificates,
             )
 
+        self.turns = self.call(lambda: Turns(self.loop))
         self.call(make)
         self._run(self.server.start(acceptors, self._opened))
 
@@ -129,6 +131,7 @@ class ServerUnderTest:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)
         self.loop.close()
+        self.turns.check()
 
 
 @contextmanager

@@ -1,0 +1,122 @@
+"""The turn meter: a long turn of the loop is met, with where it was, and a short one is not."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from orthia.broker.node.turn_meter import TurnMeter, TurnWatch
+from tests.support.waiting import wait_until
+
+LONG = 0.05
+
+
+class ThreadUnderTest:
+    """A thread of a loop whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.marks: list[Callable[[float, float], None]] = []
+
+    def used(self) -> float:
+        """Return the processor time that it has used."""
+        return self.now
+
+    def where(self) -> str:
+        """Return where it is."""
+        return f"at {self.now:g}"
+
+    def mark(self, passed: Callable[[float, float], None]) -> None:
+        """Keep what is called when the turn is over."""
+        self.marks.append(passed)
+
+
+class Watched:
+    """A watch of such a thread, and what it told."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadUnderTest()
+        self.measured: list[float] = []
+        self.long: list[tuple[float, str]] = []
+        self.watch = TurnWatch(
+            self.thread,
+            look_seconds=0.01,
+            long_seconds=LONG,
+            measured=self.measured.append,
+            too_long=lambda seconds, where: self.long.append((seconds, where)),
+        )
+
+    def look_at(self, now: float) -> None:
+        """Look when the thread has used so much."""
+        self.thread.now = now
+        self.watch.look()
+
+
+def test_a_loop_that_rests_is_left_alone() -> None:
+    """No mark is posted into it: it would be woken up."""
+    watched = Watched()
+    for _ in range(10):
+        watched.look_at(0.0)
+    assert watched.thread.marks == []
+
+
+def test_a_long_turn_is_told_with_where_the_loop_was() -> None:
+    """Once, when it is over; taken down amid it."""
+    watched = Watched()
+    for now in (0.01, 0.03, 0.04, 0.06):
+        watched.look_at(now)
+    (passed,) = watched.thread.marks
+    passed(0.07, 0.001)
+    watched.look_at(0.072)
+    assert watched.long == [(pytest.approx(0.06), "at 0.06")]
+    assert watched.measured == [pytest.approx(0.06), 0.001]
+
+
+def test_short_turns_are_measured_and_not_told() -> None:
+    """However many follow one another without a pause."""
+    watched = Watched()
+    now = 0.0
+    for _ in range(20):
+        now += 0.01
+        watched.look_at(now)
+        if watched.thread.marks:
+            watched.thread.marks.pop()(now + 0.002, 0.004)
+    assert watched.long == []
+    assert len(watched.measured) >= 18
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_it_measures_loops_of_both_kinds(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A callback that computes is met and named; one that waits for something is not."""
+    loop = new_loop()
+    long: list[tuple[float, str]] = []
+
+    def computes_for_long() -> None:
+        until = time.thread_time() + 4 * LONG
+        while time.thread_time() < until:
+            pass
+
+    async def work() -> None:
+        meter = TurnMeter(
+            loop,
+            long_seconds=LONG,
+            measured=lambda _: None,
+            too_long=lambda *found: long.append(found),
+            look_seconds=0.005,
+        )
+        meter.start()
+        loop.call_soon(computes_for_long)
+        await asyncio.to_thread(wait_until, lambda: long)
+        meter.stop()
+
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()
+    ((seconds, where),) = long
+    assert LONG < seconds < 6 * LONG
+    assert "computes_for_long" in where
