@@ -11,8 +11,7 @@ on. So what is short is soon done, however many long tasks there are, and those 
 What had no turn is first in the next.
 
 The clock is looked at between steps, not within one: a step must be bounded by what it is. The
-longest are those of a COMMIT that is done whole (100,000 copies), and of a SEND to all queues of
-one address; every other takes less than a millisecond.
+longest is the last one of a transaction's commit, which is done whole: up to 100,000 copies.
 """
 
 from collections import deque

@@ -30,7 +30,7 @@ _BUSY: Final = 0.1
 """The share of a processor above which the loop is at work, and is measured."""
 
 
-class LoopThread(Protocol):
+class _LoopThread(Protocol):
     """The thread of an event loop, as the meter sees it."""
 
     def used(self) -> float:
@@ -51,7 +51,7 @@ class TurnWatch:
 
     def __init__(
         self,
-        thread: LoopThread,
+        thread: _LoopThread,
         *,
         look_seconds: float,
         long_seconds: float,

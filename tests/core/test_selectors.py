@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.selectors import SelectorRefused, parse
 from orthia.broker.core.selectors.like import like
-from orthia.broker.core.selectors.selector import MAX_LENGTH
+from orthia.broker.core.selectors.selector import MAX_LENGTH, SelectorCache
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, Property, encode_fields
@@ -346,6 +346,35 @@ def test_no_selector_that_names_a_long_header_often_takes_long(text: str) -> Non
     began = time.process_time()
     assert not selector.matches(message)
     assert time.process_time() - began < 10
+
+
+def test_a_header_that_is_nearly_a_number_is_read_once() -> None:
+    """However it ends: what was read is not gone back over, nor read for each condition anew."""
+    selector = parse(" OR ".join(["a > 1"] * 400))
+    almost = "1" * 308 + "." + "1" * 308 + "e1x"
+    messages = [stomp(f"a:{almost}{'x' * number}\n".encode()) for number in range(100)]
+    began = time.process_time()
+    assert not any(selector.matches(one) for one in messages)
+    assert time.process_time() - began < 10
+
+
+def test_a_selector_knows_how_many_operations_it_does() -> None:
+    """What a match costs is in proportion, and is counted by that."""
+    few, many = parse("a = 1"), parse(" OR ".join(["a = 1"] * 100))
+    assert 90 * few.operations < many.operations < 110 * few.operations
+
+
+def test_parsed_selectors_are_shared_and_bounded() -> None:
+    """Equal texts are parsed once; those that nobody used for longest are parsed again."""
+    cache = SelectorCache(most_bytes=50_000)
+    first = cache.get("a = 1")
+    assert cache.get("a = 1") is first
+    for number in range(100):
+        cache.get(f"a = {number + 2}")
+    assert cache.bytes <= 50_000
+    assert cache.get("a = 1") is not first
+    with pytest.raises(SelectorRefused):
+        cache.get("a =")
 
 
 def test_what_would_be_searched_too_long_is_unknown() -> None:

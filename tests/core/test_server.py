@@ -128,6 +128,7 @@ class ServerUnderTest:
             await asyncio.sleep(0.05)
 
         self._run(settle())
+        self.turns.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)
         self.loop.close()

@@ -57,9 +57,12 @@ class Turns:
         """The longest turn so far, in seconds of processor time."""
         return self._longest
 
-    def check(self) -> None:
-        """Measure no more; fail if any turn was too long, with where the loop was."""
+    def stop(self) -> None:
+        """Measure no more; before the loop's thread ends."""
         self._meter.stop()
+
+    def check(self) -> None:
+        """Fail if any turn was too long, with where the loop was."""
         assert not self._long, (
             f"turns of the event loop above {limit_seconds() * 1000:.0f} ms:\n"
             + "\n".join(self._long)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from lark import Token, Transformer
-
 from orthia.broker.core.selectors import values
+from orthia.broker.core.selectors.lexer import Token
 from orthia.broker.core.selectors.like import like
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import BROKERS_OWN, Said, Value
@@ -46,13 +45,14 @@ class Node(NamedTuple):
     column: int
     depth: int = 0
     constant: Value = None
+    operations: int = 1
+    """How many there are in it, itself included."""
 
 
-class Build(Transformer[Token, Any]):
+class Build:
     """Makes nodes of what was parsed, from the inside out; raises SelectorRefused."""
 
     def __init__(self, *, converts: bool) -> None:
-        super().__init__()
         self._converts = converts
         self._equal = values.comparison(values.EQUAL, converts=converts)
         self._orders = {
@@ -66,9 +66,9 @@ class Build(Transformer[Token, Any]):
             "%": values.arithmetic(values.remainder, converts=converts),
         }
 
-    def start(self, parts: Sequence[Node]) -> Evaluate:
+    def start(self, part: Node) -> Node:
         """Return what says whether a message is selected."""
-        return self._condition(parts[0]).evaluate
+        return self._condition(part)
 
     # --- operands
 
@@ -90,12 +90,12 @@ class Build(Transformer[Token, Any]):
         digits = token.lower().rstrip("l")
         base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
         if len(digits) > _MAX_DIGITS:
-            raise SelectorRefused(f"a number of {len(digits)} digits is too long", _column(token))
+            raise SelectorRefused(f"a number of {len(digits)} digits is too long", token.column)
         try:
             number = values.bounded(int(digits, base))
         except ValueError:
             problem = f"{token} has a leading zero and so is octal, which has the digits 0 to 7"
-            raise SelectorRefused(problem, _column(token)) from None
+            raise SelectorRefused(problem, token.column) from None
         return _constant(number, Kind.NUMBER, token)
 
     def float_number(self, parts: Sequence[Token]) -> Node:
@@ -104,15 +104,15 @@ class Build(Transformer[Token, Any]):
 
     def true(self, parts: Sequence[Token]) -> Node:
         """Return TRUE."""
-        return Node(lambda _: True, Kind.CONDITION, _column(parts[0]))
+        return Node(lambda _: True, Kind.CONDITION, parts[0].column)
 
     def false(self, parts: Sequence[Token]) -> Node:
         """Return FALSE."""
-        return Node(lambda _: False, Kind.CONDITION, _column(parts[0]))
+        return Node(lambda _: False, Kind.CONDITION, parts[0].column)
 
     def xpath(self, parts: Sequence[Token]) -> Node:
         """Refuse what would look into bodies."""
-        raise SelectorRefused(f"{parts[0].upper()} is not supported", _column(parts[0]))
+        raise SelectorRefused(f"{parts[0].upper()} is not supported", parts[0].column)
 
     # --- logic
 
@@ -199,7 +199,7 @@ class Build(Transformer[Token, Any]):
         _refuse_condition(left, "LIKE")
         character = None if escape is None else _unquoted(escape)
         if character is not None and len(character) != 1:
-            raise SelectorRefused("ESCAPE takes one character", _column(escape))
+            raise SelectorRefused("ESCAPE takes one character", escape.column)
         first, is_like = left.evaluate, like(_unquoted(pattern), character)
 
         def evaluate(said: Said) -> Value:
@@ -296,16 +296,17 @@ def _node(evaluate: Evaluate, kind: Kind, *parts: Node) -> Node:
     if depth > MAX_DEPTH:
         problem = f"more than {MAX_DEPTH} parts are within one another"
         raise SelectorRefused(problem, parts[0].column)
-    return Node(evaluate, kind, parts[0].column, depth)
+    operations = 1 + sum([part.operations for part in parts])
+    return Node(evaluate, kind, parts[0].column, depth, operations=operations)
 
 
 def _constant(value: Value, kind: Kind, token: Token) -> Node:
-    return Node(lambda _: value, kind, _column(token), constant=value)
+    return Node(lambda _: value, kind, token.column, constant=value)
 
 
 def _named(name: str, token: Token) -> Node:
     own = BROKERS_OWN.get(name)
-    return Node(own or (lambda said: said.get(name)), Kind.NAME, _column(token))
+    return Node(own or (lambda said: said.get(name)), Kind.NAME, token.column)
 
 
 def _negated(node: Node) -> Node:
@@ -325,7 +326,3 @@ def _refuse_condition(node: Node, sign: str) -> None:
 
 def _unquoted(token: Token) -> str:
     return token[1:-1].replace("''", "'")
-
-
-def _column(token: Token) -> int:
-    return 1 + (token.start_pos or 0)

@@ -8,21 +8,25 @@ A number of prefixes may stand before it, as in Artemis and Classic:
   protocols whose properties are all texts.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
-from lark import Lark, UnexpectedInput, UnexpectedToken
-
-from orthia.broker.core.selectors.grammar import parser
-from orthia.broker.core.selectors.nodes import Build, Evaluate
+from orthia.broker.core.selectors.grammar import Parser
+from orthia.broker.core.selectors.lexer import tokens
+from orthia.broker.core.selectors.nodes import Build, Node
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import MOST_CHARACTERS, Said
-from orthia.broker.quoting import quoted
 from orthia.journal.message import Message
 
 MAX_LENGTH: Final = 4_096
 """Characters of a selector: parsing and matching take a time that is in proportion."""
+_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Of all selectors that are kept parsed."""
+_OPERATION_BYTES: Final = 300
+_CHARACTER_BYTES: Final = 8
+"""What a parsed selector takes at most, measured on CPython 3.11."""
 _PREFIXES: Final = {
     "convert_string_expressions:": ("converts", True),
     "no_convert_string_expressions:": ("converts", False),
@@ -34,11 +38,18 @@ _PREFIXES: Final = {
 class Selector:
     """Says of messages whether they are wanted; equal to another of the same text."""
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_evaluate", "operations", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, parsed: Node) -> None:
         self.text = text
-        self._evaluate = evaluate
+        self.operations = parsed.operations
+        """How many it does of a message at most: what it costs is in proportion."""
+        self._evaluate = parsed.evaluate
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of memory, about."""
+        return _OPERATION_BYTES * self.operations + _CHARACTER_BYTES * len(self.text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and other.text == self.text
@@ -59,12 +70,46 @@ class Selector:
         return self._evaluate(said) is True
 
 
-@lru_cache(maxsize=16)  # a subscription to several destinations asks for one at each
+class SelectorCache:
+    """Selectors that were parsed, shared by all that have the same text.
+
+    Bounded by what they take: those that were not used for longest go first, and are parsed again
+    when they are wanted.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._known: OrderedDict[str, Selector] = OrderedDict()
+        self._most_bytes = most_bytes
+        self.bytes = 0
+        """What all of them take together."""
+
+    def get(self, text: str) -> Selector:
+        """Return a selector; see ``parse``."""
+        known = self._known
+        selector = known.get(text)
+        if selector is not None:
+            known.move_to_end(text)
+            return selector
+        selector = known[text] = _parse(text)
+        self.bytes += selector.bytes
+        while self.bytes > self._most_bytes:
+            _, oldest = known.popitem(last=False)
+            self.bytes -= oldest.bytes
+        return selector
+
+
+_CACHE: Final = SelectorCache(_KEPT_BYTES)
+
+
 def parse(text: str) -> Selector:
     """Return the selector that ``text`` is; raises SelectorRefused, which says where it is wrong.
 
     Columns are counted from 1, in all of ``text``.
     """
+    return _CACHE.get(text)
+
+
+def _parse(text: str) -> Selector:
     if len(text) > MAX_LENGTH:
         raise SelectorRefused(
             f"it has {len(text)} characters, and a selector may have {MAX_LENGTH}"
@@ -79,7 +124,7 @@ def parse(text: str) -> Selector:
     if not expression.strip():
         raise SelectorRefused("it is empty; leave it out to get every message")
     try:
-        return Selector(text, _evaluation(expression, **options))
+        return Selector(text, _parsed(expression, **options))
     except SelectorRefused as error:
         if error.column is None or not before:
             raise
@@ -96,32 +141,11 @@ def _prefixes(text: str) -> Iterator[str]:
         before += len(found)
 
 
-def _evaluation(text: str, *, converts: bool, hyphenated: bool) -> Evaluate:
-    try:
-        evaluate: Evaluate = _parser(converts=converts, hyphenated=hyphenated).parse(text)  # type: ignore[assignment]
-    except UnexpectedInput as error:
-        raise SelectorRefused(_problem(error, text), _place(error, text)) from None
-    return evaluate
+def _parsed(text: str, *, converts: bool, hyphenated: bool) -> Node:
+    build = _build(converts=converts)
+    return build.start(Parser(tokens(text, hyphenated=hyphenated), build).parse())
 
 
 @cache
-def _parser(*, converts: bool, hyphenated: bool) -> Lark:
-    return parser(Build(converts=converts), hyphenated=hyphenated)
-
-
-def _place(error: UnexpectedInput, text: str) -> int:
-    at = error.pos_in_stream
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        at = len(text)
-    return 1 + (at or 0)
-
-
-def _problem(error: UnexpectedInput, text: str) -> str:
-    if isinstance(error, UnexpectedToken):
-        if error.token.type == "$END":
-            return "it ends too early"
-        return f"{quoted(error.token[:40])} is not expected"
-    rest = text[error.pos_in_stream :]
-    if rest[0] in "'\"":
-        return f"the {rest[0]} is never closed"
-    return f"{quoted(rest[:20])} cannot be read"
+def _build(*, converts: bool) -> Build:
+    return Build(converts=converts)
