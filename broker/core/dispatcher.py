@@ -30,6 +30,7 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
         "_dispatching",
         "_has_more",
         "_held",
+        "_in_turn",
         "_is_going_on",
         "_may_deliver",
         "_ready",
@@ -53,6 +54,9 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
         those that come back first may not be the oldest."""
         self._dispatching = False
         self._is_going_on = False
+        """Whether it has more to deliver than at once, and has a task for that."""
+        self._in_turn = False
+        """Whether that task has its turn."""
         self._has_more = False
 
     @abstractmethod
@@ -72,7 +76,7 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
 
         What that leaves to do is done in later turns of the loop. Return whether nothing is left.
         """
-        if self._dispatching or self._held:
+        if self._dispatching or self._held or self._has_task():
             return False
         self._dispatching = True
         most = AT_ONCE
@@ -92,6 +96,14 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
             self._dispatching = False
         return True
 
+    def _has_task(self) -> bool:
+        """Have the task deliver, if there is one: a thousand consumers that are asked again would
+        each have as much delivered as one may at once."""
+        if self._is_going_on and not self._in_turn:
+            self._has_more = True
+            return True
+        return False
+
     def _go_on_later(self) -> None:
         self._has_more = True
         if not self._is_going_on:
@@ -102,7 +114,11 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
         try:
             while self._has_more:
                 self._has_more = False
-                self.dispatch()
+                self._in_turn = True
+                try:
+                    self.dispatch()
+                finally:
+                    self._in_turn = False
                 yield GO_ON
         finally:
             self._is_going_on = False

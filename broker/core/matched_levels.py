@@ -17,8 +17,19 @@ MATCH_COST: Final = 4
 """How many deliveries matching a message is worth, where work is divided."""
 CHARACTERS_AT_COST: Final = 32
 """How many characters that are searched are worth one delivery more."""
+OPERATIONS_AT_COST: Final = 32
+"""How many operations of a selector are worth one delivery more."""
 _MATCHED_AT_ONCE: Final = 32
-"""How many selectors a new message is matched against at once, fewer of those that search much."""
+"""How many selectors a new message is matched against at once, fewer of those that do much."""
+
+
+def cost_of_match(view: View, said: Said) -> int:
+    """Return how many deliveries it was worth to match a message for a view."""
+    selector = view.selector
+    operations = 0 if selector is None else selector.operations
+    return (
+        MATCH_COST + operations // OPERATIONS_AT_COST + said.searched // CHARACTERS_AT_COST
+    )
 
 
 class MatchedLevels:
@@ -103,7 +114,7 @@ class MatchedLevels:
             return
         message = StoredMessage(reference.seq, 0, reference.record, location)
         said = Said(reference.record)
-        work = _MATCHED_AT_ONCE
+        work = _MATCHED_AT_ONCE * MATCH_COST
         stretch = self._by_id[queue_id]
         stretch.is_used = True
         place = self._stretches.index(stretch)
@@ -114,11 +125,10 @@ class MatchedLevels:
             look = view.looks[place]
             if look.horizon < tail_before:
                 continue
-            work -= 1
-            if work < 0:
+            if work <= 0:
                 continue  # it reads the message, too: others have their turns meanwhile
             is_wanted = self.is_for(view, said)
-            work -= said.searched // (CHARACTERS_AT_COST * MATCH_COST)
+            work -= cost_of_match(view, said)
             if is_wanted:
                 size = look.bytes + size_in_memory(reference.record)
                 if look.found and size > self._queue.window_bytes():

@@ -22,7 +22,7 @@ from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.groups import Groups
 from orthia.broker.core.levels import Level
 from orthia.broker.core.matched import Matched
-from orthia.broker.core.matched_levels import CHARACTERS_AT_COST, MATCH_COST, MatchedLevels
+from orthia.broker.core.matched_levels import MATCH_COST, MatchedLevels, cost_of_match
 from orthia.broker.core.matching_reads import MatchingReads
 from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.resident import Resident
@@ -254,10 +254,9 @@ class Matching(MatchedLevels):
 
     def _is_wanted(self, view: View, reference: MessageReference) -> bool:
         """Match a message, and count the work."""
-        self._work -= MATCH_COST
         said = Said(reference.record)
         is_wanted = self.is_for(view, said)
-        self._work -= said.searched // CHARACTERS_AT_COST
+        self._work -= cost_of_match(view, said)
         return is_wanted
 
     def _first(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:

@@ -14,7 +14,11 @@ from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.levels import Level
-from orthia.broker.core.matched_levels import CHARACTERS_AT_COST, MATCH_COST
+from orthia.broker.core.matched_levels import (
+    CHARACTERS_AT_COST,
+    MATCH_COST,
+    OPERATIONS_AT_COST,
+)
 from orthia.broker.core.memory import LENT_WINDOW_BYTES, MemoryBudget
 from orthia.broker.core.selectors import Selector, SelectorRefused, said
 from orthia.broker.core.views import Look, Stretch
@@ -591,5 +595,8 @@ def test_what_was_given_back_costs_each_selector_little(looked_to: int) -> None:
 
 def test_a_turn_has_work_for_the_dearest_messages() -> None:
     """One that came back and one behind it are matched anew in each: it must get past both."""
-    dearest = MATCH_COST + said.MOST_CHARACTERS // CHARACTERS_AT_COST
+    most_operations = MAX_LENGTH // 2  # each is a sign and a name of one letter
+    dearest = MATCH_COST + (
+        said.MOST_CHARACTERS // CHARACTERS_AT_COST + most_operations // OPERATIONS_AT_COST
+    )
     assert 2 * dearest < AT_ONCE * MATCH_COST
