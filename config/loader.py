@@ -75,7 +75,7 @@ def load(
     problems = validation.problems
     reader = Reader(document, _values(document, properties, problems), problems)
     reader.locations |= validation.unfilled
-    settings = _read(reader, source, properties)
+    settings = _read(reader, source, properties, part)
     # Rules relate what is near: a default in the place of what is not known may break one.
     unknown = {_section(path) for path in validation.unfilled}
     if reader.has(_DATABASE_STORE) and not isinstance(settings.store, DatabaseStoreSettings):
@@ -125,7 +125,7 @@ def _refuse_unknown_locker(
         )
 
 
-def _read(reader: Reader, source: Path, properties: Properties) -> Settings:
+def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> Settings:
     """Return the settings, with warnings of their own; they count if there is no problem."""
     instance = _instance_directory(source, properties)
     core = reader.core_values()
@@ -164,7 +164,7 @@ def _read(reader: Reader, source: Path, properties: Properties) -> Settings:
         "health": reader.health(),
         "stomp_limits": reader.stomp_limits(),
     }
-    if core.get("security_enabled", True):
+    if part is Part.WHOLE and core.get("security_enabled", True):
         warnings += _add_artemis_logins(given, reader, source, properties)
     warnings += locker_warnings(store)
     locks = lock_database(store)

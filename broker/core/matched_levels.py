@@ -27,9 +27,7 @@ def cost_of_match(view: View, said: Said) -> int:
     """Return how many deliveries it was worth to match a message for a view."""
     selector = view.selector
     operations = 0 if selector is None else selector.operations
-    return (
-        MATCH_COST + operations // OPERATIONS_AT_COST + said.searched // CHARACTERS_AT_COST
-    )
+    return MATCH_COST + operations // OPERATIONS_AT_COST + said.searched // CHARACTERS_AT_COST
 
 
 class MatchedLevels:

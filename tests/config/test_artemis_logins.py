@@ -15,6 +15,7 @@ from orthia.config.login_domains import (
     LoginModule,
     who_lets_in,
 )
+from orthia.config.parts import Part
 from orthia.config.rendering import render
 from orthia.config.security_settings import CertificateLoginModule, PropertiesLoginModule
 from orthia.config.settings import Settings
@@ -99,6 +100,14 @@ def test_they_are_found_in_etc_of_the_instance(instance: Instance, tmp_path: Pat
     assert settings.properties_login_module is not None
     assert settings.properties_login_module.user == instance.etc / "artemis-users.properties"
     assert load(file).properties_login_module is None
+
+
+def test_whoever_looks_at_the_store_reads_no_files_of_users(instance: Instance) -> None:
+    """One that is broken keeps nobody from the status of a pair."""
+    instance.write("login.config", "activemq { broken")
+    assert "login.config" in instance.refused()
+    settings = load(instance.etc / "broker.xml", part=Part.STORE)
+    assert settings.login_domain is None
 
 
 def test_login_config_says_how_clients_log_in(instance: Instance) -> None:
