@@ -7,7 +7,7 @@ callback does not raise.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.changes import MessageLocation
@@ -143,6 +143,13 @@ class MessageJournal(ABC):
         And by the store's own clock: whatever the caller believes, none is read too early. They
         are ``limit`` at most, and end before the one that would exceed ``max_bytes`` of payload,
         but there is always the first. Answered in turn with the windows. Raises JournalClosed.
+        """
+
+    @abstractmethod
+    def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
+        """Have ``run`` do, in turns with other work, what follows units that have many messages.
+
+        Callers are completed in order all the same. Without it, all is done in one piece.
         """
 
     @abstractmethod

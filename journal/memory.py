@@ -7,7 +7,7 @@ rows are in a dictionary.
 import bisect
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -333,6 +333,10 @@ class MemoryJournal(MessageJournal):
         self._refuse_if_closed()
         reached = self.store.reached(kind, after, up_to_ms, limit, max_bytes)
         self._post_callback(lambda: done(reached))
+
+    @override
+    def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
+        self._intake.run = run
 
     @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ A message of one queue is one row. A message of n queues is a body row ``b`` and
 primary key alone. The writer deletes a body in the transaction that deletes its last reference.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from orthia.config.errors import OrthiaError
@@ -64,7 +64,7 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("attempted", "behind_all", "deleted", "done", "dropped", "duplicate_ids"),
+        *("attempted", "behind_all", "completes", "deleted", "done", "dropped", "duplicate_ids"),
         *("ended_caches", "guarded", "last_seq", "messages", "only_deletes", "record_version"),
         *("refused", "replaced", "sender"),
     )
@@ -100,6 +100,9 @@ class Unit(Changes):
         self.last_seq = last_seq
         """The highest seq of all that was appended up to and with this unit."""
         self.done = done
+        self.completes: Callable[[], Iterator[bool]] | None = None
+        """Called in place of ``done``, where that would take long: what it returns is done in
+        steps, and no caller of a later unit is completed before the last of them."""
         self.refused: Refused | None = None
         """Called instead of ``done`` if the store takes others and not this; without it, and for
         a unit that stores no message, that ends the journal."""

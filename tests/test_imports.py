@@ -167,17 +167,6 @@ def _module_of(imported: str, modules: Container[str]) -> str:
     return name if name in modules else name.rpartition(".")[0]
 
 
-def test_modules_are_of_one_concept() -> None:
-    """One of more than 400 lines has become several things, and hides what it is about."""
-    lines = {
-        path.relative_to(_ROOT).as_posix(): len(path.read_text().splitlines())
-        for top in _TOPS
-        for path in (_ROOT / top).rglob("*.py")
-    }
-    long = [f"{path}: {count}" for path, count in lines.items() if count > 400]
-    assert not long, "\n".join(long)
-
-
 _PROTOCOL = ("typing", "Protocol")
 _ABC = ("abc", "ABC")
 _BESIDE_VALUES = {"broker.core.api", "broker.core.identity", "journal.encodings"}

@@ -2,7 +2,7 @@
 """One address of a node: its queues, and the subscribers of its topic."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from orthia.broker.core.diverts import Divert
@@ -10,7 +10,7 @@ from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
-from orthia.broker.core.routing import Forward, Gate, Router
+from orthia.broker.core.routing import Forward, Gate, Router, origin_address
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -32,6 +32,8 @@ class Address:
         "forward",
         "gates",
         "multicast_queues",
+        "of_origin",
+        "origins",
         "patterns",
         "router",
         "schedules",
@@ -56,6 +58,10 @@ class Address:
         self.multicast_queues: list[Queue] = []
         self.gates: dict[Queue, Gate] = {}
         """What those of its queues that do not take every message ask of it."""
+        self.origins: dict[Queue, str] = {}
+        """The address of those that take nothing but what was undeliverable there."""
+        self.of_origin: dict[str, dict[Queue, None]] = {}
+        """The same queues, by that."""
         self.patterns: dict[Address, str] = {}
         """The addresses with wildcards that stand for this one and have a queue or a subscriber, or
         had one until lately; and their names."""
@@ -115,34 +121,46 @@ class Address:
         self.configured = types
         self._find_types()
 
-    def have_gate(self, queue: Queue, gate: Gate | None) -> None:
-        """Have a queue of the address take what its ``gate`` lets in; all without one."""
+    def have_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
+        """Have a queue of the address take what its ``gate`` lets in; all without one.
+
+        That is nothing but what was undeliverable at the address ``origin``, if there is one.
+        """
+        self._forget_origin(queue)
+        if origin is not None and queue.routing_type is RoutingType.MULTICAST:
+            self.of_origin.setdefault(origin, {})[queue] = None
+            self.origins[queue] = origin
         if gate is not None:
             self.gates[queue] = gate
-        elif self.gates.pop(queue, None) is None:
-            return
-        self._look_again()
+            if self.router is None:
+                self._look_again()
+        elif self.gates.pop(queue, None) is not None:
+            self._look_again()
 
-    def add_queue(self, queue: Queue, gate: Gate | None = None) -> None:
-        """Note a queue of the address, which takes what its ``gate`` lets in."""
-        self.have_gate(queue, gate)
+    def add_queue(self, queue: Queue, gate: Gate | None = None, origin: str | None = None) -> None:
+        """Note a queue of the address, with its gate: see ``have_gate``."""
+        self.have_gate(queue, gate, origin)
         self.types |= {queue.routing_type}
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.append(queue)
         else:
             self.multicast_queues.append(queue)
 
-    def route_by(
-        self,
-        *,
-        patterns: dict["Address", str] | None = None,
-        diverts: Sequence[Divert] | None = None,
-    ) -> None:
-        """Have those who hear it by wildcards, or its diverts, be others."""
-        if patterns is not None:
-            self.patterns = patterns
-        if diverts is not None:
-            self.diverts = tuple(diverts)
+    def hear(self, pattern: "Address", name: str) -> None:
+        """Have it heard by an address with wildcards, of a ``name``."""
+        self.patterns[pattern] = name
+        if self.router is None:  # one that is there knows of all that come
+            self._look_again()
+
+    def hear_no_more(self, patterns: Iterable["Address"]) -> None:
+        """Have it not heard by addresses with wildcards, of which some may never have heard it."""
+        for pattern in patterns:
+            self.patterns.pop(pattern, None)
+        self._look_again()
+
+    def route_by(self, diverts: Sequence[Divert]) -> None:
+        """Have its diverts be these."""
+        self.diverts = tuple(diverts)
         self._look_again()
 
     def _look_again(self) -> None:
@@ -157,11 +175,19 @@ class Address:
             return
         self.gates.pop(queue, None)
         self._look_again()
+        self._forget_origin(queue)
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.remove(queue)
         else:
             self.multicast_queues.remove(queue)
         self._find_types()
+
+    def _forget_origin(self, queue: Queue) -> None:
+        origin = self.origins.pop(queue, None)
+        if origin is not None:
+            del self.of_origin[origin][queue]
+            if not self.of_origin[origin]:
+                del self.of_origin[origin]
 
     def _find_types(self) -> None:
         left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
@@ -175,11 +201,18 @@ class Address:
         return queues[0] if queues else None
 
     def takers(self, record: Message) -> list[Queue]:
-        """Return the queues that take what the broker itself sends: one ANYCAST, and others."""
+        """Return the queues that take what the broker itself sends: one ANYCAST, and others.
+
+        Of those for what is of one address, which may be thousands, only the right ones are asked.
+        """
         one = self.anycast()
+        asked: Iterable[Queue] = self.multicast_queues
+        if self.origins:
+            of_others = [queue for queue in self.multicast_queues if queue not in self.origins]
+            asked = (*of_others, *self.of_origin.get(origin_address(record), ()))
         return [
             queue
-            for queue in (*(() if one is None else (one,)), *self.multicast_queues)
+            for queue in (*(() if one is None else (one,)), *asked)
             if not queue.is_leaving
             and (queue not in self.gates or self.gates[queue](record, BROKER))
         ]

@@ -18,7 +18,7 @@ must allow that, to whoever asks. A message for subscribers alone needs no such 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from orthia.broker.core.address import Address
@@ -35,8 +35,8 @@ from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
-from orthia.broker.core.routing import Routed, gate_of
-from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.routing import Routed, gate_of, origin_of
+from orthia.broker.core.slices import GO_ON, Finding, Steps
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings, options_of
@@ -44,7 +44,6 @@ from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
 from orthia.journal.message import Message
-from orthia.journal.unit import Binding
 
 LOGGER = logging.getLogger("orthia.broker")
 MIN_SWEEP = 1_000
@@ -105,7 +104,7 @@ class AddressBook:
                 return address
             diverts = self.said.diverts_of(name)
             if diverts:
-                address.route_by(diverts=diverts)
+                address.route_by(diverts)
             self.patterns.join(name, address)
         return address
 
@@ -134,7 +133,7 @@ class AddressBook:
         binding = self.bindings[name]
         options = replace(binding.options, filter=options.filter, enabled=options.enabled)
         binding = self.bindings[name] = replace(binding, options=options)
-        self.address(queue.address).have_gate(queue, gate_of(binding, queue))
+        self.address(queue.address).have_gate(queue, gate_of(binding, queue), origin_of(binding))
 
     def _sweep(self) -> None:
         """Forget addresses that clients made and nobody uses: clients can make any number."""
@@ -205,8 +204,8 @@ class AddressBook:
 
     def depths(self) -> dict[str, int]:
         """Return how many messages each queue has, as far as counted; may be called anywhere."""
-        queues = list(self.queues.items())  # at once, whatever the loop does meanwhile
-        return {name: queue.depth for name, queue in queues}
+        # A list, at once, whatever the loop does meanwhile.
+        return {name: queue.depth for name, queue in list(self.queues.items())}
 
     def counters(self) -> QueueCounters:
         """Return what happened to the messages of all queues together; may be called anywhere."""
@@ -214,19 +213,6 @@ class AddressBook:
         for queue in list(self.queues.values()):  # at once, as above
             total.add(queue.counters)
         return total
-
-    def open_stored(self, bindings: Iterable[Binding], *, unread_up_to: int) -> None:
-        """Open the queues that are stored; messages up to the seq are in the table only."""
-        levels: list[QueueBinding] = []
-        for binding in bindings:
-            if isinstance(binding, QueueBinding) and not binding.durable:
-                self.leave_over(binding, unread_up_to=unread_up_to)
-            elif isinstance(binding, QueueBinding) and binding.priority is not None:
-                levels.append(binding)
-            elif isinstance(binding, QueueBinding):
-                self.open_queue(binding, unread_up_to=unread_up_to)
-        for binding in levels:
-            self._open_level(binding, unread_up_to)
 
     def create_queue(
         self,
@@ -274,7 +260,7 @@ class AddressBook:
         if is_schedule(binding.name):
             address.schedules.add(queue)
         else:
-            address.add_queue(queue, gate_of(binding, queue))
+            address.add_queue(queue, gate_of(binding, queue), origin_of(binding))
             if queue.routing_type is RoutingType.MULTICAST:
                 self.patterns.listen(binding.address, address)
         self.queues[binding.name] = queue
@@ -290,7 +276,7 @@ class AddressBook:
         address = self.address(binding.address)
         self.left_over.append(self._make_queue(binding, address, unread_up_to))
 
-    def _open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
+    def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
         """Have what a queue has of another priority than most, which is open already."""
         queue = self.queues.get(binding.name)
         if queue is None:
@@ -363,7 +349,7 @@ class AddressBook:
         principal: Principal,
         kind: RoutingType,
         through: Collection[Divert],
-    ) -> list[Routed]:
+    ) -> Finding[list[Routed]]:
         """Route what a divert takes; see ``orthia.broker.core.routing.Forward``."""
         name, copy = divert.address, divert.diverted(record)
         if self.expiry is not None:
@@ -383,7 +369,7 @@ class AddressBook:
                 found.append(Routed(copy, queues, topics))
             else:
                 passed = (*through, divert)
-                found += address.router.route(copy, principal, queues, topics, passed)
+                found += yield from address.router.route(copy, principal, queues, topics, passed)
         return found
 
 

@@ -264,12 +264,13 @@ class BrokerCore(Protocol):
         message: OutgoingMessage,
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
-    ) -> FanOut | None:
+    ) -> FanOut | Steps | None:
         """Route a message; ``on_stored`` follows the commit of a persistent one.
 
         Or ``on_refused``, if the store takes other messages and not this. Unless it raises, the
         core unpins the body of a large one when it needs it no more. Returns what the sender is
-        to wait for before it sends more, if there is anything.
+        to wait for before it sends more, if there is anything; or steps, which are to be done
+        before it sends more, send it, and raise what this does.
         """
 
     def check_send(self, principal: Principal, destination: str) -> None:

@@ -35,6 +35,7 @@ from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.inspection import QueueInspection
+from orthia.broker.core.opening import open_queues
 from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.queue_factory import QueueFactory
@@ -42,7 +43,7 @@ from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.reconfiguration import NewRules, Reconfiguration, expiry_of
 from orthia.broker.core.relocation import Relocation
 from orthia.broker.core.resources import UndeliverableQueues
-from orthia.broker.core.routing import first_full, routed_by
+from orthia.broker.core.routing import routed_by, send_routed
 from orthia.broker.core.schedule import Schedule
 from orthia.broker.core.schedule_queues import ScheduleQueues
 from orthia.broker.core.selectors import parse as parse_selector
@@ -80,12 +81,13 @@ class Broker:
         clock: Callable[[], float] = monotonic_seconds,
         audit: Write | None = None,
     ) -> None:
-        """Open the queues that the journal's bindings and the configuration name.
+        """Make the broker of a journal; ``open`` follows.
 
         ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds; ``time_ms``,
         milliseconds since 1970 UTC, is when messages are sent and expire; ``clock``, in seconds,
         says how long the loop has been at work. ``audit`` takes the lines of the audit log.
         """
+        self._settings = settings
         self._journal = journal
         self._call_later = call_later
         self.slices = Slices(partial(call_later, 0), clock)
@@ -143,7 +145,9 @@ class Broker:
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
         self._schedule_queues = ScheduleQueues(book, creations, self, is_persistent=persistent)
-        self._schedule = Schedule(journal, self._publisher, self._schedule_queues, self)
+        self._schedule = Schedule(
+            journal, self._publisher, self._schedule_queues, self, self.slices
+        )
         self._housekeeping = Housekeeping(
             settings,
             journal,
@@ -154,15 +158,23 @@ class Broker:
             self.slices,
             undeliverable.look,
         )
-        book.open_stored(journal.bindings, unread_up_to=journal.recovery_horizon)
-        expire_as = expiry_of(book, self._publisher, time_ms)
         self._reconfiguration = Reconfiguration(
-            book, creation, self.security, self._sources, self._housekeeping, expire_as
+            book,
+            creation,
+            self.security,
+            self._sources,
+            self._housekeeping,
+            expiry_of(book, self._publisher, time_ms),
         )
-        self._reconfiguration.begin(settings)
-        journal.register_full_listener(self._store_is_full)
 
     # --- the life of the core
+
+    def open(self) -> Steps:
+        """Open the queues that the journal's bindings and the configuration name."""
+        yield from open_queues(self._addresses, self._journal)
+        yield from self._reconfiguration.beginning(self._settings)
+        self._journal.register_full_listener(self._store_is_full)
+        self._journal.complete_in_steps(self.slices.run)
 
     def stop(self) -> None:
         """Deliver nothing and accept nothing any more."""
@@ -217,11 +229,8 @@ class Broker:
         message: OutgoingMessage,
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
-    ) -> FanOut | None:
-        """Route a message; ``on_stored`` follows its commit, or at once if none is needed.
-
-        Returns what the sender is to wait for before it sends more, if its topic is behind.
-        """
+    ) -> FanOut | Steps | None:
+        """Route a message; see ``BrokerCore.send``."""
         self._refuse_if_stopped()
         address, queues, topic, router = self._targets.route(principal, destination)
         if message.stated:
@@ -230,12 +239,15 @@ class Broker:
                 queues, topic, router = [schedule], None, None
         if router is not None or message.duplicate_id is not None:
             record = self._publisher.record(address, message)
-            routed = routed_by(router, record, principal, queues, topic)
+            routing = routed_by(router, record, principal, queues, topic)
             send = self._publisher.send_routed
             if message.duplicate_id is not None:
                 send = partial(self._publisher.send_once, principal, address, message.duplicate_id)
-            behind = send(routed, message, on_stored, on_refused, principal.sender)
-            return behind or first_full(routed)
+            return send_routed(
+                routing,
+                lambda routed: send(routed, message, on_stored, on_refused, principal.sender),
+                self._refuse_if_stopped,
+            )
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )
@@ -330,12 +342,8 @@ class Broker:
         """Show the messages of a queue, which stay where they are; raises BrokerError."""
         self._refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)
-        browsing = Browsing(
-            self._sources.to_browse(principal, parse(destination)),
-            browser,
-            wanted,
-            self._showing,
-        )
+        queue = self._sources.to_browse(principal, parse(destination))
+        browsing = Browsing(queue, browser, wanted, self._showing)
         most = self._limits.max_unacknowledged_bytes
         return browsing.attach(prefetch, most if window is None else min(window, most))
 

@@ -17,12 +17,13 @@ from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExce
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
+from orthia.broker.core.placing import Placed
 from orthia.broker.core.publication import Publication
-from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.routing import Routed, routed_by
-from orthia.broker.core.slices import GO_ON, REST, Steps
+from orthia.broker.core.slices import GO_ON, REST, Finding, Steps
 from orthia.broker.core.targets import Route
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
@@ -75,7 +76,9 @@ def commit(
     caches: set[tuple[str, int]] = set()
     with publisher.duplicates.hold() as held:
         for index, (destination, message) in enumerate(work.sends, 1):
-            address, routed = _routed(publisher, route, put_off, principal, destination, message)
+            address, routed = yield from _routed(
+                publisher, route, put_off, principal, destination, message
+            )
             first, known_as, in_memory = len(stored), None, None
             if message.duplicate_id is not None:
                 if publisher.stores(routed):
@@ -187,7 +190,7 @@ def _routed(
     principal: Principal,
     destination: str,
     message: OutgoingMessage,
-) -> tuple[str, list[Routed]]:
+) -> Finding[tuple[str, list[Routed]]]:
     """Route a message of a transaction; a refusal says which: the client knows of its commit."""
     try:
         address, queues, topic, router = route(principal, destination)
@@ -198,7 +201,8 @@ def _routed(
     except BrokerError as error:
         raise type(error)(f"message to {quoted(destination)} in the transaction: {error}") from None
     record = publisher.record(address, message)
-    return address, routed_by(router, record, principal, queues, topic)
+    routed = yield from routed_by(router, record, principal, queues, topic)
+    return address, routed
 
 
 def _refuse_if_gone(messages: Iterable[Placed]) -> None:

@@ -25,11 +25,6 @@ class DeclaredAddresses:
         self._queues: dict[str, _Declaration] = {}
         """As they were declared last."""
 
-    def create(self) -> None:
-        """Create all of it, before anybody is served; raises NotLive."""
-        for _ in self.creating():
-            pass
-
     def creating(self) -> Steps:
         """Create what was declared since, and have what is there be as it is declared now.
 

@@ -96,9 +96,20 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
             self._dispatching = False
         return True
 
+    def suspend(self) -> None:
+        """Deliver nothing until ``unsuspend``, as often: what belongs together is on its way."""
+        self._held += 1
+
+    def unsuspend(self) -> None:
+        """End a ``suspend``; ``dispatch`` delivers then."""
+        self._held -= 1
+
     def _has_task(self) -> bool:
-        """Have the task deliver, if there is one: a thousand consumers that are asked again would
-        each have as much delivered as one may at once."""
+        """Return whether a task delivers, which it does then.
+
+        Else a thousand consumers that are asked again would each have as much delivered as one may
+        at once.
+        """
         if self._is_going_on and not self._in_turn:
             self._has_more = True
             return True

@@ -20,12 +20,13 @@ bounded number at a time; what a consumer has is left to it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
@@ -45,6 +46,10 @@ LATEST_MS: Final = 10**18 - 1
 
 _AT_ONCE: Final = 500
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+_MOVED_AT_ONCE: Final = 16
+"""How many messages of a queue are moved before others have a turn."""
+_LOOKED_AT_ONCE: Final = 256
+"""How many queues are looked at for some of theirs before others have a turn."""
 
 
 def says_when(settings: AddressSettings) -> bool:
@@ -115,10 +120,12 @@ class ExpiryScan:
         journal: MessageJournal,
         queues: Callable[[], Iterable[Queue]],
         timers: Timers,
+        slices: Slices,
         period_ms: int,
         look: ExpiryLook,
     ) -> None:
         self._journal = journal
+        self._slices = slices
         self._queues = queues
         self._timers = timers
         self._period_ms = period_ms
@@ -152,18 +159,24 @@ class ExpiryScan:
             self.start()
             self._under_way.end()
             return
-        with self._until_it_fails():
-            self._take_out(reached)
+        self._slices.run(self._taking_out(reached))
 
-    def _take_out(self, reached: Reached) -> None:
+    def _taking_out(self, reached: Reached) -> Steps:
+        with self._until_it_fails():
+            yield from self._take_out(reached)
+
+    def _take_out(self, reached: Reached) -> Steps:
         by_queue: dict[int, list[StoredMessage]] = {}
         for timed in reached.messages:
             by_queue.setdefault(timed.queue_id, []).append(timed.message)
-        if by_queue:
-            for queue in self._queues():
-                for queue_id in queue.ids:
-                    if queue_id in by_queue:
-                        _expire(queue, by_queue.pop(queue_id), queue_id)
+        for number, queue in enumerate(self._queues() if by_queue else (), 1):
+            for queue_id in queue.ids:
+                messages = by_queue.pop(queue_id, ())
+                for first in range(0, len(messages), _MOVED_AT_ONCE):
+                    _expire(queue, messages[first : first + _MOVED_AT_ONCE], queue_id)
+                    yield GO_ON
+            if not number % _LOOKED_AT_ONCE:
+                yield GO_ON
         self._under_way.end()
         next_after = reached.next_after
 
@@ -192,6 +205,6 @@ class ExpiryScan:
             self._under_way.end()
 
 
-def _expire(queue: Queue, messages: list[StoredMessage], queue_id: int) -> None:
+def _expire(queue: Queue, messages: Sequence[StoredMessage], queue_id: int) -> None:
     with by_itself("queue %s: what has expired cannot be taken out", quoted(queue.name)):
         queue.expire(messages, queue_id)

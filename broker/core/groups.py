@@ -79,7 +79,11 @@ class Groups:
         self._memory = memory
         self.size = 0
         """Bytes that the groups count for which somebody has."""
-        self._owners: OrderedDict[Group, Subscription[Any]] = OrderedDict()
+        self._owners: dict[Group, Subscription[Any]] = {}
+        self._owned: dict[Subscription[Any], set[Group]] = {}
+        """The groups that each consumer has."""
+        self._quiet: OrderedDict[Group, None] = OrderedDict()
+        """Those with an owner, and no message with anybody; which was quiet longest, first."""
         self._held: dict[int, Group] = {}
         """The groups of messages that consumers have, by their seq."""
         self._counts: dict[Group, int] = {}
@@ -119,17 +123,16 @@ class Groups:
         group = self.of(said)
         if group is None:
             return False
-        before = self._owners.get(group)
-        is_first = before is not subscription
-        self._owners[group] = subscription
-        self._owners.move_to_end(group)
+        is_first = self._owners.get(group) is not subscription
         self._held[seq] = group
         self._counts[group] = self._counts.get(group, 0) + 1
+        self._quiet.pop(group, None)
         if str(said.get("JMSXGroupSeq")) == _CLOSES:
-            del self._owners[group]
-            if before is not None:
-                self._memory.remove(self, _size(group))
-        elif before is None:
+            self._disown(group)
+        elif is_first:
+            self._disown(group)
+            self._owners[group] = subscription
+            self._owned.setdefault(subscription, set()).add(group)
             self._memory.add(self, _size(group))
             if len(self._owners) > MOST_GROUPS:
                 self.forget_one()
@@ -138,12 +141,21 @@ class Groups:
 
     def forget_one(self) -> bool:
         """Forget the group that was quiet for longest, unless all are in use; return whether."""
-        for group in self._owners:
-            if group not in self._counts:
-                del self._owners[group]
-                self._memory.remove(self, _size(group))
-                return True
-        return False
+        if not self._quiet:
+            return False
+        self._disown(next(iter(self._quiet)))
+        return True
+
+    def _disown(self, group: Group) -> None:
+        """Have a group be nobody's."""
+        self._quiet.pop(group, None)
+        owner = self._owners.pop(group, None)
+        if owner is not None:
+            self._memory.remove(self, _size(group))
+            owned = self._owned[owner]
+            owned.discard(group)
+            if not owned:
+                del self._owned[owner]
 
     def answered(self, seqs: Iterable[int]) -> bool:
         """Note messages that consumers have no more; return whether others may have a group now."""
@@ -155,7 +167,10 @@ class Groups:
             self._counts[group] -= 1
             if not self._counts[group]:
                 del self._counts[group]
-                is_free |= group not in self._owners and group in self._passed_over
+                if group in self._owners:
+                    self._quiet[group] = None
+                else:
+                    is_free |= group in self._passed_over
         if self._is_paused and not self._held:
             self._is_paused = False
             is_free = True
@@ -166,17 +181,20 @@ class Groups:
         if not self._rebalances or not self._owners:
             return False
         self._owners.clear()
+        self._owned.clear()
+        self._quiet.clear()
         self._memory.remove(self, self.size)
         self._is_paused = self._pauses and bool(self._held)
         return self._looked_again()
 
     def left(self, subscription: Subscription[Any]) -> bool:
         """Note a consumer that gets no more; return whether others may have a group now."""
-        its_own = [group for group, owner in self._owners.items() if owner is subscription]
+        its_own = self._owned.pop(subscription, set())
         for group in its_own:
             del self._owners[group]
+            self._quiet.pop(group, None)
         self._memory.remove(self, sum(map(_size, its_own)))
-        return any(group in self._passed_over for group in its_own) and self._looked_again()
+        return not its_own.isdisjoint(self._passed_over) and self._looked_again()
 
     def _looked_again(self) -> bool:
         self._passed_over.clear()

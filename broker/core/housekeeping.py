@@ -39,6 +39,7 @@ class Housekeeping:
         self._journal = journal
         self._addresses = addresses
         self._timers = timers
+        self._slices = slices
         self._look = look
         self._slow = SlowConsumers(addresses, timers, slices)
         self._reaper = Reaper(
@@ -76,7 +77,10 @@ class Housekeeping:
         """Look for messages that have expired, from now on."""
         period = self._settings.message_expiry_scan_period
         if period > 0:
-            ExpiryScan(self._journal, self._queues, self._timers, period, self._look).start()
+            scan = ExpiryScan(
+                self._journal, self._queues, self._timers, self._slices, period, self._look
+            )
+            scan.start()
 
     def _queues(self) -> list[Queue]:
         """Return those that clients consume from."""

@@ -5,7 +5,7 @@ stands for knows it: those that are there, and those that come later. So no mess
 matched.
 """
 
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from orthia.broker.core.address import Address
 from orthia.config.wildcards import WildcardAddresses
@@ -37,15 +37,15 @@ class Patterns:
             if other is address or address in other.patterns or other_name in self._temporary:
                 continue
             if matches(other_name):
-                other.route_by(patterns={**other.patterns, address: name})
+                other.hear(address, name)
 
     def join(self, name: str, address: Address) -> None:
         """Have an address that is new be heard by all that stand for it."""
         if self._heard:
             heard = self._heard.items()
             found = {one: pattern for pattern, (one, matches) in heard if matches(name)}
-            if found:
-                address.route_by(patterns=found)
+            for one, pattern in found.items():
+                address.hear(one, pattern)
 
     def forget_unused(self, address: Address) -> None:
         """Have an address be heard by nobody who stands for it and is used no more.
@@ -57,7 +57,7 @@ class Patterns:
         if unused:
             for pattern in unused:
                 self._heard.pop(address.patterns[pattern], None)
-            _leave(address, set(unused))
+            address.hear_no_more(unused)
 
     def left(self, gone: Mapping[str, Address]) -> None:
         """Take note that addresses are forgotten."""
@@ -66,9 +66,4 @@ class Patterns:
         patterns = set(gone.values())
         for other in self._addresses.values():
             if not patterns.isdisjoint(other.patterns):
-                _leave(other, patterns)
-
-
-def _leave(address: Address, patterns: Collection[Address]) -> None:
-    kept = {one: name for one, name in address.patterns.items() if one not in patterns}
-    address.route_by(patterns=kept)
+                other.hear_no_more(patterns)

@@ -14,6 +14,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
+from orthia.broker.core.placing import Placed, Placing
 from orthia.broker.core.publication import Publication, naming, refusal_of_journal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
@@ -26,9 +27,6 @@ from orthia.journal.changes import DuplicateId, MessageLocation
 from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.message import DEFAULT_PRIORITY, LargeBody, Message, encode_message
 from orthia.journal.unit import Sender, Unit
-
-Placed = tuple[Sequence[Queue], Message]
-"""A message, and the queues it is for."""
 
 
 class Publisher:
@@ -337,48 +335,8 @@ class Publisher:
 
         But for those that were dropped, since they are duplicates.
         """
-        placed: list[tuple[int, Queue, Message, MessageLocation]] = []
         values = replaced_values(unit, messages) if self.values.is_used else {}
-
-        def stored() -> None:
-            dropped = unit.dropped
-            for number, queue, record, location in placed:
-                queue.in_flight -= 1
-                if number in dropped:
-                    queue.use.release(size_in_store(record))
-                    if (number, queue) in values:
-                        values[number, queue].refuse()
-                    continue
-                size = size_in_memory(record)
-                reference = MessageReference(
-                    location.seq, record, location, size, redelivered=False
-                )
-                queue.place(reference)
-            # All of a unit is in its queues before any of it is delivered.
-            for queue in {queue: None for _, queue, _, _ in placed}:
-                queue.dispatch()
-            if done is not None:
-                done()
-
-        def refused(error: OrthiaError) -> None:
-            for _, queue, _, _ in placed:
-                queue.in_flight -= 1
-            for value in values.values():
-                value.refuse()
-            on_refused(error)
-
-        unit.done, unit.refused = stored, refused
-        try:
-            locations = iter(self._journal.append_unit(unit))
-        except (RecordTooLarge, JournalClosed) as error:
-            raise refusal_of_journal(error) from None
-        for number, (queues, record) in enumerate(messages):
-            for queue in queues:
-                queue.in_flight += 1
-                location = next(locations)
-                placed.append((number, queue, record, location))
-                if (number, queue) in values:
-                    values[number, queue].sent(record, location)
+        Placing(unit, messages, values, done, on_refused).append_to(self._journal)
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
         """Have bodies counted with their messages from here on, and not as uploads any more."""

@@ -55,10 +55,10 @@ class Reconfiguration:
         self._expire_as = expire_as
         self._declared = DeclaredAddresses(book)
 
-    def begin(self, settings: Settings) -> None:
+    def beginning(self, settings: Settings) -> Steps:
         """Have a new core be as its first settings say; raises NotLive."""
         self._expire_as(settings)
-        self._declared.create()
+        yield from self._declared.creating()
 
     def steps(self, rules: NewRules, done: Callable[[], None]) -> Steps:
         """Have it be as other rules say; ``done`` follows the last step, whatever failed."""

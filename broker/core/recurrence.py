@@ -10,12 +10,17 @@ the same on both nodes.
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orthia.config.errors import OrthiaError
 
 FOR_EVER = -1
 """As many repeats as there is time for."""
+LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: what is due later was not meant so, and cannot be shown."""
+MOST_CHARACTERS: Final = 256
+"""Of a cron pattern: what it costs to read one is in proportion."""
+_FIELDS: Final = 5
 
 
 class RecurrenceRefused(OrthiaError):  # noqa: N818 - named for what is the case
@@ -50,13 +55,16 @@ class Recurrence(NamedTuple):
         following = due_ms + self.period_ms
         if following <= now_ms:
             following = now_ms + self.period_ms
+        if following > LATEST_MS:
+            return Following(is_delivered=True, scheduled=[])
         scheduled = [(following, self._replace(repeats=left))]
         return Following(is_delivered=True, scheduled=scheduled)
 
     def _series(self, now_ms: int) -> Iterator[tuple[int, "Recurrence"]]:
         if self.delay_ms or self.repeats:
             begins = now_ms + (self.delay_ms or self.period_ms)
-            yield begins, Recurrence(self.period_ms, self.repeats)
+            if begins <= LATEST_MS:
+                yield begins, Recurrence(self.period_ms, self.repeats)
 
 
 class Following(NamedTuple):
@@ -81,13 +89,23 @@ def decode(stored: str) -> Recurrence:
 
 def next_time(cron: str, after_ms: int) -> int:
     """Return the first time of a pattern behind a moment; raises RecurrenceRefused."""
+    if len(cron) > MOST_CHARACTERS:
+        raise RecurrenceRefused(
+            f"the cron pattern {cron!r:.100} has {len(cron)} characters, and may have"
+            f" {MOST_CHARACTERS}"
+        )
+    if len(cron.split()) != _FIELDS:
+        raise RecurrenceRefused(
+            f"the cron pattern {cron!r:.100} has {len(cron.split())} fields, and is to have"
+            f" {_FIELDS}: minute, hour, day, month, weekday"
+        )
     # Few brokers ever meet a pattern.
     from cronsim import CronSim, CronSimError
 
     after = datetime.fromtimestamp(after_ms / 1000, UTC)
     try:
         return int(next(CronSim(cron, after)).timestamp() * 1000)
-    except CronSimError as error:
+    except (CronSimError, ValueError, OverflowError) as error:
         raise RecurrenceRefused(f"the cron pattern {cron!r:.100} cannot be read: {error}") from None
     except StopIteration:
         raise RecurrenceRefused(

@@ -64,6 +64,8 @@ class Refusal(Enum):
     """The database does not store what it sent, though it stores others."""
     SILENCE = "silence"
     """Nothing came of it for as long as it had promised, or for connectionTtl."""
+    FAILURE = "failure"
+    """The broker failed at what it asked for: a fault of the broker, of which the log has more."""
     SLOW = "slow"
     """It reads or acknowledges too slowly for what it subscribed to, or for all memory."""
 

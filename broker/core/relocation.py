@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_store
-from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.placing import Placed
+from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import HeldElsewhere, StoreFull

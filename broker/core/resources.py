@@ -17,8 +17,10 @@ from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import is_name
 from orthia.broker.core.errors import BrokerError, DestinationRefused
-from orthia.broker.core.publisher import Placed
+from orthia.broker.core.placing import Placed
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.routing import filter_of
+from orthia.broker.core.slices import found
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressSettings, RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
@@ -27,7 +29,6 @@ from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
-_ORIGIN = "_AMQ_ORIG_ADDRESS"
 
 
 class UndeliverableQueues:
@@ -51,7 +52,7 @@ class UndeliverableQueues:
         router = self._book.address(target).router
         if router is None:
             return [(queues, record)]
-        routed, is_taken = router.diverted(record, BROKER, queues[0].routing_type)
+        routed, is_taken = found(router.diverted(record, BROKER, queues[0].routing_type))
         places = [(one.queues, one.record) for one in routed if one.queues]
         return places if is_taken and places else [(queues, record), *places]
 
@@ -125,12 +126,6 @@ def own_queue_name(
             return None
         name = f"{settings.dead_letter_queue_prefix}{address}{settings.dead_letter_queue_suffix}"
     return name if is_name(name) else None
-
-
-def filter_of(address: str) -> str:
-    """Return the filter of the queue for what is undeliverable of an address."""
-    quoted = address.replace("'", "''")
-    return f"{_ORIGIN} = '{quoted}'"
 
 
 class ReservedNames:

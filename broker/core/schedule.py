@@ -20,13 +20,15 @@ from typing import Final
 from orthia.broker.core.expiry import LATEST_MS
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
+from orthia.broker.core.placing import Placed
 from orthia.broker.core.publication import Publication
-from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.recurrence import ONCE, Recurrence, decode
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
+from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
@@ -56,9 +58,18 @@ class Schedule:
     """Moves what is due; on the loop's thread."""
 
     def __init__(
-        self, journal: MessageJournal, publisher: Publisher, queues: ScheduleQueues, timers: Timers
+        self,
+        journal: MessageJournal,
+        publisher: Publisher,
+        queues: ScheduleQueues,
+        timers: Timers,
+        slices: Slices,
     ) -> None:
         self._journal = journal
+        self._slices = slices
+        self._room: list[Wait] = []
+        """Who waits for the journal to be full no more."""
+        journal.register_room_listener(self._has_room)
         self._publisher = publisher
         self._queues = queues
         self._timers = timers
@@ -189,17 +200,34 @@ class Schedule:
             if corrupt.seq not in self._told:
                 self._told.add(corrupt.seq)
                 LOGGER.error("a message that is due cannot be read: %s; its row stays", corrupt)
-        schedules = {queue.id: queue for queue in self._queues.schedules()}
         self._outstanding = 1
-        if reached.gone:
-            self._forget(reached.gone)
-        for timed in reached.messages:
-            queue = schedules.get(timed.queue_id)
-            if not isinstance(queue, ScheduleQueue):
-                self._forget([timed.message.seq])  # it lies in a queue: it is not waiting
-            elif not queue.is_leaving and timed.message.seq not in self._cancelled:
-                self._move(queue, timed, reached.now_ms)
-        self._moved()
+        self._slices.run(self._moving_all(reached))
+
+    def _moving_all(self, reached: Reached) -> Steps:
+        """Move what was read, one message after the other, while the journal has room."""
+        schedules = {queue.id: queue for queue in self._queues.schedules()}
+        try:
+            if reached.gone:
+                self._forget(reached.gone)
+            for timed in reached.messages:
+                while self._journal.is_full:
+                    wait = Wait(self._room.remove)
+                    self._room.append(wait)
+                    yield wait
+                seq, queue = timed.message.seq, schedules.get(timed.queue_id)
+                if not isinstance(queue, ScheduleQueue):
+                    self._forget([seq])  # it lies in a queue: it is not waiting
+                elif not queue.is_leaving and seq not in self._cancelled:
+                    yield from self._move(queue, timed, reached.now_ms)
+                yield GO_ON
+            self._moved()
+        except JournalClosed:
+            return  # this node is ending: the next one goes on
+
+    def _has_room(self) -> None:
+        waiting, self._room = self._room, []
+        for wait in waiting:
+            wait()
 
     def _forget(self, seqs: Sequence[int]) -> None:
         unit = Unit(self._moved)
@@ -212,16 +240,20 @@ class Schedule:
         if not self._outstanding:
             self._go_on()
 
-    def _move(self, schedule: ScheduleQueue, timed: TimedMessage, now_ms: int) -> None:
+    def _move(self, schedule: ScheduleQueue, timed: TimedMessage, now_ms: int) -> Steps:
         message = timed.message
         seq, record, location = message.seq, message.record, message.location
         size = size_in_store(record)
         charges = Charges()
+        self._moving.add(seq)
         try:
             plain, following, client_id = _following(record, timed.at_ms, now_ms)
             routed: list[Routed] = []
             if plain is not None:
-                routed = self._queues.route_due(schedule, plain, client_id)
+                routed = yield from self._queues.route_due(schedule, plain, client_id)
+                if schedule.is_leaving:
+                    self._moving.discard(seq)
+                    return
             placed: list[Placed] = [([schedule], one) for one in following]
             placed += [(one.queues, one.record) for one in routed if one.queues]
             heard = [(topic, one.record) for one in routed for topic in one.topics]
@@ -242,6 +274,7 @@ class Schedule:
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - one message is not to keep all others back
+            self._moving.discard(seq)
             self._not_moved(seq, schedule, error)
 
     def _append(
@@ -279,7 +312,6 @@ class Schedule:
         publisher.append(unit, placed, moved, refused)
         publisher.pin(pinned)
         schedule.undecided += 1
-        self._moving.add(seq)
         self._outstanding += 1
 
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:

@@ -12,8 +12,9 @@ from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, sched
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.routing import Routed
+from orthia.broker.core.routing import Routed, still_there
 from orthia.broker.core.selectors import Selector
+from orthia.broker.core.slices import Finding
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.window import QueueSubscription
@@ -154,8 +155,10 @@ class ScheduleQueues:
             )
         return queue
 
-    def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
-        """Return who gets a message of a schedule at this moment, as if it was sent now.
+    def route_due(
+        self, schedule: Queue, record: Message, client_id: str | None
+    ) -> Finding[list[Routed]]:
+        """Find out who gets a message of a schedule at this moment, as if it was sent now.
 
         A queue that is gone is created anew: whether that may be was asked when it was sent, by the
         client ``client_id``. Raises BrokerError.
@@ -181,7 +184,8 @@ class ScheduleQueues:
         if address.router is None:
             return [Routed(record, queues, topics)]
         sender = Principal("", frozenset(), client_id=client_id)
-        return address.router.route(record, sender, queues, topics)
+        routed = yield from address.router.route(record, sender, queues, topics)
+        return still_there(routed)
 
     def _still_there(self, name: str) -> Queue:
         queue = self._book.queues.get(name)

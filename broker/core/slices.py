@@ -15,9 +15,9 @@ longest is the last one of a transaction's commit, which is done whole: up to 10
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from orthia.config.clock import monotonic_seconds
 
@@ -64,6 +64,19 @@ class Wait:
 
 Steps = Iterator[bool | Wait]
 """Work that may be left between any two of its steps, each of which is short."""
+_Result = TypeVar("_Result")
+Finding = Generator[bool, None, _Result]
+"""Steps that find something out, and return it; never left but to ``GO_ON``."""
+
+
+def found(finding: Finding[_Result]) -> _Result:
+    """Return what steps find out, all in one piece: where there are few of them."""
+    while True:
+        try:
+            next(finding)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
 
 
 class Slices:

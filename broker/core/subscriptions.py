@@ -6,6 +6,7 @@ has for each of its subscribers: what becomes of a message that is acknowledged,
 behind, the queue knows.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -16,6 +17,7 @@ from orthia.broker.core.memory import CreditPool
 from orthia.config.address_settings import RoutingType
 from orthia.journal.changes import MessageLocation
 
+LOGGER = logging.getLogger("orthia.broker")
 Reference = TypeVar("Reference", bound=MessageReference)
 
 
@@ -199,7 +201,13 @@ class Subscription(Generic[Reference]):
         self._delivered_bytes += size
         self._pool.claimed += size
         self._consumer.holds(size if self._cost is None else self._cost)
-        self._consumer.deliver(reference)
+        try:
+            self._consumer.deliver(reference)
+        except MemoryError:
+            raise
+        except Exception:
+            LOGGER.exception("a message could not be delivered to a client, which is ended")
+            self._consumer.fail("the broker failed to deliver a message; its log says why")
 
     def take(self, references: Sequence[MessageReference]) -> list[Reference]:
         """Take those of ``references`` that are still delivered here; that is credit again."""

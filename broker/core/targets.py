@@ -16,7 +16,7 @@ from orthia.config.address_settings import RoutingType
 
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every message: an enumeration looks its members up each time."""
-_BY_UNIT: Final = Router({}, (), (), lambda *_: [])
+_BY_UNIT: Final = Router({}, (), (), None)
 """For a queue that is named itself: what is routed is stored by a unit, which can delete, too, and
 an address that is full is asked what it does."""
 Route = tuple[str, list[Queue], Topic | None, Router | None]

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import BrokerError
-from orthia.broker.core.publisher import Placed
+from orthia.broker.core.placing import Placed
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.taken import ExpiryLook
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP

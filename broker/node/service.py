@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.reconfiguration import NewRules
+from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
@@ -37,6 +38,8 @@ _Result = TypeVar("_Result")
 _LOOP_CALL_SECONDS: Final = 30.0
 _LAST_WORK_SECONDS: Final = 3.0
 """How long a node that stops goes on with frames it has read; the rest has no receipts."""
+_LAST_WORDS_SECONDS: Final = 1.0
+"""How long it goes on with telling clients what was stored last."""
 _USER_CHANGED: Final = (
     "the password or the roles of this user were changed, or the user was removed; log in again"
 )
@@ -59,6 +62,8 @@ class Service:
         self._server: Acceptors | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
+        self._progress = 0
+        """Counts the turns of an opening: one that gets on is not one that hangs."""
         directory = settings.audit_log_directory
         self._audit = None if directory is None else AuditFile(directory, settings.name)
         self._user_files: UserFiles[PropertiesLoginModule, User] | None = None
@@ -209,6 +214,7 @@ class Service:
             time_ms=manager.message_time_ms,
             audit=None if self._audit is None else self._audit.write,
         )
+        await self._in_turns(broker.open())
         broker.security.users.replace(users)
         broker.security.certificates.replace(certified)
         broker.security.users.take_tokens(*tokens)
@@ -227,21 +233,35 @@ class Service:
         broker.count_backlogs()
         broker.start_schedule()
 
+    async def _in_turns(self, steps: Steps) -> None:
+        """Do steps, and leave the loop to others between them."""
+        until = monotonic_seconds() + SLICE_SECONDS
+        for _ in steps:
+            if monotonic_seconds() >= until:
+                self._progress += 1
+                await asyncio.sleep(0)
+                until = monotonic_seconds() + SLICE_SECONDS
+
     async def _stop_accepting(self) -> None:
         if self._server is not None:
             self._server.stop_reading()
         if self._broker is not None:
             # What was read is still done, as far as that goes.
-            until = monotonic_seconds() + _LAST_WORK_SECONDS
-            while (  # noqa: ASYNC110 - with each turn of the loop a slice of it is done
-                not self._broker.slices.is_idle and monotonic_seconds() < until
-            ):
-                await asyncio.sleep(0)
+            await self._end_work(self._broker, _LAST_WORK_SECONDS)
             self._broker.stop()
+
+    @staticmethod
+    async def _end_work(broker: Broker, seconds: float) -> None:
+        until = monotonic_seconds() + seconds
+        while (  # noqa: ASYNC110 - with each turn of the loop a slice of it is done
+            not broker.slices.is_idle and monotonic_seconds() < until
+        ):
+            await asyncio.sleep(0)
 
     async def _stop(self) -> None:
         if self._broker is not None:
             self._broker.stop()
+            await self._end_work(self._broker, _LAST_WORDS_SECONDS)
         if self._server is not None:
             await self._server.stop()
         self._broker = None
@@ -325,10 +345,20 @@ class Service:
         return self._loop
 
     def _on_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run ``work`` on the loop and return its result; a loop that hangs is an IO error."""
+        """Run ``work`` on the loop and return its result; a loop that hangs is an IO error.
+
+        What takes long and gets on is waited for, however long it takes.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        progress = -1
         try:
-            return future.result(_LOOP_CALL_SECONDS)
+            while True:
+                try:
+                    return future.result(_LOOP_CALL_SECONDS)
+                except TimeoutError:
+                    if progress == self._progress:
+                        raise
+                    progress = self._progress
         except TimeoutError:
             reason = f"the event loop has not done what it was asked for {_LOOP_CALL_SECONDS:g} s"
             self._hangs(reason)

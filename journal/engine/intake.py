@@ -1,7 +1,8 @@
 # mypyc compiles this module.
 """The loop's side of a journal: ids, bounds, and completing callers in order. No IO, no locks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.changes import MessageLocation
@@ -11,6 +12,15 @@ from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
 from orthia.journal.message import STATED_VERSION
 from orthia.journal.unit import Appended, AppendedMessage, Binding, Done, Refused, Sender, Unit
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _at_once(steps: Iterator[bool]) -> None:
+    for _ in steps:
+        pass
 
 
 class Intake:
@@ -43,6 +53,12 @@ class Intake:
         self._bytes = 0
         self._was_full = False
         self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
+        self._under_way: deque[Iterator[bool]] = deque()
+        """Completions that are done in steps, or wait for those before them."""
+        self.run: Callable[[Iterator[bool]], object] = _at_once
+        """Does steps, of which each yields False: at once, until somebody can do them in turns."""
+        self.failed: Callable[[Exception], None] = _raise
+        """Gets what a completion in steps has raised."""
         self._room_listeners: list[Callable[[], None]] = []
         self._batch_listeners: list[Callable[[BatchReport], None]] = []
         self.last_committed_seq = first_id - 1
@@ -103,12 +119,27 @@ class Intake:
         appended.only_deletes = not (appended.bodies or appended.unlinked or appended.untimed)
         self._account(appended)
 
-    def complete(self, items: Sequence[Appended], report: BatchReport) -> None:
+    def complete(
+        self, items: Sequence[Appended], report: BatchReport, then: Done | None = None
+    ) -> None:
         """Complete the callers of stored ``items`` in order, then announce room if there is.
 
         ``last_committed_seq`` moves with each caller, not with the batch: a window asked for by
-        one caller must not show the message whose own caller is still to be told.
+        one caller must not show the message whose own caller is still to be told. ``then`` is
+        called at the end.
         """
+        left = iter(items)
+        if self._under_way:
+            self._do(self._completing(None, left, report, then))
+            return
+        steps = self._complete(left)
+        if steps is None:
+            self._completed(report, then)
+        else:
+            self._do(self._completing(steps, left, report, then))
+
+    def _complete(self, items: Iterator[Appended]) -> Iterator[bool] | None:
+        """Complete callers up to the first that wants steps; return those."""
         for item in items:
             if isinstance(item, AppendedMessage):  # as ``_settle``: most of a batch
                 self._rows -= 1
@@ -116,15 +147,68 @@ class Intake:
                 self.last_committed_seq = item.last_seq
             else:
                 self._settle(item)
+                if item.completes is not None:
+                    return item.completes()
             done = item.done
             if done is not None:
                 done()
+        return None
+
+    def _completing(
+        self,
+        steps: Iterator[bool] | None,
+        items: Iterator[Appended],
+        report: BatchReport,
+        then: Done | None,
+    ) -> Iterator[bool]:
+        while True:
+            if steps is not None:
+                yield from steps
+            steps = self._complete(items)
+            if steps is None:
+                break
+            yield False
+        self._completed(report, then)
+
+    def _completed(self, report: BatchReport, then: Done | None) -> None:
         for report_to in self._batch_listeners:
             report_to(report)
         self._announce_room()
+        if then is not None:
+            then()
+
+    def _do(self, steps: Iterator[bool]) -> None:
+        """Do steps behind those that are under way."""
+        self._under_way.append(steps)
+        if len(self._under_way) == 1:
+            self.run(self._going_on())
+
+    def _going_on(self) -> Iterator[bool]:
+        while self._under_way:
+            try:
+                yield from self._under_way[0]
+            except Exception as error:  # noqa: BLE001 - whoever made this says what follows
+                self.failed(error)
+            if self._under_way:
+                self._under_way.popleft()
+                yield False
+
+    def stop(self) -> None:
+        """Complete nobody any more."""
+        self._under_way.clear()
 
     def refuse(self, item: Appended, reason: OrthiaError) -> None:
         """Tell the caller of ``item``, which waits no more, why it is not stored."""
+        if self._under_way:
+            self._do(self._refusing(item, reason))
+        else:
+            self._refuse(item, reason)
+
+    def _refusing(self, item: Appended, reason: OrthiaError) -> Iterator[bool]:
+        self._refuse(item, reason)
+        yield False
+
+    def _refuse(self, item: Appended, reason: OrthiaError) -> None:
         self._settle(item)
         if item.refused is not None:
             item.refused(reason)

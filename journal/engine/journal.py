@@ -1,7 +1,7 @@
 """The journal the broker uses: the front of intake, writer and reader, and its SQL store."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from typing_extensions import override
@@ -95,6 +95,8 @@ class Journal(MessageJournal):
             submit=self._writer.submit,
             bindings=recovered.bindings,
         )
+        # As what fails in one piece: that is raised in what was posted.
+        self._intake.failed = lambda error: post(partial(_raise, error))
 
     @property
     @override
@@ -186,6 +188,10 @@ class Journal(MessageJournal):
         self._reader.reached(kind, after, up_to_ms, limit, max_bytes, done)
 
     @override
+    def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
+        self._intake.run = run
+
+    @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         self._intake.register_room_listener(callback)
 
@@ -242,9 +248,9 @@ class Journal(MessageJournal):
         else:
             gone = set(batch.unlinked)
             linked = {link.large_id for link in batch.linked if link not in gone}
+            unlinked = {large_id for large_id, _ in gone} - linked
             self.large.linked(linked)
-            self._intake.complete(batch.items, report)
-            self.large.unlinked({large_id for large_id, _ in gone} - linked)
+            self._intake.complete(batch.items, report, partial(self.large.unlinked, unlinked))
 
     def _refuse(self, item: Appended, reason: OrthiaError) -> None:
         if not self._silent:
@@ -258,7 +264,12 @@ class Journal(MessageJournal):
     def _fail(self, error: OrthiaError) -> None:
         if not self._silent:
             self._silent = True
+            self._intake.stop()
             self._refusal = f"the journal has failed: {error}"
             for one in self._upkeep:
                 one.stop()
             self._on_failure(error)
+
+
+def _raise(error: Exception) -> None:
+    raise error

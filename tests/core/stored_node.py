@@ -7,7 +7,7 @@ from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.core.broker import Broker
 from orthia.config.settings import Settings
 from orthia.journal.windows import Window
-from tests.core.support import ANYONE, FakeConsumer
+from tests.core.support import ANYONE, FakeConsumer, opened
 from tests.journal.support import JournalStore
 
 
@@ -22,8 +22,8 @@ class StoredNode:
         self.options = options
         self.queue = queue
         self.journal = store.open(token)
-        self.broker = Broker(
-            options, self.journal, lease_valid=lambda: True, call_later=self._call_later
+        self.broker = opened(
+            Broker(options, self.journal, lease_valid=lambda: True, call_later=self._call_later)
         )
         self.broker.count_backlogs()
 

@@ -3,12 +3,13 @@
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orthia.broker.core.api import (
     Done,
+    FanOut,
     MessageReference,
     OnRefused,
     OutgoingMessage,
@@ -19,6 +20,7 @@ from orthia.broker.core.api import (
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.reconfiguration import NewRules
+from orthia.broker.core.slices import Steps
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
@@ -132,6 +134,20 @@ class FakeConsumer:
         return self.take(text)[0].redelivered
 
 
+def fan_out(sent: FanOut | Steps | None) -> FanOut:
+    """Return what a sender waits for whose message is with subscribers not yet."""
+    assert sent is not None
+    assert not isinstance(sent, Iterator)
+    return sent
+
+
+def opened(broker: Broker) -> Broker:
+    """Return a broker that has opened what is stored, all of it at once."""
+    for _ in broker.open():
+        pass
+    return broker
+
+
 class CoreUnderTest:
     """A broker core whose journal, clock and lease the test moves."""
 
@@ -152,13 +168,15 @@ class CoreUnderTest:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self.journal = journal or MemoryJournal(store, token=token, auto_commit=auto_commit)
-        self.broker = Broker(
-            options,
-            self.journal,
-            lease_valid=lambda: self.lease_valid,
-            call_later=self._call_later,
-            time_ms=time_ms,
-            clock=clock,
+        self.broker = opened(
+            Broker(
+                options,
+                self.journal,
+                lease_valid=lambda: self.lease_valid,
+                call_later=self._call_later,
+                time_ms=time_ms,
+                clock=clock,
+            )
         )
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ from orthia.broker.core.memory import MESSAGE_OVERHEAD
 from orthia.config.address_settings import AddressSettings
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, opened
 
 SIZE = MESSAGE_OVERHEAD + len("kind:0\n") + 3
 """What a message counts for: each has a number of three digits for its body."""
@@ -97,12 +97,14 @@ class FullMemoryMachine(RuleBasedStateMachine):
         self.core.journal = MemoryJournal(
             auto_commit=False, limits=JournalLimits(max_waiting_rows=6)
         )
-        self.core.broker = Broker(
-            FULL,
-            self.core.journal,
-            lease_valid=lambda: True,
-            call_later=self.core._call_later,
-            clock=lambda: 0.0,
+        self.core.broker = opened(
+            Broker(
+                FULL,
+                self.core.journal,
+                lease_valid=lambda: True,
+                call_later=self.core._call_later,
+                clock=lambda: 0.0,
+            )
         )
         self.memory = ClientMemory(CLIENTS_LIMIT, 1)
         self.clients: list[Client] = []

@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.broker import Broker
 from orthia.config.address_settings import AddressSettings
-from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
+from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message, opened
 from tests.journal.conftest import sql_store as sql_store
 from tests.journal.conftest import store as store
 from tests.journal.conftest import store_settings as store_settings
@@ -26,8 +26,8 @@ class Node:
         self.store = store
         self.token = token
         self.journal = store.open(token)
-        self.broker = Broker(
-            OPTIONS, self.journal, lease_valid=lambda: True, call_later=self._call_later
+        self.broker = opened(
+            Broker(OPTIONS, self.journal, lease_valid=lambda: True, call_later=self._call_later)
         )
         self.broker.count_backlogs()
 

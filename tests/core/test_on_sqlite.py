@@ -18,7 +18,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.journal.abc import MessageJournal
-from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
+from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message, opened
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import SqliteServer
 
@@ -47,11 +47,13 @@ class Node:
         self.store = store
         self.token = token
         self.journal: MessageJournal = store.open(token)
-        self.broker = Broker(
-            OPTIONS,
-            self.journal,
-            lease_valid=lambda: True,
-            call_later=self._call_later,
+        self.broker = opened(
+            Broker(
+                OPTIONS,
+                self.journal,
+                lease_valid=lambda: True,
+                call_later=self._call_later,
+            )
         )
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:

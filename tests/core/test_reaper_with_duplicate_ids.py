@@ -23,7 +23,7 @@ from orthia.config.address_settings import (
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.records import UserRecordType
-from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, opened, settings
 from tests.journal.conftest import store as store
 from tests.journal.support import JournalStore
 
@@ -441,8 +441,8 @@ class StoredNode:
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = itertools.count()
         self.journal = store.open(token)
-        self.broker = Broker(
-            deleting(), self.journal, lease_valid=lambda: True, call_later=self._call_later
+        self.broker = opened(
+            Broker(deleting(), self.journal, lease_valid=lambda: True, call_later=self._call_later)
         )
         self.broker.count_backlogs()
 

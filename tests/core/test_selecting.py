@@ -21,6 +21,7 @@ from orthia.broker.core.matched_levels import (
 )
 from orthia.broker.core.memory import LENT_WINDOW_BYTES, MemoryBudget
 from orthia.broker.core.selectors import Selector, SelectorRefused, said
+from orthia.broker.core.selectors.selector import MAX_LENGTH
 from orthia.broker.core.views import Look, Stretch
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError

@@ -27,7 +27,7 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, Settings, StompLimits
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
-from tests.core.support import SETTINGS
+from tests.core.support import SETTINGS, opened
 from tests.support.turns import Turns
 from tests.support.waiting import wait_until
 from tests.websocket.test_upgrade import head
@@ -70,11 +70,13 @@ class ServerUnderTest:
                 limits=journal_limits,
                 auto_commit=auto_commit,
             )
-            self.broker = Broker(
-                options,
-                self.journal,
-                lease_valid=lambda: True,
-                call_later=self.loop.call_later,
+            self.broker = opened(
+                Broker(
+                    options,
+                    self.journal,
+                    lease_valid=lambda: True,
+                    call_later=self.loop.call_later,
+                )
             )
             self.server = Acceptors(
                 self.broker,

@@ -9,7 +9,7 @@ from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps, Wait
 from orthia.broker.core.taken import ExpiryLook
-from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, fan_out, message, settings
 from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
@@ -158,12 +158,10 @@ def test_a_fan_out_takes_turns_and_keeps_the_order() -> None:
     """All subscribers get all messages in one order; who comes meanwhile gets none of before."""
     core = CoreUnderTest(clock=Work())
     subscribers = [core.consume(TOPIC, auto=True) for _ in range(1_000)]
-    behind = core.broker.send(ANYONE, TOPIC, message("a"), None)
-    assert behind is not None
+    behind = fan_out(core.broker.send(ANYONE, TOPIC, message("a"), None))
     assert not subscribers[-1].received
     late = core.consume(TOPIC, auto=True)
-    next_one = core.broker.send(ANYONE, TOPIC, message("b"), None)
-    assert next_one is not None
+    next_one = fan_out(core.broker.send(ANYONE, TOPIC, message("b"), None))
     was_behind = next_one.is_behind
     turns(core)
     assert (was_behind, next_one.is_behind, behind.is_behind) == (True, False, False)
@@ -472,8 +470,7 @@ def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     attach(core, TOPIC, FailingConsumer(at=0))
     later = [core.consume(TOPIC, auto=True) for _ in range(100)]
     core.broker.send(ANYONE, TOPIC, message("a"), None)
-    behind = core.broker.send(ANYONE, TOPIC, message("b"), None)
-    assert behind is not None
+    behind = fan_out(core.broker.send(ANYONE, TOPIC, message("b"), None))
     with pytest.raises(RuntimeError, match="a bug"):
         core.settle()
     core.settle()

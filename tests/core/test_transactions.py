@@ -9,7 +9,7 @@ from orthia.journal import Unit
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
-from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, settings
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, opened, settings
 from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
@@ -84,12 +84,14 @@ def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
     core = CoreUnderTest()
     core.send(QUEUE, "order")
     core.journal = MemoryJournal(core.journal.store, max_record_bytes=1_000)
-    core.broker = Broker(
-        SETTINGS,
-        core.journal,
-        lease_valid=lambda: True,
-        call_later=core._call_later,
-        clock=lambda: 0.0,
+    core.broker = opened(
+        Broker(
+            SETTINGS,
+            core.journal,
+            lease_valid=lambda: True,
+            call_later=core._call_later,
+            clock=lambda: 0.0,
+        )
     )
     consumer = core.consume(QUEUE)
     transaction = work((QUEUE, "x" * 2_000), consumer=consumer, acknowledge=("order",))

@@ -23,7 +23,7 @@ from orthia.config.settings import Settings, StompLimits
 from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
-from tests.core.support import SETTINGS, settings
+from tests.core.support import SETTINGS, opened, settings
 from tests.journal.support import FileJournalStore
 from tests.support.waiting import wait_until
 
@@ -39,12 +39,14 @@ class Node:
     def __init__(self, directory: Path, options: Settings = SETTINGS) -> None:
         self.store = FileJournalStore(directory)
         self.journal = self.store.open()
-        self.broker = Broker(
-            options,
-            self.journal,
-            lease_valid=lambda: True,
-            call_later=lambda _, callback: self.store.loop.post(callback),
-            clock=lambda: 0.0,
+        self.broker = opened(
+            Broker(
+                options,
+                self.journal,
+                lease_valid=lambda: True,
+                call_later=lambda _, callback: self.store.loop.post(callback),
+                clock=lambda: 0.0,
+            )
         )
 
     def wait(self, condition: Callable[[], object], what: str) -> None:

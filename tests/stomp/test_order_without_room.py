@@ -20,7 +20,7 @@ from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.journal import Journal
-from tests.core.support import SETTINGS
+from tests.core.support import SETTINGS, opened
 from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
@@ -37,8 +37,8 @@ class Node:
         journal = store.open()
         assert isinstance(journal, Journal)
         self.journal = journal
-        self.broker = Broker(
-            SETTINGS, journal, lease_valid=lambda: True, call_later=self._call_later
+        self.broker = opened(
+            Broker(SETTINGS, journal, lease_valid=lambda: True, call_later=self._call_later)
         )
         self.is_full = False
         self.goes_on = threading.Event()

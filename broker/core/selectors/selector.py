@@ -62,12 +62,15 @@ class Selector:
 
     def matches(self, message: Message) -> bool:
         """Return whether a message is wanted."""
-        return self._evaluate(Said(message)) is True
+        return self.accepts(Said(message))
 
     def accepts(self, said: Said) -> bool:
         """Return whether a message is wanted that other selectors are asked of, too."""
         said.characters = MOST_CHARACTERS
-        return self._evaluate(said) is True
+        try:
+            return self._evaluate(said) is True
+        except (ArithmeticError, ValueError, RecursionError):
+            return False  # what cannot be computed is unknown, to whoever asks
 
 
 class SelectorCache:

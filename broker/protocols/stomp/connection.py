@@ -10,21 +10,23 @@ A node that stops, or is live no more, closes without an ERROR: to clients that 
 wrong, and some end on it.
 """
 
+import logging
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from orthia.broker.core.api import BrokerCore, Done
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.refusals import Refusal, refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
 from orthia.broker.protocols.stomp.login import Authenticate, asking
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parts import Callbacks, Parts
 from orthia.broker.protocols.stomp.receipts import id_of
+from orthia.broker.protocols.stomp.resting import Resting
 from orthia.broker.protocols.stomp.states import (
     DELIVERING,
     ENDING,
@@ -40,8 +42,10 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import LargeBody
 
+LOGGER = logging.getLogger("orthia.broker")
 _FRAMES: Final = 4
-"""How many frames are handled before others may have a turn; a single one takes 20 ms at most."""
+"""How many frames are handled before others may have a turn; those that take longer than half a
+millisecond are steps of their own."""
 # What is asked for with every piece that comes: an enumeration looks its members up each time.
 _LOGGING_IN: Final = State.LOGGING_IN
 _STORING: Final = State.STORING
@@ -89,8 +93,7 @@ class StompConnection:
         self._refused = refused
         self._is_late = False
         """Whether frames are left for a later turn of the loop."""
-        self._resting: tuple[Steps, bool | Wait] | None = None
-        """What is done of a frame in steps, and what that rests for at present."""
+        self._resting = Resting()
         self.was_disconnected = False
         """Whether it has ended, in good order, because the client asked for it."""
         parts = Parts(
@@ -229,27 +232,20 @@ class StompConnection:
         if not self._core.slices.run(self._handling(first)):
             self._is_late = True
 
-    def _waiting_for(self, steps: Steps) -> Steps:
-        """Do steps that may wait for others; the end of the connection ends the wait."""
-        for rest in steps:
-            self._resting = (steps, rest)
-            yield rest
-            self._resting = None
-
     def _handling(self, first: Steps | None) -> Steps:
         inbox = self._inbox
         frame: Frame | None = None
         left = _FRAMES
         try:
             if first is not None:
-                yield from self._waiting_for(first)
+                yield from self._resting.through(first)
             while self._row and (frames := inbox.take()) is not None:
                 for event in frames:
                     if event.__class__ is Frame:
                         frame = event
                         steps = self._handle(frame)
                         if steps is not None:
-                            yield from self._waiting_for(steps)
+                            yield from self._resting.through(steps)
                     else:
                         frame = event if isinstance(event, Frame) else self._uploads.frame
                         self._stream_in(event)
@@ -266,9 +262,13 @@ class StompConnection:
                     inbox.give_back(frames)
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, frame)
-        except Exception:
+        except MemoryError:
             self.go_away()
             raise
+        except Exception:
+            command = "what a client sent" if frame is None else f"a client's {frame.command}"
+            LOGGER.exception("%s failed; the client is told, and its connection is ended", command)
+            self._refuse("the broker failed at this; its log says why", None, Refusal.FAILURE)
         if self._is_late:
             self._is_late = False
             self._waited()
@@ -309,7 +309,9 @@ class StompConnection:
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, sent.frame)
             return
-        self._go_on(steps)
+        # In a turn of its own: what called this is to go on, whatever becomes of this client.
+        self._is_late = True
+        self._core.slices.later(self._handling(steps))
         self._waited()
 
     # --- the end
@@ -346,7 +348,7 @@ class StompConnection:
             self.go_away()
             return
         self._move(Event.NODE_STOPPED)
-        self._end_wait()
+        self._resting.end()
         self._inbox.clear()
         self._uploads.abort()
         self._receipts.end_with(None, self._answered)
@@ -377,20 +379,11 @@ class StompConnection:
             return
         self._move(Event.ENDED)
         self._outbox.end()
-        self._end_wait()
+        self._resting.end()
         works = self._transactions.unfinished()
         self._clear()
         self._receipts.begin()
         self._core.slices.run(self._receiver.close(works, self._left() if failed else None))
-
-    def _end_wait(self) -> None:
-        """Go on no more with what waits for others, and be kept by them no longer."""
-        steps, rest = self._resting or (None, GO_ON)
-        if isinstance(rest, Wait):
-            self._resting = None
-            rest.drop()
-            if isinstance(steps, Generator):
-                steps.close()
 
     def _clear(self) -> None:
         self._inbox.clear()

@@ -51,10 +51,12 @@ class Receiver:
         "_cut_off",
         "_fail",
         "_holds",
+        "_is_resuming",
         "_leaving",
         "_options",
         "_outbox",
         "_receipts",
+        "_resumes",
         "_streamed_whole",
         "_streaming",
         "_subscriptions",
@@ -98,6 +100,7 @@ class Receiver:
         self._fail = fail
         self._cut_off = cut_off
         self._streamed_whole = streamed
+        self._resumes = self._is_resuming = False  # whether all are to be asked again, or some are
         self._streaming: ClientSubscription | None = None
         """Whose message has a body that was the last to be written."""
         self._leaving: ClientSubscription | None = None
@@ -113,8 +116,12 @@ class Receiver:
             "NACK": self.nack,
         }
 
-    def subscribe(self, frame: Frame) -> None:
-        """Do a SUBSCRIBE."""
+    def subscribe(self, frame: Frame) -> Steps:
+        """Do a SUBSCRIBE; a step of its own, since its selector may take some time."""
+        self._subscribe(frame)
+        yield GO_ON
+
+    def _subscribe(self, frame: Frame) -> None:
         version = self._client.version
         asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
         self._options.unknown_headers.look("SUBSCRIBE", frame.raw)
@@ -302,9 +309,21 @@ class Receiver:
     def resume(self) -> None:
         """Go on delivering: the socket takes more."""
         self._outbox.resume()
-        for subscription in self._subscriptions.all():
-            if subscription.core is not None:
-                subscription.core.resume()
+        self._resumes = True
+        if not self._is_resuming:
+            self._is_resuming = True
+            self._core.slices.run(self._resuming())
+
+    def _resuming(self) -> Steps:
+        try:
+            while self._resumes:
+                self._resumes = False
+                for subscription in [*self._subscriptions.all()]:
+                    if subscription.core is not None:
+                        subscription.core.resume()
+                    yield GO_ON
+        finally:
+            self._is_resuming = False
 
     def leave(self) -> Steps:
         """End all subscriptions of a client that goes in good order."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from orthia.broker.core.recurrence import (
     FOR_EVER,
+    LATEST_MS,
     Recurrence,
     RecurrenceRefused,
     next_time,
@@ -21,8 +22,6 @@ PERIOD: Final = b"AMQ_SCHEDULED_PERIOD"
 REPEAT: Final = b"AMQ_SCHEDULED_REPEAT"
 CRON: Final = b"AMQ_SCHEDULED_CRON"
 NAMES: Final = (TIME, DELIVERY, DELAY, PERIOD, REPEAT, CRON)
-LATEST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what is due later was not meant so."""
 _MOST_REPEATS: Final = 2**31 - 1
 
 

@@ -6,6 +6,7 @@ COMMIT; or, if it is large, once its body is durable, and then one of the two. A
 management address is no message but a request, which may be answered by one.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from orthia.broker.core.api import (
@@ -124,7 +125,19 @@ class Sender:
         except NotLive:
             self._receipts.take_back(done)
             raise
-        return None if sent is None else _awaiting(sent)
+        return None if sent is None else self._awaiting(sent, done)
+
+    def _awaiting(self, sent: FanOut | Steps, done: Done) -> Steps:
+        """Wait for what was sent, or have it sent, in steps."""
+        if not isinstance(sent, Iterator):
+            while sent.is_behind:
+                yield sent.rest
+            return
+        try:
+            yield from sent
+        except NotLive:
+            self._receipts.take_back(done)
+            raise
 
     def _send_to_several(self, frame: Frame, named: list[str]) -> Steps | None:
         """Send a message to each of several destinations, to all of them or to none."""
@@ -189,7 +202,14 @@ class Sender:
         except (ProtocolError, BrokerError):
             unpin(self._core, (message,))
             raise
-        return None if behind is None else _awaiting(behind)
+        return None if behind is None else self._awaiting_large(behind, receipt, message)
+
+    def _awaiting_large(self, sent: FanOut | Steps, done: Done, message: OutgoingMessage) -> Steps:
+        try:
+            yield from self._awaiting(sent, done)
+        except (ProtocolError, BrokerError):
+            unpin(self._core, (message,))
+            raise
 
     def _manage(self, frame: Frame) -> Steps | None:
         request = read_request(frame)
@@ -214,7 +234,7 @@ class Sender:
             self._receipts.take_back(done)
             raise
         if sent is not None:
-            yield from _awaiting(sent)
+            yield from self._awaiting(sent, done)
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's message and where it goes."""
@@ -267,8 +287,3 @@ class Sender:
         if when:
             message = message._replace(stated=when)
         return destination, message
-
-
-def _awaiting(sent: FanOut) -> Steps:
-    while sent.is_behind:
-        yield sent.rest
