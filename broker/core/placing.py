@@ -1,7 +1,7 @@
 """Messages of one unit on their way into their queues: all of them, once the unit is stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from orthia.broker.core.api import Done, MessageReference
 from orthia.broker.core.memory import size_in_memory, size_in_store
@@ -22,14 +22,8 @@ Placed = tuple[Sequence[Queue], Message]
 """A message, and the queues it is for."""
 
 
-class _Copy(NamedTuple):
-    """A message in one of its queues."""
-
-    number: int
-    """Which of the unit's messages it is."""
-    queue: Queue
-    record: Message
-    location: MessageLocation
+_Copy = tuple[int, Queue, Message, MessageLocation]
+"""Which of a unit's messages it is, one of its queues, the message, and where it is stored."""
 
 
 class Placing:
@@ -71,8 +65,8 @@ class Placing:
             for queue in queues:
                 queue.in_flight += 1
                 location = next(locations)
-                self._copies.append(_Copy(number, queue, record, location))
-                if (number, queue) in values:
+                self._copies.append((number, queue, record, location))
+                if values and (number, queue) in values:
                     values[number, queue].sent(record, location)
 
     def _place(self, copy: _Copy) -> None:
@@ -87,7 +81,7 @@ class Placing:
         queue.place(MessageReference(location.seq, record, location, size, redelivered=False))
 
     def _queues(self) -> list[Queue]:
-        return [*{copy.queue: None for copy in self._copies}]
+        return [*{queue: None for _, queue, _, _ in self._copies}]
 
     def _stored(self) -> None:
         for copy in self._copies:
@@ -116,8 +110,8 @@ class Placing:
             self._done()
 
     def _refused(self, error: OrthiaError) -> None:
-        for copy in self._copies:
-            copy.queue.in_flight -= 1
+        for _, queue, _, _ in self._copies:
+            queue.in_flight -= 1
         for value in self._values.values():
             value.refuse()
         self._on_refused(error)

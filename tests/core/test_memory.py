@@ -4,10 +4,11 @@ import logging
 
 import pytest
 
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.memory import MemoryBudget
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, opened, settings
 
 QUEUE = "/queue/orders"
 WAITING_ROWS = 2_000
@@ -159,11 +160,13 @@ def backlog_under_a_slow_store(options: dict[str, object], *, expires_ms: int = 
     )
     successor = CoreUnderTest(settings("orders", **options), store=core.journal.store, token=2)
     successor.journal = slow
-    successor.broker = type(successor.broker)(
-        settings("orders", **options),
-        slow,
-        lease_valid=lambda: True,
-        call_later=successor._call_later,
+    successor.broker = opened(
+        Broker(
+            settings("orders", **options),
+            slow,
+            lease_valid=lambda: True,
+            call_later=successor._call_later,
+        )
     )
     return successor
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotLive
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
@@ -18,7 +19,7 @@ from orthia.config.address_settings import (
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.fields import Fields, Property
 from orthia.journal.memory import MemoryJournal
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, opened, settings
 
 QUEUE = "/queue/orders"
 
@@ -565,10 +566,9 @@ def test_a_message_the_store_cannot_take_is_refused() -> None:
     """It is refused before anything is stored, naming both sizes; the queue goes on."""
     core = CoreUnderTest()
     core.journal = MemoryJournal(core.journal.store, max_record_bytes=1_000)
-    broker = type(core.broker)(
-        SETTINGS, core.journal, lease_valid=lambda: True, call_later=lambda *_: None
+    core.broker = opened(
+        Broker(SETTINGS, core.journal, lease_valid=lambda: True, call_later=lambda *_: None)
     )
-    core.broker = broker
     with pytest.raises(LimitExceeded, match="1000"):
         core.send(QUEUE, "x" * 2_000)
     core.send(QUEUE, "small")
