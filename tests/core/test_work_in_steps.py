@@ -1,7 +1,6 @@
 """What is multiplied by what clients choose is done in steps: turns are counted, not time."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -223,11 +222,6 @@ def test_groups_that_are_busy_cost_nothing_to_look_for_a_quiet_one() -> None:
     assert consumer.texts == []
 
 
-def _asked(asked: list[object], gate: Gate, record: Message, who: Principal) -> bool:
-    asked.append(record)
-    return gate(record, who)
-
-
 def test_what_expires_asks_only_the_queue_of_its_own_address() -> None:
     """There may be thousands of such queues at the expiry address."""
     own = settings(auto_create_expiry_resources=True, expiry_address="EXPIRED")
@@ -240,9 +234,17 @@ def test_what_expires_asks_only_the_queue_of_its_own_address() -> None:
         core.consume(f"/queue/q{number}")
     core.settle()
     address = core.broker._addresses.address("EXPIRED")
-    asked: list[object] = []
+    asked: list[Message] = []
+
+    def counted(gate: Gate) -> Gate:
+        def asks(record: Message, principal: Principal) -> bool:
+            asked.append(record)
+            return gate(record, principal)
+
+        return asks
+
     for queue, gate in list(address.gates.items()):
-        address.gates[queue] = partial(_asked, asked, gate)
+        address.gates[queue] = counted(gate)
     core.send("/queue/q3", "y", expires_ms=1)
     core.consume("/queue/q3")
     core.settle()
