@@ -1,4 +1,7 @@
-"""Messages that wait for their redelivery; rings also ask which of them is to go first."""
+"""Messages that wait for their redelivery.
+
+Rings also ask which of them is to go first, queues of last values for one by its seq.
+"""
 
 import heapq
 from collections.abc import Iterable
@@ -12,15 +15,17 @@ _SPARE = 8
 
 
 class Delayed(set[MessageReference]):
-    """A set; once it was asked for the first, it keeps an order beside, which others do without."""
+    """A set; it keeps an order, or an index, beside once it was asked for what needs one."""
 
-    __slots__ = ("_order", "_pushed")
+    __slots__ = ("_by_seq", "_order", "_pushed")
 
     def __init__(self) -> None:
         super().__init__()
         self._order: list[tuple[int, int, int, MessageReference]] | None = None
         """A heap by priority and age, with some that are here no more."""
         self._pushed = count()
+        self._by_seq: dict[int, MessageReference] | None = None
+        """Them by seq, with some that are here no more."""
 
     @override
     def add(self, element: MessageReference, /) -> None:
@@ -28,6 +33,8 @@ class Delayed(set[MessageReference]):
         if self._order is not None:
             self._push(self._order, element)
             self._let_go()
+        if self._by_seq is not None:
+            self._by_seq[element.seq] = element
 
     @override
     def update(self, *others: Iterable[MessageReference]) -> None:
@@ -54,6 +61,15 @@ class Delayed(set[MessageReference]):
         """Forget the order, if there is little in it but messages that are gone."""
         if self._order is not None and len(self._order) > 2 * len(self) + _SPARE:
             self._order = None
+        if self._by_seq is not None and len(self._by_seq) > 2 * len(self) + _SPARE:
+            self._by_seq = None
+
+    def with_seq(self, seq: int) -> MessageReference | None:
+        """Return the one that has a seq; None if there is none."""
+        if self._by_seq is None:
+            self._by_seq = {one.seq: one for one in self}
+        found = self._by_seq.get(seq)
+        return found if found in self else None
 
     def lowest_and_oldest(self) -> MessageReference | None:
         """Return the oldest of the lowest priority; None if there is none."""

@@ -168,7 +168,7 @@ class LastValueQueue(OptionedQueue):
         seq = value.seq
         reference = matching.remove(seq)
         if reference is None and matching.is_taken(seq):
-            reference = next((one for one in self._delayed if one.seq == seq), None)
+            reference = self._delayed.with_seq(seq)
             if reference is not None:
                 self._delayed.discard(reference)
                 self._budget.unclaim(reference.size)

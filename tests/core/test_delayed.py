@@ -72,3 +72,16 @@ def test_nothing_is_kept_of_messages_that_are_gone() -> None:
     delayed.difference_update(messages[:500])
     delayed.clear()
     assert delayed._order is None
+
+
+def test_one_is_found_by_its_seq_as_long_as_it_is_there() -> None:
+    """Without a look at all the others, however many come and go."""
+    delayed = Delayed()
+    first, second = (reference(seq) for seq in (1, 2))
+    delayed.add(first)
+    assert delayed.with_seq(1) is first
+    delayed.add(second)
+    delayed.discard(first)
+    assert (delayed.with_seq(1), delayed.with_seq(2)) == (None, second)
+    delayed.difference_update([second])
+    assert delayed.with_seq(2) is None
