@@ -45,8 +45,8 @@ _GARBAGE_THRESHOLDS: Final = (5_000, 5, 2)
 """When the collector looks for cycles. Messages that wait are many objects and no cycles: with
 CPython's 700, looking through them again and again took a third of the time of a SEND. All objects
 are looked through about as often as by default: clients that are gone are cycles, and old ones."""
-_LONG_TURN_SECONDS: Final = float(os.environ.get("_ORTHIA_LONG_TURN_SECONDS", "1"))
-"""Processor time of one turn of the loop above which the log says where it was; tests set less."""
+_LONG_TURN: Final = "_ORTHIA_LONG_TURN_SECONDS"
+"""Seconds of one turn of the loop above which the log says where it was: 1; tests set less."""
 
 
 class BrokerNode:
@@ -146,7 +146,7 @@ class BrokerNode:
             self._watch.start()
         meter = TurnMeter(
             loop,
-            long_seconds=_LONG_TURN_SECONDS,
+            long_seconds=float(os.environ.get(_LONG_TURN, "1")),
             measured=self._metrics.loop_turned,
             too_long=_say_long_turn,
         )

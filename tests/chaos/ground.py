@@ -31,6 +31,7 @@ from tests.chaos.replication import ReplicatedServer
 from tests.chaos.worlds import Disk, Site
 from tests.process.nodes import accepts
 from tests.support.servers import ServerProcess, free_port
+from tests.support.turns import ENVIRONMENT, limit_seconds
 from tests.support.waiting import wait_until
 
 EXPIRATION_SECONDS = 3.0
@@ -249,7 +250,11 @@ def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Gro
             directory,
             name,
             port=free_port(),
-            environment={"LD_PRELOAD": str(stepped_clock), "ORTHIA_CHAOS_CLOCK": str(clock)},
+            environment={
+                "LD_PRELOAD": str(stepped_clock),
+                "ORTHIA_CHAOS_CLOCK": str(clock),
+                ENVIRONMENT: str(limit_seconds()),
+            },
             core=where + common_core(role, is_tight=settings.is_tight),
             clock=clock,
             link=link,

@@ -237,6 +237,7 @@ class Run:
                 violations.add("client", f"{client.name}: {client.failure!r}")
         stalls = [*machine.stalls, *filter(self._is_between_faults, renewals.stalls)]
         figures |= verdict.judge_ends(nodes.ends, stalls, starvation.waited, violations)
+        verdict.judge_turns(violations)
         try:
             figures |= verdict.judge_store(violations)
         except (OrthiaError, SQLAlchemyError) as error:

@@ -16,9 +16,12 @@ from tests.chaos.exits import (
 from tests.chaos.fault import IO_ERROR
 from tests.chaos.ground import Ground
 from tests.chaos.writers import check_changes
+from tests.support.turns import SAID
 from tests.support.waiting import wait_until
 
 _EMPTY_SECONDS = 120
+_MOST_TOLD = 3_000
+"""Characters of the log that are told of a turn that was too long: its stack."""
 
 
 class Verdict:
@@ -84,6 +87,13 @@ class Verdict:
             "ends by stalls of the machine": of_stalls,
             "ends of nodes that got no processor": of_starvation,
         }
+
+    def judge_turns(self, violations: Violations) -> None:
+        """Judge how long turns of the event loop took: all clients wait for each of them."""
+        for node in self._ground.nodes:
+            _, *said = node.log.split(SAID)
+            for one in said:
+                violations.add("turn", f"{node.name}: {SAID}{one[:_MOST_TOLD]}")
 
     def judge_store(self, violations: Violations) -> dict[str, int]:
         """Judge what was done with the store; return what was counted."""

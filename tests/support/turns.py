@@ -31,6 +31,12 @@ def limit_seconds() -> float:
     return LIMIT_SECONDS * max(1.0, min(_work() for _ in range(5)) / _REFERENCE_SECONDS)
 
 
+ENVIRONMENT: Final = "_ORTHIA_LONG_TURN_SECONDS"
+"""The variable by which a node that is a process is told of the limit."""
+SAID: Final = "the event loop computed for"
+"""What its log says of a turn above it."""
+
+
 class Turns:
     """Measures the loop it is made on, from then until it is told to check."""
 
