@@ -3,6 +3,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.changes import MessageLocation
@@ -12,6 +13,11 @@ from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
 from orthia.journal.message import STATED_VERSION
 from orthia.journal.unit import Appended, AppendedMessage, Binding, Done, Refused, Sender, Unit
+
+_AT_ONCE: Final = 64
+"""How many callers are completed at once; of more the others are completed in steps."""
+_IN_A_STEP: Final = 8
+_NO_STEPS: Final[Iterator[bool]] = iter(())
 
 
 def _raise(error: Exception) -> None:
@@ -132,14 +138,17 @@ class Intake:
         if self._under_way:
             self._do(self._completing(None, left, report, then))
             return
-        steps = self._complete(left)
+        steps = self._complete(left, _AT_ONCE)
         if steps is None:
             self._completed(report, then)
         else:
             self._do(self._completing(steps, left, report, then))
 
-    def _complete(self, items: Iterator[Appended]) -> Iterator[bool] | None:
-        """Complete callers up to the first that wants steps; return those."""
+    def _complete(self, items: Iterator[Appended], most: int) -> Iterator[bool] | None:
+        """Complete so many callers, up to the first that wants steps; return those.
+
+        None if that were all.
+        """
         for item in items:
             if isinstance(item, AppendedMessage):  # as ``_settle``: most of a batch
                 self._rows -= 1
@@ -152,6 +161,9 @@ class Intake:
             done = item.done
             if done is not None:
                 done()
+            most -= 1
+            if not most:
+                return _NO_STEPS
         return None
 
     def _completing(
@@ -164,7 +176,7 @@ class Intake:
         while True:
             if steps is not None:
                 yield from steps
-            steps = self._complete(items)
+            steps = self._complete(items, _IN_A_STEP)
             if steps is None:
                 break
             yield False

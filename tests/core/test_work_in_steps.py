@@ -1,6 +1,7 @@
 """What is multiplied by what clients choose is done in steps: turns are counted, not time."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import Steps
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
+from orthia.journal.memory import MemoryJournal
 from orthia.journal.message import Message
 from tests.core.support import (
     ANYONE,
@@ -123,6 +125,23 @@ def test_nothing_of_a_message_is_delivered_before_it_is_in_all_of_its_queues() -
     assert seen
     assert min(seen) >= 1
     assert all(one.texts == ["a", "b"] for one in consumers)
+
+
+def test_a_batch_of_many_messages_is_completed_in_steps_and_in_order() -> None:
+    """Each may be matched with many selectors, and delivered to many consumers."""
+    core = CoreUnderTest(clock=Work(), journal=MemoryJournal(auto_commit=False))
+    consumer = core.consume("/queue/orders", auto=True)
+    done: list[int] = []
+    for number in range(500):
+        core.broker.send(
+            ANYONE, "/queue/orders", message(str(number)), partial(done.append, number)
+        )
+    core.journal.commit()
+    core.journal.run_posted()
+    assert len(done) < 500
+    assert turns(core) > 1
+    assert done == list(range(500))
+    assert consumer.texts == [str(number) for number in range(500)]
 
 
 def test_what_is_due_for_many_is_moved_in_steps() -> None:
