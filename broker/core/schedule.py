@@ -45,6 +45,8 @@ from orthia.journal.windows import QueueCounts, QueuePlace, Reached, TimedMessag
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE: Final = 200
 """Messages that are moved before the store is asked for more."""
+_COPIES_AT_ONCE: Final = 1_000
+"""Copies on their way to the store beyond which no message is moved: others wait behind them."""
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 _COUNT_STEP: Final = 5_000
 _LONGEST_MS: Final = 60_000
@@ -67,8 +69,10 @@ class Schedule:
     ) -> None:
         self._journal = journal
         self._slices = slices
+        self._copies = 0
+        """How many copies of messages are on their way to the store."""
         self._room: list[Wait] = []
-        """Who waits for the journal to be full no more."""
+        """Who waits for there to be fewer, or for the journal to be full no more."""
         journal.register_room_listener(self._has_room)
         self._publisher = publisher
         self._queues = queues
@@ -210,7 +214,7 @@ class Schedule:
             if reached.gone:
                 self._forget(reached.gone)
             for timed in reached.messages:
-                while self._journal.is_full:
+                while self._journal.is_full or self._copies >= _COPIES_AT_ONCE:
                     wait = Wait(self._room.remove)
                     self._room.append(wait)
                     yield wait
@@ -288,13 +292,19 @@ class Schedule:
         charges: Charges,
     ) -> None:
         publisher = self._publisher
+        copies = sum(len(queues) for queues, _ in placed)
         # The row that refers to it goes before the topic has it.
         pinned = [record.large for _, record in heard if record.large is not None]
         published = [(topic, record, publisher.next_id()) for topic, record in heard]
 
-        def moved() -> None:
+        def answered() -> None:
             schedule.undecided -= 1
             self._moving.discard(seq)
+            self._copies -= copies
+            self._has_room()
+
+        def moved() -> None:
+            answered()
             schedule.left(seq, size)
             for topic, record, number in published:
                 topic.publish(Publication(number, record, size_in_memory(record)))
@@ -302,8 +312,7 @@ class Schedule:
             self._moved()
 
         def refused(error: OrthiaError) -> None:
-            schedule.undecided -= 1
-            self._moving.discard(seq)
+            answered()
             charges.take_back()
             publisher.unpin(pinned)
             self._not_moved(seq, schedule, error)
@@ -312,6 +321,7 @@ class Schedule:
         publisher.append(unit, placed, moved, refused)
         publisher.pin(pinned)
         schedule.undecided += 1
+        self._copies += copies
         self._outstanding += 1
 
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
