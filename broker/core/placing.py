@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Messages of one unit on their way into their queues: all of them, once the unit is stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,6 +16,7 @@ from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 from tests.support.forked import start_program
 from tests.support.openssl_errors import forget_openssl_errors
+from tests.support.turns import ENVIRONMENT, SAID, limit_seconds
 from tests.support.waiting import wait_until
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -74,7 +75,7 @@ class LimitedNode(NodeProcess):
         with self.log_path.open("ab") as output:
             self.process = start_program(
                 command,
-                os.environ,
+                {**os.environ, ENVIRONMENT: str(limit_seconds())},
                 output.fileno(),
                 self._limit_descriptors if self.descriptors else None,
             )
@@ -124,7 +125,10 @@ def live_node(
     descriptors: int | None = None,
     **limits: int,
 ) -> Iterator[LimitedNode]:
-    """Run a node for the block; at its end it must still run, and nothing unexpected be logged."""
+    """Run a node for the block; at its end it must still run, and nothing unexpected be logged.
+
+    Nor may a turn of its loop have taken longer than clients may be kept waiting.
+    """
     node = LimitedNode(
         Role.LIVE,
         f"jdbc:sqlite:{directory / 'orthia.db'}",
@@ -141,6 +145,7 @@ def live_node(
         yield node
         assert node.is_running, node.log
         assert "Traceback" not in node.log, node.log
+        assert SAID not in node.log, node.log
     finally:
         node.sockets.close()
         node.end()
