@@ -119,6 +119,7 @@ def commit(
             unit.deleted = extended(unit.deleted, subscription.deletes(references))
             yield GO_ON
         charges = Charges()
+        publisher.taken_over(bodies)  # counted with their messages from here on
         with charges.unless_refused():
             may_drop = any(use.asks_first for use in uses)
             for placed_in, record in stored:
@@ -162,7 +163,6 @@ def commit(
             settlement.committed(all_done)
         all_done()
 
-    publisher.taken_over(bodies)
     with charges.unless_refused():
         publisher.append(unit, stored, committed, refused)
     for subscription, references in work.acknowledgements.items():

@@ -19,7 +19,7 @@ from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.selectors import Said, parse
+from orthia.broker.core.selectors import Said, parse, parsing
 from orthia.broker.core.slices import GO_ON, Finding, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
@@ -165,6 +165,8 @@ def _take(
     uploaded = 0 if large is None or is_copy else large.size
     for number, one in enumerate(queues, 1):
         gate = gates.get(one)
+        if isinstance(gate, QueueGate) and gate.filter is not None:
+            yield from parsing(gate.filter)
         uncounted = uploaded if one.use.name == record.address else 0
         if (gate is None or gate(record, principal)) and not one.use.drops(size - uncounted):
             takes.append(one)
@@ -178,20 +180,35 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
     Which raises SelectorRefused for a filter that this version does not understand. That is read
     when a message comes: a node opens any number of queues with filters as fast as others.
     """
-    gates: list[Gate] = []
+    asks: list[Gate] = []
     if binding.subscription is not None and binding.subscription.no_local:
-        gates.append(_not_of(binding.subscription))
+        asks.append(_not_of(binding.subscription))
     if not binding.options.enabled:
-        gates.append(lambda *_: False)
+        asks.append(lambda *_: False)
     if binding.options.purge_on_no_consumers:
-        gates.append(lambda *_: queue.consumers > 0)
-    if binding.options.filter is not None:
-        gates.append(_matching(binding.options.filter))
+        asks.append(lambda *_: queue.consumers > 0)
     if binding.options.last_value_key is not None:
-        gates.append(lambda *_: True)  # what is routed is stored by a unit, which can delete, too
-    if len(gates) > 1:
-        return lambda record, principal: all(one(record, principal) for one in gates)
-    return gates[0] if gates else None
+        asks.append(lambda *_: True)  # what is routed is stored by a unit, which can delete, too
+    text = binding.options.filter
+    return QueueGate(asks, text) if asks or text is not None else None
+
+
+class QueueGate:
+    """What one queue asks of its messages."""
+
+    __slots__ = ("_asks", "filter")
+
+    def __init__(self, asks: Sequence[Gate], text: str | None) -> None:
+        self._asks = asks
+        self.filter = text
+        """Its selector, which is parsed when a message is asked, or before; None without one."""
+
+    def __call__(self, record: Message, principal: Principal) -> bool:
+        """Return whether the queue takes a message."""
+        for ask in self._asks:
+            if not ask(record, principal):
+                return False
+        return self.filter is None or parse(self.filter).matches(record)
 
 
 def origin_of(binding: QueueBinding) -> str | None:
@@ -218,10 +235,6 @@ def origin_address(record: Message) -> str:
 
 def _not_of(subscription: DurableSubscription) -> Gate:
     return lambda _, principal: principal.client_id != subscription.client_id
-
-
-def _matching(text: str) -> Gate:
-    return lambda record, _: parse(text).matches(record)
 
 
 def routed_by(

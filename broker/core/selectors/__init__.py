@@ -2,6 +2,6 @@
 
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import Said
-from orthia.broker.core.selectors.selector import Selector, parse
+from orthia.broker.core.selectors.selector import Selector, parse, parsing
 
-__all__ = ["Said", "Selector", "SelectorRefused", "parse"]
+__all__ = ["Said", "Selector", "SelectorRefused", "parse", "parsing"]

@@ -18,6 +18,7 @@ from orthia.broker.core.selectors.lexer import tokens
 from orthia.broker.core.selectors.nodes import Build, Node
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import MOST_CHARACTERS, Said
+from orthia.broker.core.slices import Finding, found
 from orthia.journal.message import Message
 
 MAX_LENGTH: Final = 4_096
@@ -88,12 +89,23 @@ class SelectorCache:
 
     def get(self, text: str) -> Selector:
         """Return a selector; see ``parse``."""
+        selector = self._known.get(text)
+        if selector is not None:
+            self._known.move_to_end(text)
+            return selector
+        return found(self.parsing(text))
+
+    def parsing(self, text: str) -> Finding[Selector]:
+        """Find out what a selector is, in steps."""
         known = self._known
         selector = known.get(text)
         if selector is not None:
             known.move_to_end(text)
             return selector
-        selector = known[text] = _parse(text)
+        selector = yield from _parse(text)
+        if text in known:
+            return known[text]  # somebody else was quicker
+        known[text] = selector
         self.bytes += selector.bytes
         while self.bytes > self._most_bytes:
             _, oldest = known.popitem(last=False)
@@ -112,7 +124,12 @@ def parse(text: str) -> Selector:
     return _CACHE.get(text)
 
 
-def _parse(text: str) -> Selector:
+def parsing(text: str) -> Finding[Selector]:
+    """Find out, in steps, what ``parse`` returns, which takes nothing then."""
+    return _CACHE.parsing(text)
+
+
+def _parse(text: str) -> Finding[Selector]:
     if len(text) > MAX_LENGTH:
         raise SelectorRefused(
             f"it has {len(text)} characters, and a selector may have {MAX_LENGTH}"
@@ -127,7 +144,8 @@ def _parse(text: str) -> Selector:
     if not expression.strip():
         raise SelectorRefused("it is empty; leave it out to get every message")
     try:
-        return Selector(text, _parsed(expression, **options))
+        parsed = yield from _parsed(expression, **options)
+        return Selector(text, parsed)
     except SelectorRefused as error:
         if error.column is None or not before:
             raise
@@ -144,9 +162,10 @@ def _prefixes(text: str) -> Iterator[str]:
         before += len(found)
 
 
-def _parsed(text: str, *, converts: bool, hyphenated: bool) -> Node:
+def _parsed(text: str, *, converts: bool, hyphenated: bool) -> Finding[Node]:
     build = _build(converts=converts)
-    return build.start(Parser(tokens(text, hyphenated=hyphenated), build).parse())
+    node = yield from Parser(tokens(text, hyphenated=hyphenated), build).parse()
+    return build.start(node)
 
 
 @cache

@@ -46,6 +46,7 @@ LOGGER = logging.getLogger("orthia.broker")
 _FRAMES: Final = 4
 """How many frames are handled before others may have a turn; those that take longer than half a
 millisecond are steps of their own."""
+_MANY_HEADERS: Final = 32
 # What is asked for with every piece that comes: an enumeration looks its members up each time.
 _LOGGING_IN: Final = State.LOGGING_IN
 _STORING: Final = State.STORING
@@ -243,6 +244,8 @@ class StompConnection:
                 for event in frames:
                     if event.__class__ is Frame:
                         frame = event
+                        if len(frame.raw) > _MANY_HEADERS:
+                            left = 1  # it takes as long as several others
                         steps = self._handle(frame)
                         if steps is not None:
                             yield from self._resting.through(steps)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.selectors import parsing
 from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.stomp.attempts import attempted
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -117,14 +118,16 @@ class Receiver:
         }
 
     def subscribe(self, frame: Frame) -> Steps:
-        """Do a SUBSCRIBE; a step of its own, since its selector may take some time."""
-        self._subscribe(frame)
+        """Do a SUBSCRIBE, whose selector may take some time to read."""
+        limits = self._options.limits
+        asked = read_subscribe(frame, self._client.version, limits.prefetch_count)
+        self._options.unknown_headers.look("SUBSCRIBE", frame.raw)
+        if asked.selector is not None:
+            yield from parsing(asked.selector)
+        self._subscribe(frame, asked)
         yield GO_ON
 
-    def _subscribe(self, frame: Frame) -> None:
-        version = self._client.version
-        asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
-        self._options.unknown_headers.look("SUBSCRIBE", frame.raw)
+    def _subscribe(self, frame: Frame, asked: Subscribe) -> None:
         named = several(asked.destination)
         if named is not None:
             self._subscribe_to_several(frame, asked, named)
@@ -378,12 +381,8 @@ class Receiver:
                 self._detach(subscription)
             self._streamed_whole()
             return
-        LOGGER.error(
-            "message %d cannot be delivered whole, its client is cut off and it goes back to"
-            " its queue: %s",
-            reference.seq,
-            error,
-        )
+        what = "message %d cannot be delivered whole: %s; its client is cut off, it goes back"
+        LOGGER.error(what, reference.seq, error)
         subscription.refuse(reference)
         self._cut_off()
 
