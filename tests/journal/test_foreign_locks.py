@@ -3,28 +3,43 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, delete, select
 
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
+from orthia.database import write_transaction
 from orthia.database.sessions import session_id
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.changes import DuplicateId
 from orthia.journal.errors import HeldElsewhere
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.conftest import Servers
+from tests.journal.support import (
+    OTHER_QUEUE,
+    PATIENT_SETTINGS,
+    QUEUE,
+    SqlJournalStore,
+    payload,
+)
+from tests.support.servers import SERVER_NAMES, SqliteServer
 from tests.support.waiting import wait_until
 
 CACHE = 5
 
 
-@pytest.fixture
-def locking_store(sql_store: SqlJournalStore) -> SqlJournalStore:
+@pytest.fixture(params=SERVER_NAMES)
+def locking_store(
+    request: pytest.FixtureRequest, shared_servers: Servers
+) -> Iterator[SqlJournalStore]:
     """Give an empty database whose rows can be locked one by one."""
-    if sql_store.database.dialect is Dialect.SQLITE:
-        pytest.skip("a writer of SQLite locks the whole file")
-    return sql_store
+    server = shared_servers(request.param)
+    name = server.create_database()
+    opened = SqlJournalStore(server.settings(name, **PATIENT_SETTINGS))
+    yield opened
+    opened.close()
+    server.drop_database(name)
 
 
 @contextlib.contextmanager
@@ -209,6 +224,22 @@ def test_many_locked_rows_are_freed_together(locking_store: SqlJournalStore) -> 
         assert sorted(told.done, key=int) == journal_free
     store.loop.run_until(lambda: len(told.done) == 300, "all are done")
     assert store.rows() == {}
+
+
+def test_another_writer_of_sqlite_is_waited_for(tmp_path: Path) -> None:
+    """It has the whole file; once it lets go all is stored, in order."""
+    server = SqliteServer(tmp_path)
+    store = SqlJournalStore(server.settings(server.create_database(), **PATIENT_SETTINGS))
+    journal = store.open()
+    (first,) = store.append(journal, "a")
+    told = Told(store, journal)
+    with write_transaction(store.database.engine, "lock the file"):
+        told.delete("delete", first)
+        journal.append_message(QUEUE, payload("b"), lambda: told.done.append("send"))
+        assert store.loop.posted == 0
+    told.wait("delete", "send")
+    assert not store.failures
+    store.close()
 
 
 def test_who_has_the_lock_is_named(
