@@ -17,6 +17,8 @@ from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 ROOM_BYTES = 262_144
 """What a store that had no room must take before it is said to have some: less would be refused
 again with the next message."""
+CERTAIN_ROWS = 64
+"""Up to how many locked rows a store says exactly which they are."""
 PIECE_BYTES = 262_144
 """How a body is cut, all pieces but the last. Part of the format: a file is read by it."""
 
@@ -83,7 +85,7 @@ class BatchStore(ABC):
     def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:  # noqa: ARG002 - a default
         """Return which of these rows another session has locked; changes nothing.
 
-        Some may be in it that are not, where many are locked. Raises Fenced.
+        Some may be in it that are not, where more than ``CERTAIN_ROWS`` are. Raises Fenced.
         """
         return ()
 

@@ -9,13 +9,14 @@ from typing import Protocol
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreError
+from orthia.journal.engine.abc import CERTAIN_ROWS
 from orthia.journal.engine.attempts import AtFault, Attempts, MeetsLock, OutOfRoom
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.lock_watch import LockWatch
-from orthia.journal.engine.locks import PutAside, RowKey, rows_of_batch
+from orthia.journal.engine.locks import PutAside, RowKey, RowKind, can_wait, rows_of
 from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.errors import HeldElsewhere
-from orthia.journal.unit import Appended
+from orthia.journal.unit import Appended, AppendedMessage
 
 _LOOKS_AT_ONCE = 16
 """Looks with locked rows among those that are free, for which everybody else waits."""
@@ -64,7 +65,7 @@ class LockedRows:
     def meets_lock(self, batch: Batch) -> bool:
         """Look for locked rows of a batch that failed for a lock; return whether to sift it."""
         with contextlib.suppress(StoreError):  # as where a table is locked
-            self._find(rows_of_batch(batch))
+            self._find(batch)
         self._watch.meets_lock([*self._aside.locked], len(self._aside))
         return self._aside.stands_back(batch)
 
@@ -77,7 +78,7 @@ class LockedRows:
         if not self._aside:
             return batch
         with contextlib.suppress(StoreError):  # then the batch meets what there is
-            self._find([row for row in rows_of_batch(batch) if row not in self._aside.locked])
+            self._find(batch)
         sift = self._aside.sift_again if again else self._aside.sift
         stored, refused = sift(batch, unresolved=unresolved)
         for unit in refused:
@@ -120,6 +121,27 @@ class LockedRows:
         """Take note that a batch was stored that had failed: no table is locked any more."""
         self._watch.table_is_free()
 
-    def _find(self, rows: Sequence[RowKey]) -> None:
+    def _find(self, batch: Batch) -> None:
+        """Look for locked rows of a batch, as far as it is not known that they are."""
+        known = self._aside.locked
+        waiting = [RowKey(RowKind.MESSAGE, seq) for seq in batch.forgotten]
+        others: list[tuple[RowKey, int]] = []
+        for number, item in enumerate(batch.items):
+            if isinstance(item, AppendedMessage):
+                continue
+            if can_wait(item):
+                waiting += rows_of(item)
+            else:
+                others += [(row, number) for row in rows_of(item)]
+        rows = [row for row in dict.fromkeys(waiting) if row not in known]
         if rows:
             self._aside.are_locked(self._store.locked(rows))
+        # Also of those that were locked before, and so few at once that none is taken for locked
+        # which is not: who is refused is so for good.
+        while others:
+            some, others = others[:CERTAIN_ROWS], others[CERTAIN_ROWS:]
+            asked = [row for row, _ in some]
+            locked = self._store.locked(asked)
+            self._aside.looked(asked, locked)
+            done = {number for row, number in some if row in locked}
+            others = [one for one in others if one[1] not in done]

@@ -23,7 +23,7 @@ until they are free, and are known as forgotten meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, KeysView, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -86,16 +86,11 @@ def rows_of(item: Appended) -> list[RowKey]:
         return rows
     rows += [RowKey(RowKind.MESSAGE, body.seq) for body in item.bodies]
     rows += [RowKey(RowKind.TIME, seq) for seq in item.untimed]
-    rows += [RowKey(RowKind.TIME, time.seq) for time in item.timed]
+    if item.timed:
+        own = {row.seq for row in item.rows}
+        rows += [RowKey(RowKind.TIME, time.seq) for time in item.timed if time.seq not in own]
     rows += [RowKey(RowKind.LARGE_REFERENCE, seq, large_id) for large_id, seq in item.unlinked]
     return rows
-
-
-def rows_of_batch(batch: Batch) -> list[RowKey]:
-    """Return the rows that a batch deletes or overwrites, but for those of BINDINGS."""
-    rows = [row for item in batch.items for row in rows_of(item)]
-    rows += [RowKey(RowKind.MESSAGE, seq) for seq in batch.forgotten]
-    return list(dict.fromkeys(rows))
 
 
 class PutAside:
@@ -116,7 +111,7 @@ class PutAside:
         return len(self._waiting)
 
     @property
-    def locked(self) -> Collection[RowKey]:
+    def locked(self) -> KeysView[RowKey]:
         """The rows that are known to be locked."""
         return self._locked.keys()
 
@@ -140,7 +135,7 @@ class PutAside:
         for item in batch.items:
             if isinstance(item, AppendedMessage) or self._passes(item):
                 stored.append(item)
-            elif _can_wait(item):
+            elif can_wait(item):
                 self._waiting.append(self._to_wait(item, unresolved=unresolved))
             else:
                 refused.append(item)
@@ -172,12 +167,12 @@ class PutAside:
     def _passes(self, item: Appended) -> bool:
         if isinstance(item, AppendedMessage):
             return True
-        if item.behind_all and self._waiting and _can_wait(item):
+        if item.behind_all and self._waiting and can_wait(item):
             return False
         rows = rows_of(item)
         if not any(row in self._locked or row in self._touched for row in rows):
             return True
-        return not _can_wait(item) and item.refused is None
+        return not can_wait(item) and item.refused is None
 
     def keep_forgotten(self, batch: Batch, *, locked_only: bool = True) -> None:
         """Have a batch forget no id, or none whose row is locked: that is done once it is free."""
@@ -196,7 +191,7 @@ class PutAside:
     def looked(self, rows: Sequence[RowKey], locked: Collection[RowKey]) -> int:
         """Take note of which of these ``rows`` are still locked; return how many are free."""
         for row in rows:
-            del self._locked[row]
+            self._locked.pop(row, None)
         self.are_locked(row for row in rows if row in locked)
         return sum(row not in locked for row in rows)
 
@@ -231,6 +226,6 @@ class PutAside:
         return batch
 
 
-def _can_wait(unit: Unit) -> bool:
+def can_wait(unit: Unit) -> bool:
     """Return whether a unit may be stored behind later ones."""
     return unit.only_frees and not unit.touches_bindings and not unit.ended_caches

@@ -9,16 +9,15 @@ then all of it is rolled back.
 
 from collections.abc import Sequence
 
+from orthia.journal.engine.abc import CERTAIN_ROWS
 from orthia.journal.engine.locks import RowKey, RowKind
 from orthia.journal.sql.statements import TableNames
-
-MOST_LOCKED = 64
-"""Locked rows after which all others are taken for locked: each costs a millisecond."""
 
 
 def locked_rows_sql(names: TableNames, rows: Sequence[RowKey]) -> str:
     """Return statements that give the indexes of the locked ``rows``, in one text.
 
+    After ``CERTAIN_ROWS`` locked ones all others are taken for locked: each costs a millisecond.
     They are to be run in a transaction that is rolled back, and wait for a locked table as others.
     """
     columns = (
@@ -55,7 +54,7 @@ def locked_rows_sql(names: TableNames, rows: Sequence[RowKey]) -> str:
         BEGIN
             FOR i IN 1 .. cardinality(seqs) LOOP
                 BEGIN
-                    IF locked >= {MOST_LOCKED:d} THEN
+                    IF locked >= {CERTAIN_ROWS:d} THEN
                         RAISE lock_not_available;
                     END IF;
                     {deletes}

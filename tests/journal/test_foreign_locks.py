@@ -160,6 +160,15 @@ def test_deletes_of_one_row_keep_their_order(locking_store: SqlJournalStore) -> 
     assert store.rows() == {}
 
 
+def moving(*seqs: int) -> Unit:
+    """Return a unit that has a message in another queue in place of some."""
+    unit = Unit()
+    unit.add_message([OTHER_QUEUE], payload("moved"))
+    for seq in seqs:
+        unit.delete(MessageLocation(seq))
+    return unit
+
+
 def test_a_unit_that_stores_a_message_is_refused(locking_store: SqlJournalStore) -> None:
     """Its message has its place already, which is not for later; nothing of it is done."""
     store = locking_store
@@ -169,17 +178,16 @@ def test_a_unit_that_stores_a_message_is_refused(locking_store: SqlJournalStore)
     with a_session(store) as other:
         lock(other, store, second)
         for _ in range(2):
-            unit = Unit()
-            unit.add_message([OTHER_QUEUE], payload("moved"))
-            unit.delete(MessageLocation(first))
-            unit.delete(MessageLocation(second))
-            told.unit("transaction", unit)
+            told.unit("transaction", moving(first, second))
         store.loop.run_until(lambda: len(told.refused) == 2, "both are refused")
         store.settle(journal)
     assert all(isinstance(one, HeldElsewhere) for one in told.refused)
     assert told.done == []
     assert set(store.rows()) == {first, second}
     assert store.bodies(journal, OTHER_QUEUE) == []
+    told.unit("again", moving(first, second))
+    told.wait("again")
+    assert store.bodies(journal, OTHER_QUEUE) == ["moved"]
 
 
 def test_ids_that_are_locked_are_forgotten_later(locking_store: SqlJournalStore) -> None:
