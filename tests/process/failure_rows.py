@@ -53,6 +53,10 @@ SCENES: Final[dict[str, tuple[str, ...]]] = {
     "the database does not store one message": (
         "process/test_failures.py::test_a_message_that_is_not_stored_ends_its_sender_alone",
     ),
+    "another session keeps rows of MESSAGES": (
+        "process/test_foreign_locks.py::test_a_foreign_lock_ends_nobody",
+        "process/test_foreign_locks.py::test_what_is_put_aside_comes_again_after_a_takeover",
+    ),
     "database hangs": (
         "process/test_failover.py::test_a_hung_database_stops_the_live_node_in_time",
     ),
