@@ -18,7 +18,7 @@ from orthia.journal.codec import QueueBinding
 from orthia.journal.message import DEFAULT_PRIORITY, RECORD_OVERHEAD
 
 
-class LevelCounts(Protocol):
+class _LevelCounts(Protocol):
     """Counts levels as queues."""
 
     def refuse_for_broker(self, user: str | None, named: str) -> None:
@@ -40,7 +40,7 @@ class LeveledQueue(SelectiveQueue):
     """Who had it created."""
     routing_type: RoutingType
 
-    def count_levels(self, creations: LevelCounts) -> None:
+    def count_levels(self, creations: _LevelCounts) -> None:
         """Have each level count as a queue does; before there is any that is new."""
         self._creations = creations
 
