@@ -51,22 +51,22 @@ class LockedRows:
         self._clock = clock
         self._aside = PutAside()
         self._look_seconds = 0.0
+        self.met = False
+        """Whether a row is known to be locked, or something is put aside: asked with each batch."""
         self.take_free = self._aside.take_free
         self.keep_forgotten = self._aside.keep_forgotten
-
-    def __bool__(self) -> bool:
-        return bool(self._aside)
 
     @property
     def is_due(self) -> bool:
         """Whether it is time to look whether locked rows are free."""
-        return bool(self._aside) and self._clock() >= self._look_seconds
+        return self.met and self._clock() >= self._look_seconds
 
     def meets_lock(self, batch: Batch) -> bool:
         """Look for locked rows of a batch that failed for a lock; return whether to sift it."""
         with contextlib.suppress(StoreError):  # as where a table is locked
             self._find(batch)
         self._watch.meets_lock([*self._aside.locked], len(self._aside))
+        self.met = bool(self._aside)
         return self._aside.stands_back(batch)
 
     def sift(self, batch: Batch, *, unresolved: bool, again: bool) -> Batch:
@@ -75,7 +75,7 @@ class LockedRows:
         ``again`` says that ``take_free`` returned it. Its rows are looked at before they are waited
         for: where one row is locked others are.
         """
-        if not self._aside:
+        if not self.met:
             return batch
         with contextlib.suppress(StoreError):  # then the batch meets what there is
             self._find(batch)
@@ -111,7 +111,8 @@ class LockedRows:
 
     def looked(self) -> None:
         """Take note that what is free was stored, and when to look next."""
-        if self._aside:
+        self.met = bool(self._aside)
+        if self.met:
             self._watch.meets_lock([*self._aside.locked], len(self._aside))
         else:
             self._watch.is_free()

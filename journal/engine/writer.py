@@ -112,7 +112,7 @@ class Writer:
         while (batch := self._next_batch()) is not None:
             self._store_and_report(batch)
         self._look_at_locks()
-        self.drained = not (self._abandoned.is_set() or self._kept or self._locks)
+        self.drained = not (self._abandoned.is_set() or self._kept or self._locks.met)
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
@@ -142,11 +142,11 @@ class Writer:
                 self._look_at_locks()
             wait = ROOM_SECONDS if self._is_full else self._store.keep_alive_seconds
             try:
-                return self._worker.take(timeout=LOCKED_LOOK_SECONDS if self._locks else wait)
+                return self._worker.take(timeout=LOCKED_LOOK_SECONDS if self._locks.met else wait)
             except Empty:
                 if self._is_full:
                     self._look_for_room()
-                elif not self._locks:
+                elif not self._locks.met:
                     self._keep_alive()
 
     def _keep_alive(self) -> None:
