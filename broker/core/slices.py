@@ -13,7 +13,7 @@ What had no turn is first in the next.
 The clock is looked at between steps, not within one: a step must be bounded by what it is. The
 longest is the last one of a transaction's commit, which is done whole: 20,000 copies of messages at
 most, some 60 ms. Next is what one message takes for each of the queues of its address, 3 us, and
-the longest selector there is, which takes 11 ms to parse and 1 ms to match.
+the longest selector there is, which takes 1 ms to match.
 """
 
 from collections import deque

@@ -7,6 +7,7 @@ depth of the expression alone, and that is bounded.
 import operator
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from orthia.broker.core.selectors import values
@@ -161,7 +162,7 @@ class Build:
         return node if sign == "=" else _negated(node)
 
     def _equality(self, left: Node, right: Node) -> Evaluate:
-        first, second, compare = left.evaluate, right.evaluate, self._equal
+        first, compare = left.evaluate, self._equal
         if right.kind is Kind.TEXT:
             text = right.constant
 
@@ -170,7 +171,7 @@ class Build:
                 return value == text if type(value) is str else compare(value, text)
 
             return is_text
-        return lambda said: compare(first(said), second(said))
+        return _with(compare, first, right)
 
     def order(self, parts: Sequence[Any]) -> Node:
         """Return whether two numbers are in a relation."""
@@ -182,8 +183,8 @@ class Build:
             if side.kind in (Kind.CONDITION, Kind.TEXT):
                 problem = f"{sign} compares numbers, and this is none"
                 raise SelectorRefused(problem, side.column)
-        compare, first, second = self._orders[sign], left.evaluate, right.evaluate
-        return _node(lambda said: compare(first(said), second(said)), Kind.CONDITION, left, right)
+        compare, first = self._orders[sign], left.evaluate
+        return _node(_with(compare, first, right), Kind.CONDITION, left, right)
 
     def between(self, parts: Sequence[Any]) -> Node:
         """Return whether a number is between two others, or one of them."""
@@ -305,8 +306,20 @@ def _constant(value: Value, kind: Kind, token: Token) -> Node:
 
 
 def _named(name: str, token: Token) -> Node:
-    own = BROKERS_OWN.get(name)
-    return Node(own or (lambda said: said.get(name)), Kind.NAME, token.column)
+    return Node(BROKERS_OWN.get(name) or _property(name), Kind.NAME, token.column)
+
+
+@lru_cache(maxsize=1_024)  # most selectors name few
+def _property(name: str) -> Evaluate:
+    return lambda said: said.get(name)
+
+
+def _with(compute: values.Compute, first: Evaluate, right: Node) -> Evaluate:
+    """Return what computes with two operands; of a constant nothing is kept but its value."""
+    value, second = right.constant, right.evaluate
+    if value is not None:
+        return lambda said: compute(first(said), value)
+    return lambda said: compute(first(said), second(said))
 
 
 def _negated(node: Node) -> Node:

@@ -25,8 +25,8 @@ MAX_LENGTH: Final = 4_096
 """Characters of a selector: parsing and matching take a time that is in proportion."""
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 """Of all selectors that are kept parsed."""
-_OPERATION_BYTES: Final = 300
-_CHARACTER_BYTES: Final = 8
+_OPERATION_BYTES: Final = 64
+_CHARACTER_BYTES: Final = 48
 """What a parsed selector takes at most, measured on CPython 3.11."""
 _PREFIXES: Final = {
     "convert_string_expressions:": ("converts", True),
