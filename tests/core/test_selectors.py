@@ -366,12 +366,12 @@ def test_a_selector_knows_how_many_operations_it_does() -> None:
 
 def test_parsed_selectors_are_shared_and_bounded() -> None:
     """Equal texts are parsed once; those that nobody used for longest are parsed again."""
-    cache = SelectorCache(most_bytes=50_000)
+    cache = SelectorCache(most_bytes=10_000)
     first = cache.get("a = 1")
     assert cache.get("a = 1") is first
     for number in range(100):
         cache.get(f"a = {number + 2}")
-    assert cache.bytes <= 50_000
+    assert cache.bytes <= 10_000
     assert cache.get("a = 1") is not first
     with pytest.raises(SelectorRefused):
         cache.get("a =")
