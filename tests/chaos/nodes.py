@@ -226,7 +226,7 @@ def build_stepped_clock(directory: Path) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         raise FileNotFoundError(
-            "stepping clocks needs a C compiler; install it with: make packages"
+            "stepping clocks needs a C compiler; install it with: make packages-all"
         )
     library = directory / "stepped_clock.so"
     source = Path(__file__).with_name("stepped_clock.c")

@@ -89,14 +89,16 @@ def is_ruby_installed() -> bool:
 
 def _clients() -> dict[str, Client]:
     every = ("1.0", "1.1", "1.2")
-    go = "" if GO.exists() else "go-stomp: install Go (golang-go), then run make setup-test"
+    go = "" if GO.exists() else "go-stomp: install Go (golang-go), then run make setup-test-all"
     ruby = (
-        "" if is_ruby_installed() else "Ruby's stomp: install ruby-stomp, as make setup-test does"
+        ""
+        if is_ruby_installed()
+        else "Ruby's stomp: install ruby-stomp, as make setup-test-all does"
     )
     node = (
         ""
         if NODE and has_stompjs
-        else "@stomp/stompjs: install nodejs and npm, then run make setup-test"
+        else "@stomp/stompjs: install nodejs and npm, then run make setup-test-all"
     )
     return {
         "go-stomp": Client("go", [str(GO)], "bob", go, versions=every),

@@ -124,7 +124,7 @@ def _run(command: list[str], directory: str) -> str:
             command, cwd=directory, capture_output=True, text=True, check=True, timeout=3600
         )
     except FileNotFoundError as error:
-        raise RuntimeError(f"{command[0]} is missing: `make setup-test` installs it") from error
+        raise RuntimeError(f"{command[0]} is missing: `make setup-test-all` installs it") from error
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"{command[0]} failed: {error.stdout}{error.stderr}") from error
     return done.stdout

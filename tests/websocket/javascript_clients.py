@@ -18,12 +18,12 @@ has_stompjs: Final = (MODULES / "@stomp" / "stompjs").is_dir()
 
 needs_node: Final = pytest.mark.skipif(
     not (NODE and has_stompjs),
-    reason="needs Node.js and @stomp/stompjs: install nodejs and npm, then run make setup-test",
+    reason="needs Node.js and @stomp/stompjs: install nodejs and npm, then run make setup-test-all",
 )
 needs_chromium: Final = pytest.mark.skipif(
     not (CHROMIUM and has_stompjs),
     reason="needs Chromium and @stomp/stompjs: install chromium, nodejs and npm, then run make"
-    " setup-test",
+    " setup-test-all",
 )
 
 
