@@ -215,7 +215,8 @@ class Journal(MessageJournal):
             if drain:
                 self._writer.finish()
                 self._writer.join(self._limits.drain_timeout_ms / 1000)
-            if not self._writer.drained:
+            if not self._writer.finished:
+                # Else those are told whose units are stored, though others' had to be put aside.
                 self._silent = True
                 self._writer.abandon()
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)

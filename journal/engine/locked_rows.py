@@ -57,6 +57,11 @@ class LockedRows:
         self.keep_forgotten = self._aside.keep_forgotten
 
     @property
+    def put_aside(self) -> int:
+        """How many units wait."""
+        return len(self._aside)
+
+    @property
     def is_due(self) -> bool:
         """Whether it is time to look whether locked rows are free."""
         return self.met and self._clock() >= self._look_seconds
@@ -69,21 +74,22 @@ class LockedRows:
         self.met = bool(self._aside)
         return self._aside.stands_back(batch)
 
-    def sift(self, batch: Batch, *, unresolved: bool, again: bool) -> Batch:
+    def sift(self, batch: Batch, *, unresolved: bool, again: bool) -> tuple[Batch, Batch | None]:
         """Return what of a batch waits for no lock, the rest being put aside or refused.
 
+        And what is to be sifted once that is stored, of which the first is to be refused then.
         ``again`` says that ``take_free`` returned it. Its rows are looked at before they are waited
         for: where one row is locked others are.
         """
         if not self.met:
-            return batch
+            return batch, None
         with contextlib.suppress(StoreError):  # then the batch meets what there is
             self._find(batch)
         sift = self._aside.sift_again if again else self._aside.sift
-        stored, refused = sift(batch, unresolved=unresolved)
+        stored, refused, left = sift(batch, unresolved=unresolved)
         for unit in refused:
             self._refuse(unit, HeldElsewhere())
-        return stored
+        return stored, left
 
     def forget(self, attempts: Attempts) -> None:
         """Delete the rows of ids that are to be forgotten, as far as they are free by now."""

@@ -68,6 +68,9 @@ class Sifted(NamedTuple):
 
     stored: Batch
     refused: Sequence[Unit]
+    """Before anything of ``stored``."""
+    left: Batch | None = None
+    """What begins with a unit to refuse, once ``stored`` is: who is told is told in order."""
 
 
 class _Waiting(NamedTuple):
@@ -132,11 +135,13 @@ class PutAside:
         """
         stored: list[Appended] = []
         refused: list[Unit] = []
-        for item in batch.items:
+        for place, item in enumerate(batch.items):
             if isinstance(item, AppendedMessage) or self._passes(item):
                 stored.append(item)
             elif can_wait(item):
                 self._waiting.append(self._to_wait(item, unresolved=unresolved))
+            elif stored:
+                return Sifted(batch_of(stored), refused, batch_of(batch.items[place:]))
             else:
                 refused.append(item)
         return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), refused)

@@ -101,6 +101,8 @@ class Writer:
         """Hand a unit over; any thread, never waits."""
         self.abandon = self._worker.stop
         """Have the thread end without beginning another transaction."""
+        self.finished = False
+        """True once everything submitted before ``finish`` was tried: nobody is told any more."""
         self.drained = False
         """True once everything submitted before ``finish`` is stored."""
 
@@ -112,7 +114,8 @@ class Writer:
         while (batch := self._next_batch()) is not None:
             self._store_and_report(batch)
         self._look_at_locks()
-        self.drained = not (self._abandoned.is_set() or self._kept or self._locks.met)
+        self.finished = not self._abandoned.is_set()
+        self.drained = self.finished and not (self._kept or self._locks.put_aside)
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
@@ -173,7 +176,9 @@ class Writer:
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
-            part = self._locks.sift(part, unresolved=unresolved, again=again)
+            part, left = self._locks.sift(part, unresolved=unresolved, again=again)
+            if left is not None:
+                parts.appendleft((left, unresolved))
             if not part.items:
                 continue
             stored = storable(part) if self._has_refused else part
@@ -196,7 +201,7 @@ class Writer:
                 parts.appendleft((part, met.unresolved))
                 continue
             except OutOfRoom as full:
-                self._do_without_room(part, full)
+                self._do_without_room(part, full, again=again)
                 continue
             except AtFault as fault:
                 smaller = self._part_or_refuse(part, fault.error)
@@ -273,7 +278,7 @@ class Writer:
 
     # --- while there is no room
 
-    def _do_without_room(self, batch: Batch, failed: OutOfRoom) -> None:
+    def _do_without_room(self, batch: Batch, failed: OutOfRoom, *, again: bool) -> None:
         """Do what each unit of a batch allows; see ``orthia.journal.engine.retry``."""
         full = StoreFull(str(failed.error))
         if not self._is_full:
@@ -289,14 +294,16 @@ class Writer:
                 takes_none.append(item)
                 continue
             if takes_none:
-                has_failed = self._store_persistently(takes_none, failed, has_failed=has_failed)
+                has_failed = self._store_persistently(
+                    takes_none, failed, has_failed=has_failed, again=again
+                )
                 takes_none = []
             if needed is RoomNeeded.KEPT:
                 self._kept.append(item)
             else:
                 self._refuse(item, refusal_before(item) or full)
         if takes_none:
-            self._store_persistently(takes_none, failed, has_failed=has_failed)
+            self._store_persistently(takes_none, failed, has_failed=has_failed, again=again)
 
     def _with_kept(self, batch: Batch) -> Batch:
         """Return a batch with what was kept before it: a queue is bound before it has messages.
@@ -309,7 +316,7 @@ class Writer:
         return batch_of([*kept, *batch.items])
 
     def _store_persistently(
-        self, items: list[Appended], failed: OutOfRoom, *, has_failed: bool
+        self, items: list[Appended], failed: OutOfRoom, *, has_failed: bool, again: bool
     ) -> bool:
         """Store what takes no room, in as many parts and however often that has to be tried.
 
@@ -319,7 +326,9 @@ class Writer:
         too_many = len(items) + 1
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
-            part = self._locks.sift(part, unresolved=unresolved, again=False)
+            part, left = self._locks.sift(part, unresolved=unresolved, again=again)
+            if left is not None:
+                parts.appendleft((left, unresolved))
             if not part.items:
                 continue
             if len(part.items) >= max(2, too_many):

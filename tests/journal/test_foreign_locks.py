@@ -217,6 +217,38 @@ def test_ids_that_are_locked_are_forgotten_later(locking_store: SqlJournalStore)
     assert sum(queue == CACHE for queue, _ in store.rows().values()) == 1
 
 
+def test_who_is_stored_is_told_so_when_a_journal_closes(locking_store: SqlJournalStore) -> None:
+    """Though another waits for a lock; else clients would send again what is stored."""
+    store = locking_store
+    journal = store.open()
+    first, second = store.append(journal, *"ab")
+    told = Told(store, journal)
+    with a_session(store) as other:
+        lock(other, store, first)
+        told.delete("locked", first)
+        told.delete("free", second)
+        journal.append_message(QUEUE, payload("c"), lambda: told.done.append("sent"))
+        assert not journal.close(drain=True)
+        store.loop.run_posted()
+        assert sorted(told.done) == ["free", "sent"]
+
+
+def test_a_journal_without_anything_put_aside_is_drained(locking_store: SqlJournalStore) -> None:
+    """A row may be locked all the same: nobody waits for that."""
+    store = locking_store
+    journal = store.open()
+    (first,) = store.append(journal, "a")
+    told = Told(store, journal)
+    with a_session(store) as other:
+        lock(other, store, first)
+        unit = Unit()
+        unit.add_message([OTHER_QUEUE], payload("moved"))
+        unit.delete(MessageLocation(first))
+        told.unit("transaction", unit)
+        store.loop.run_until(lambda: told.refused, "it is refused")
+        assert journal.close(drain=True)
+
+
 def test_many_locked_rows_are_freed_together(locking_store: SqlJournalStore) -> None:
     """Far more than are looked at one by one."""
     store = locking_store

@@ -1,7 +1,7 @@
 """Behind a refused message nothing of its sender is stored: it sends both again, in order."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
+from orthia.database import Locked, NoRoom, PermanentStoreError, StoreError, UnknownOutcome
 from orthia.journal.abc import MessageJournal
 from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.locks import RowKey
 from orthia.journal.engine.writer import Writer
-from orthia.journal.errors import SentBehindRefused, StoreFull, UnitRefused
+from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.unit import Appended, AppendedMessage, Sender, Unit
@@ -132,6 +133,38 @@ def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> Unit
         unit.delete(MessageLocation(deletes))
     unit.place(seq)
     return unit
+
+
+class LockedStore(FickleStore):
+    """A store of which another session has locked rows."""
+
+    def __init__(self, *locked: int) -> None:
+        super().__init__()
+        self.locked_seqs = set(locked)
+
+    @override
+    def store(self, batch: Batch) -> None:
+        if self.locked_seqs.intersection(batch.deletes):
+            raise Locked("somebody has locked it")
+        super().store(batch)
+
+    @override
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        return [row for row in rows if row.seq in self.locked_seqs]
+
+
+def test_what_was_sent_before_a_transaction_that_meets_a_lock_is_stored() -> None:
+    """It is told of first; what is refused is the transaction, and what its sender sent behind."""
+    ada, bob = Sender(), Sender()
+    store = LockedStore(99)
+    items = [message(1, ada), message(2, bob), transaction(3, ada, deletes=99), message(4, ada)]
+    items += [message(5, bob), transaction(6, bob, deletes=99), message(7, None)]
+    outcome = write(store, *items)
+    kinds = ["stored", "stored", "refused", "refused", "stored", "refused", "stored"]
+    assert outcome.told == list(zip(kinds, range(1, 8), strict=True))
+    assert store.stored == [1, 2, 5, 7]
+    assert isinstance(outcome.reasons[3], HeldElsewhere)
+    assert isinstance(outcome.reasons[4], SentBehindRefused)
 
 
 def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:
