@@ -13,7 +13,7 @@ A node that dies in between leaves it in one place or the other.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -89,6 +89,8 @@ class Schedule:
         self._retry_ms: int | None = None
         """When to look again, whatever is due: something could not be moved."""
         self._moving: set[int] = set()
+        self._left: set[int] = set()
+        """What is gone since the store was asked, which may show it yet."""
         self._cancelled: set[int] = set()
         self._told: set[int] = set()
 
@@ -147,6 +149,7 @@ class Schedule:
             elif self._journal.is_full:
                 self._timers.call_later(_RETRY_MS, self._go_on)
             else:
+                self._left.clear()
                 self._journal.read_reached(
                     MomentKind.DUE,
                     self._after,
@@ -211,22 +214,27 @@ class Schedule:
         """Move what was read, one message after the other, while the journal has room."""
         schedules = {queue.id: queue for queue in self._queues.schedules()}
         try:
-            if reached.gone:
-                self._forget(reached.gone)
+            self._forget([seq for seq in reached.gone if not self._is_known(seq)])
             for timed in reached.messages:
                 while self._journal.is_full or self._copies >= _COPIES_AT_ONCE:
                     wait = Wait(self._room.remove)
                     self._room.append(wait)
                     yield wait
                 seq, queue = timed.message.seq, schedules.get(timed.queue_id)
+                if self._is_known(seq):
+                    continue
                 if not isinstance(queue, ScheduleQueue):
                     self._forget([seq])  # it lies in a queue: it is not waiting
-                elif not queue.is_leaving and seq not in self._cancelled:
+                elif not queue.is_leaving:
                     yield from self._move(queue, timed, reached.now_ms)
                 yield GO_ON
             self._moved()
         except JournalClosed:
             return  # this node is ending: the next one goes on
+
+    def _is_known(self, seq: int) -> bool:
+        """Whether what the store showed is on its way already, or gone by now."""
+        return seq in self._moving or seq in self._cancelled or seq in self._left
 
     def _has_room(self) -> None:
         waiting, self._room = self._room, []
@@ -234,10 +242,15 @@ class Schedule:
             wait()
 
     def _forget(self, seqs: Sequence[int]) -> None:
-        unit = Unit(self._moved)
-        unit.forget_times(seqs)
-        self._outstanding += 1
-        self._journal.append_unit(unit)
+        if seqs:
+            unit = Unit(partial(self._are_gone, seqs))
+            unit.forget_times(seqs)
+            self._moving.update(seqs)
+            self._journal.append_unit(unit)
+
+    def _are_gone(self, seqs: Iterable[int]) -> None:
+        self._moving.difference_update(seqs)
+        self._left.update(seqs)
 
     def _moved(self) -> None:
         self._outstanding -= 1
@@ -297,6 +310,9 @@ class Schedule:
         pinned = [record.large for _, record in heard if record.large is not None]
         published = [(topic, record, publisher.next_id()) for topic, record in heard]
 
+        # What only deletes may wait for a lock of another session for long, and nobody else does.
+        is_awaited = bool(placed)
+
         def answered() -> None:
             schedule.undecided -= 1
             self._moving.discard(seq)
@@ -304,25 +320,30 @@ class Schedule:
             self._has_room()
 
         def moved() -> None:
+            self._left.add(seq)
             answered()
             schedule.left(seq, size)
             for topic, record, number in published:
                 topic.publish(Publication(number, record, size_in_memory(record)))
             publisher.unpin(pinned)
-            self._moved()
+            if is_awaited:
+                self._moved()
 
         def refused(error: OrthiaError) -> None:
             answered()
             charges.take_back()
             publisher.unpin(pinned)
             self._not_moved(seq, schedule, error)
-            self._moved()
+            if is_awaited:
+                self._moved()
+            else:
+                self._arm()
 
         publisher.append(unit, placed, moved, refused)
         publisher.pin(pinned)
         schedule.undecided += 1
         self._copies += copies
-        self._outstanding += 1
+        self._outstanding += is_awaited
 
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
         """Try again later; a store without room says so itself."""

@@ -209,6 +209,59 @@ def test_a_transaction_may_send_later(clock: Clock) -> None:
     assert consumer.texts == ["kept"]
 
 
+def test_a_topics_message_whose_row_is_locked_keeps_no_other_back(clock: Clock) -> None:
+    """Its delete waits for another session's lock; what it was for hears it then, once."""
+    there = clock.core.consume("/topic/news", auto=True)
+    send(clock, "locked", "/topic/news", AMQ_SCHEDULED_DELAY=100)
+    for number in (1, 2):
+        send(clock, f"{number}", AMQ_SCHEDULED_DELAY=100 + number * 100)
+    journal = clock.core.journal
+    journal.auto_commit = False
+    clock.pass_ms(100)
+    put_aside = journal.waiting.popleft()
+    assert not journal.waiting
+    journal.auto_commit = True
+    clock.pass_ms(100)
+    assert depth(clock, "orders") == 1
+    journal.auto_commit = False
+    clock.pass_ms(100)
+    journal.waiting.appendleft(put_aside)
+    journal.commit()
+    journal.auto_commit = True
+    clock.core.settle()
+    clock.pass_ms(1_000)
+    assert (there.texts, depth(clock, "orders")) == (["locked"], 2)
+    assert not journal.store.times
+
+
+def test_a_topics_message_that_goes_while_the_store_is_asked_is_heard_once(clock: Clock) -> None:
+    """What was read before shows it still."""
+    there = clock.core.consume("/topic/news", auto=True)
+    send(clock, "locked", "/topic/news", AMQ_SCHEDULED_DELAY=100)
+    send(clock, "other", AMQ_SCHEDULED_DELAY=200)
+    journal = clock.core.journal
+    journal.auto_commit = False
+    clock.pass_ms(100)
+    put_aside = journal.waiting.popleft()
+    journal.auto_commit = True
+    read_reached = journal.read_reached
+
+    def asked(*arguments: Any) -> None:
+        *others, done = arguments
+
+        def answered(reached: Any) -> None:
+            if journal.store.apply(put_aside, 1) is None and put_aside.done is not None:
+                put_aside.done()
+            setattr(journal, "read_reached", read_reached)  # noqa: B010 - mypy: a method
+            done(reached)
+
+        read_reached(*others, answered)
+
+    setattr(journal, "read_reached", asked)  # noqa: B010 - mypy: a method
+    clock.pass_ms(200)
+    assert (there.texts, depth(clock, "orders")) == (["locked"], 1)
+
+
 def test_a_topics_message_goes_to_who_is_there_when_it_is_due(clock: Clock) -> None:
     """Whoever subscribed after the SEND hears it; whoever did not stay does not."""
     gone = clock.core.consume("/topic/news", auto=True)
