@@ -53,6 +53,7 @@ class LockedRows:
         self._look_seconds = 0.0
         self.met = False
         """Whether a row is known to be locked, or something is put aside: asked with each batch."""
+        self.begin = self._aside.begin
         self.take_free = self._aside.take_free
         self.keep_forgotten = self._aside.keep_forgotten
 

@@ -22,6 +22,7 @@ its order among units that change the same rows. Ids of messages that are to be 
 until they are free, and are known as forgotten meanwhile.
 """
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, KeysView, Sequence
 from enum import IntEnum
@@ -74,6 +75,8 @@ class Sifted(NamedTuple):
 
 
 class _Waiting(NamedTuple):
+    place: int
+    """In the order of all that was submitted while anything waited."""
     unit: Unit
     rows: frozenset[RowKey]
     unresolved: bool
@@ -106,6 +109,13 @@ class PutAside:
         self._locked: dict[RowKey, None] = {}
         """In the order in which they are looked at again."""
         self._unforgotten: set[int] = set()
+        self._put_back: list[_Waiting] = []
+        """What ``sift_again`` put back since ``take_free``."""
+        self._items: Sequence[Appended] = ()
+        self._first_place = 0
+        """Of ``_items``."""
+        self._places: dict[int, int] | None = {}
+        """Of each unit, by its identity; None until they are asked for."""
 
     def __bool__(self) -> bool:
         return bool(self._locked or self._waiting or self._unforgotten)
@@ -121,6 +131,12 @@ class PutAside:
     def are_locked(self, rows: Iterable[RowKey]) -> None:
         """Take note that rows are locked."""
         self._locked.update(dict.fromkeys(rows))
+
+    def begin(self, batch: Batch) -> None:
+        """Take note of what is submitted next: whatever becomes of its parts, this is its order."""
+        self._first_place += len(self._items)
+        self._items = batch.items
+        self._places = None
 
     def stands_back(self, batch: Batch) -> bool:
         """Return whether not all of a batch is to be stored as it is."""
@@ -139,7 +155,7 @@ class PutAside:
             if isinstance(item, AppendedMessage) or self._passes(item):
                 stored.append(item)
             elif can_wait(item):
-                self._waiting.append(self._to_wait(item, unresolved=unresolved))
+                self._wait(item, unresolved=unresolved)
             elif stored:
                 return Sifted(batch_of(stored), refused, batch_of(batch.items[place:]))
             else:
@@ -147,25 +163,29 @@ class PutAside:
         return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), refused)
 
     def sift_again(self, batch: Batch, *, unresolved: bool) -> Sifted:
-        """Sift units that ``take_free`` returned: those that have to wait do so in front again."""
+        """Sift units that ``take_free`` returned: those that have to wait do so in their place."""
         stored: list[Appended] = []
-        back: list[_Waiting] = []
-        rows: set[RowKey] = set()
+        back = self._put_back
+        rows = {row for one in back for row in one.rows}
         for item in batch.items:
             if isinstance(item, AppendedMessage):
                 stored.append(item)
             elif (back and item.behind_all) or any(
                 row in self._locked or row in rows for row in rows_of(item)
             ):
-                back.append(self._to_wait(item, unresolved=unresolved))
+                back.append(self._wait(item, unresolved=unresolved))
                 rows |= back[-1].rows
             else:
                 stored.append(item)
-        self._waiting[:0] = back
-        return Sifted(batch if not back else batch_of(stored), ())
+        return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), ())
 
-    def _to_wait(self, unit: Unit, *, unresolved: bool) -> _Waiting:
-        waiting = _Waiting(unit, frozenset(rows_of(unit)), unresolved)
+    def _wait(self, unit: Unit, *, unresolved: bool) -> _Waiting:
+        if self._places is None:
+            self._places = {id(one): n for n, one in enumerate(self._items, self._first_place)}
+        place = self._places.get(id(unit), self._first_place)
+        waiting = _Waiting(place, unit, frozenset(rows_of(unit)), unresolved)
+        # Not at the end: what was behind it may have met a lock before it.
+        insort(self._waiting, waiting, key=_place_of)
         self._touched.update(waiting.rows)
         return waiting
 
@@ -217,6 +237,8 @@ class PutAside:
                 left.append(one)
                 before |= one.rows
         self._waiting = left
+        self._put_back = []
+        self._places = {id(one.unit): one.place for one in free}
         self._touched.subtract(row for one in free for row in one.rows)
         self._touched += Counter()  # without those of which none is left
         return batch_of(one.unit for one in free), any(one.unresolved for one in free)
@@ -229,6 +251,10 @@ class PutAside:
         ]
         self._unforgotten.difference_update(batch.forgotten)
         return batch
+
+
+def _place_of(waiting: _Waiting) -> int:
+    return waiting.place
 
 
 def can_wait(unit: Unit) -> bool:

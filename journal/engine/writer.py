@@ -112,6 +112,7 @@ class Writer:
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
+            self._locks.begin(batch)
             self._store_and_report(batch)
         self._look_at_locks()
         self.finished = not self._abandoned.is_set()

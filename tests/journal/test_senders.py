@@ -157,6 +157,7 @@ def test_what_was_sent_before_a_transaction_that_meets_a_lock_is_stored() -> Non
     """It is told of first; what is refused is the transaction, and what its sender sent behind."""
     ada, bob = Sender(), Sender()
     store = LockedStore(99)
+    items: list[Appended]
     items = [message(1, ada), message(2, bob), transaction(3, ada, deletes=99), message(4, ada)]
     items += [message(5, bob), transaction(6, bob, deletes=99), message(7, None)]
     outcome = write(store, *items)
@@ -165,6 +166,37 @@ def test_what_was_sent_before_a_transaction_that_meets_a_lock_is_stored() -> Non
     assert store.stored == [1, 2, 5, 7]
     assert isinstance(outcome.reasons[3], HeldElsewhere)
     assert isinstance(outcome.reasons[4], SentBehindRefused)
+
+
+class LockingStore(FickleStore):
+    """A store of which another session locks one row after the other, and then lets go."""
+
+    def __init__(self, *answers: set[int]) -> None:
+        """``answers`` are the seqs that are locked each time that is asked."""
+        super().__init__()
+        self.answers = list(answers)
+
+    @override
+    def store(self, batch: Batch) -> None:
+        if any(answer.intersection(batch.deletes) for answer in self.answers):
+            raise Locked("somebody has locked it")
+        super().store(batch)
+
+    @override
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        answer = self.answers.pop(0) if self.answers else set[int]()
+        return [row for row in rows if row.seq in answer]
+
+
+def test_what_meets_a_lock_late_keeps_its_place_before_others() -> None:
+    """What is to be behind all of it is done last, whichever row was found to be locked first."""
+    store = LockingStore({2}, set(), {1, 2})
+    behind_all = Unit(None, 13, behind_all=True)
+    first, second = acknowledgement(1), acknowledgement(2)
+    first.last_seq, second.last_seq = 11, 12
+    outcome = write(store, first, second, behind_all)
+    assert outcome.told == [("stored", 11), ("stored", 12), ("stored", 13)]
+    assert not store.answers
 
 
 def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:
