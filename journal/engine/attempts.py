@@ -152,6 +152,28 @@ class Attempts:
                 return attempts
         return None
 
+    def screened(self, batch: Batch, screen: Callable[[Batch], Batch]) -> Batch | None:
+        """Return a batch without its duplicates, however often ``screen`` has to be tried.
+
+        None if it was abandoned. Raises what it gave up for.
+        """
+        attempts = 0
+        reminder: Reminder | None = None
+        while not self._abandoned.is_set():
+            attempts += 1
+            try:
+                if attempts > 1:
+                    # Its failure is judged like any other: what is not open can answer nothing.
+                    self._store.connect()
+                return screen(batch)
+            except StoreError as error:
+                step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
+                if step is NextStep.GIVE_UP:
+                    raise given_up(batch, error) from error
+                reminder = self.say_stuck(reminder, error)
+                self._abandoned.wait(pause_seconds(attempts))
+        return None
+
     def _takes_others(self, batch: Batch) -> bool:
         """Return whether nothing of ``batch`` is stored, and on a new connection a probe is."""
         try:

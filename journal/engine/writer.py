@@ -13,7 +13,6 @@ from queue import Empty
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.reminders import Reminder
 from orthia.database import StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.attempts import AtFault, Attempts, MeetsLock, OutOfRoom, given_up
@@ -25,10 +24,8 @@ from orthia.journal.engine.retry import (
     LOCKED_LOOK_SECONDS,
     NextStep,
     RoomNeeded,
-    after_failure,
     after_probe,
     is_answer,
-    pause_seconds,
     room_needed,
 )
 from orthia.journal.engine.senders import in_turn, mark_refused, refusal_before, storable
@@ -186,7 +183,7 @@ class Writer:
             if stored.guarded:
                 # Only of what is to be stored: an id that is refused makes nobody forget another.
                 # Also if it may be stored already: what it forgets is not told by its units.
-                screened = self._screened(stored)
+                screened = self._attempts.screened(stored, self._duplicates.screen)
                 if screened is None:
                     return
                 if stored is part:
@@ -223,28 +220,6 @@ class Writer:
                 self._unanswered = 0
             if self._is_full and (stored.messages or stored.rows):
                 self._look_for_room()  # for a small message there may be some where there is none
-
-    def _screened(self, batch: Batch) -> Batch | None:
-        """Return a batch without its duplicates, however often that has to be tried.
-
-        None if it was abandoned. Raises what it gave up for.
-        """
-        attempts = 0
-        reminder: Reminder | None = None
-        while not self._abandoned.is_set():
-            attempts += 1
-            try:
-                if attempts > 1:
-                    # Its failure is judged like any other: what is not open can answer nothing.
-                    self._store.connect()
-                return self._duplicates.screen(batch)
-            except StoreError as error:
-                step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
-                if step is NextStep.GIVE_UP:
-                    raise given_up(batch, error) from error
-                reminder = self._attempts.say_stuck(reminder, error)
-                self._abandoned.wait(pause_seconds(attempts))
-        return None
 
     def _tell_in_turn(self, batch: Batch, seconds: float, attempts: int) -> None:
         """Tell of a batch of which some units were refused for what was refused before them."""
@@ -335,8 +310,8 @@ class Writer:
             if len(part.items) >= max(2, too_many):
                 parts.extendleft((one, unresolved) for one in reversed(part.split()))
                 continue
-            if part.guarded:
-                screened = self._screened(part)  # an id cache may end with it
+            if part.guarded:  # an id cache may end with it
+                screened = self._attempts.screened(part, self._duplicates.screen)
                 if screened is None:
                     return has_failed
                 part = screened

@@ -8,7 +8,6 @@ import pytest
 from typing_extensions import override
 
 import orthia.journal.engine.attempts
-import orthia.journal.engine.writer
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.database import (
@@ -189,8 +188,7 @@ def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
     failures: list[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No probe is stored, so that nobody is refused for the deadlocks of others."""
-    for module in (orthia.journal.engine.attempts, orthia.journal.engine.writer):
-        monkeypatch.setattr(module, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(orthia.journal.engine.attempts, "pause_seconds", lambda _: 0.0)
     store = ScriptedStore(*failures)
     assert run(store) == (1, [])
     assert store.calls.count("store") == len(failures) + 1
