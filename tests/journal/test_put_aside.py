@@ -2,8 +2,8 @@
 
 from orthia.journal import MessageLocation, Unit
 from orthia.journal.engine.batch import Batch, batch_of
-from orthia.journal.engine.locks import PutAside, RowKey, RowKind
-from orthia.journal.unit import AppendedMessage
+from orthia.journal.engine.locks import PutAside, RowKey, RowKind, Sifted
+from orthia.journal.unit import Appended, AppendedMessage
 
 MOST = 1_000
 
@@ -21,6 +21,13 @@ def row(seq: int) -> RowKey:
     return RowKey(RowKind.MESSAGE, seq)
 
 
+def submit(aside: PutAside, *items: Appended) -> Sifted:
+    """Sift what is submitted next."""
+    batch = batch_of(items)
+    aside.begin(batch)
+    return aside.sift(batch)
+
+
 def seqs_of(batch: Batch) -> list[int]:
     """Return by what the units of a batch are known."""
     return [item.last_seq for item in batch.items]
@@ -30,8 +37,8 @@ def test_what_meets_no_lock_passes() -> None:
     """Messages and deletes of other rows."""
     aside = PutAside()
     aside.are_locked([row(1)])
-    batch = batch_of([AppendedMessage(9, 7, b"", None), deletion(1), deletion(2)])
-    stored, refused, _ = aside.sift(batch)
+    messages = AppendedMessage(9, 7, b"", None)
+    stored, refused, _ = submit(aside, messages, deletion(1), deletion(2))
     assert seqs_of(stored) == [9, 2]
     assert refused == []
     assert len(aside) == 1
@@ -42,7 +49,7 @@ def test_what_changes_a_row_of_what_waits_comes_behind_it() -> None:
     """And what changes a row of that behind it again, though none of these rows is locked."""
     aside = PutAside()
     aside.are_locked([row(1)])
-    aside.sift(batch_of([deletion(1, 2), deletion(2, 3), deletion(3), deletion(4)]))
+    submit(aside, deletion(1, 2), deletion(2, 3), deletion(3), deletion(4))
     assert len(aside) == 3
     assert seqs_of(aside.take_free(MOST)[0]) == []
     assert aside.looked([row(1)], [row(1)]) == 0
@@ -55,7 +62,7 @@ def test_what_is_locked_again_goes_back_in_front() -> None:
     """Behind it comes what was behind it, also what was free with it."""
     aside = PutAside()
     aside.are_locked([row(1), row(5)])
-    aside.sift(batch_of([deletion(1), deletion(1, 2), deletion(5), deletion(1, 3)]))
+    submit(aside, deletion(1), deletion(1, 2), deletion(5), deletion(1, 3))
     aside.looked([row(1)], [])
     free, unresolved = aside.take_free(MOST)
     assert seqs_of(free) == [1, 1, 1]
@@ -73,7 +80,7 @@ def test_a_part_of_what_is_free_is_not_put_aside_for_the_rest() -> None:
     """A bound on a batch reorders nothing, though the next batch has the same rows."""
     aside = PutAside()
     aside.are_locked([row(1)])
-    aside.sift(batch_of([deletion(1), deletion(1), deletion(1)]))
+    submit(aside, deletion(1), deletion(1), deletion(1))
     aside.looked([row(1)], [])
     taken = []
     while (free := aside.take_free(1)[0]).items:
@@ -90,5 +97,5 @@ def test_what_changes_queues_waits_for_nobody() -> None:
     unit = deletion(1)
     unit.only_deletes = False
     unit.delete_binding(8)
-    assert aside.sift(batch_of([unit])).stored.items == [unit]
+    assert submit(aside, unit).stored.items == [unit]
     assert not aside.stands_back(batch_of([unit]))
