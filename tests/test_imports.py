@@ -38,7 +38,7 @@ _KNOWS = {
     "broker": set(),
     "broker.quoting": set(),
     # What the rooms of the broker tell each other in.
-    "broker.core.slices": {"config"},
+    "broker.core.slices": set(),
     "broker.core.errors": {"config"},
     "broker.core.identity": {"journal"},
     "broker.core.api": {"config", "journal", "broker.core.slices", "broker.core.identity"},

@@ -78,7 +78,7 @@ class Broker:
         lease_valid: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], object],
         time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        clock: Callable[[], float] = monotonic_seconds,
+        clock: Callable[[], float] | None = None,
         audit: Write | None = None,
     ) -> None:
         """Make the broker of a journal; ``open`` follows.
@@ -90,14 +90,14 @@ class Broker:
         self._settings = settings
         self._journal = journal
         self._call_later = call_later
-        self.slices = Slices(partial(call_later, 0), clock)
+        self.slices = Slices(partial(call_later, 0), clock or time.monotonic)
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
         creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         duplicates = DuplicateIds(journal, journal.bindings, lambda: self._addresses, creations)
         persistent = settings.persistence_enabled
         self._publisher = Publisher(journal, time_ms, duplicates, persistent=persistent)
-        self.security = Security(settings, clock, audit)
+        self.security = Security(settings, clock or monotonic_seconds, audit)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
         self.store_use = StoreUse(settings.store_limit)

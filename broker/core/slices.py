@@ -16,12 +16,11 @@ most, some 60 ms. Next is what one message takes for each of the queues of its a
 the longest selector there is, which takes 1 ms to match.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, TypeVar
-
-from orthia.config.clock import monotonic_seconds
 
 SLICE_SECONDS: Final = 0.004
 """How long the tasks have in one turn of the loop, all together."""
@@ -92,7 +91,7 @@ class Slices:
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object],
-        clock: Callable[[], float] = monotonic_seconds,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``call_soon`` calls back in the loop's next turn, after its clients were looked at."""
         self._call_soon = call_soon
