@@ -76,7 +76,7 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
 
         What that leaves to do is done in later turns of the loop. Return whether nothing is left.
         """
-        if self._dispatching or self._held or self._has_task():
+        if self._dispatching or self._held or (self._is_going_on and self._has_task()):
             return False
         self._dispatching = True
         most = AT_ONCE
@@ -105,15 +105,15 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
         self._held -= 1
 
     def _has_task(self) -> bool:
-        """Return whether a task delivers, which it does then.
+        """Return whether the task that there is delivers, which it does then.
 
         Else a thousand consumers that are asked again would each have as much delivered as one may
         at once.
         """
-        if self._is_going_on and not self._in_turn:
-            self._has_more = True
-            return True
-        return False
+        if self._in_turn:
+            return False
+        self._has_more = True
+        return True
 
     def _go_on_later(self) -> None:
         self._has_more = True

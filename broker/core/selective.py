@@ -96,7 +96,7 @@ class SelectiveQueue(WindowedQueue):
 
     @override
     def _dispatch_matched(self, matching: Matching) -> bool:
-        if self._dispatching or self._held or self._has_task():
+        if self._dispatching or self._held or (self._is_going_on and self._has_task()):
             return False
         self._dispatching = True
         try:

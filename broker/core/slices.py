@@ -130,8 +130,9 @@ class Slices:
                 done = self._advance(steps, self._until)
             finally:
                 self._until = None
-                self._left -= self._clock() - began
-                self._end_turn()
+                self._left = left = self._left - self._clock() + began
+                if left <= 0 or self._resting:
+                    self._end_turn()
         if done is False:
             self.later(steps)
         return done is True

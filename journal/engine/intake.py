@@ -135,21 +135,10 @@ class Intake:
         called at the end.
         """
         left = iter(items)
-        if self._under_way:
+        if self._under_way or len(items) > _AT_ONCE:
             self._do(self._completing(None, left, report, then))
             return
-        steps = self._complete(left, _AT_ONCE)
-        if steps is None:
-            self._completed(report, then)
-        else:
-            self._do(self._completing(steps, left, report, then))
-
-    def _complete(self, items: Iterator[Appended], most: int) -> Iterator[bool] | None:
-        """Complete so many callers, up to the first that wants steps; return those.
-
-        None if that were all.
-        """
-        for item in items:
+        for item in left:
             if isinstance(item, AppendedMessage):  # as ``_settle``: most of a batch
                 self._rows -= 1
                 self._bytes -= len(item.payload)
@@ -157,7 +146,23 @@ class Intake:
             else:
                 self._settle(item)
                 if item.completes is not None:
-                    return item.completes()
+                    self._do(self._completing(item.completes(), left, report, then))
+                    return
+            done = item.done
+            if done is not None:
+                done()
+        self._completed(report, then)
+
+    def _complete(self, items: Iterator[Appended]) -> Iterator[bool] | None:
+        """Complete some callers, up to the first that wants steps; return those.
+
+        None if that were all.
+        """
+        most = _IN_A_STEP
+        for item in items:
+            self._settle(item)
+            if isinstance(item, Unit) and item.completes is not None:
+                return item.completes()
             done = item.done
             if done is not None:
                 done()
@@ -176,7 +181,7 @@ class Intake:
         while True:
             if steps is not None:
                 yield from steps
-            steps = self._complete(items, _IN_A_STEP)
+            steps = self._complete(items)
             if steps is None:
                 break
             yield False
