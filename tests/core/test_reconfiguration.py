@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
@@ -248,6 +249,23 @@ def test_a_consumer_that_lost_its_permission_is_ended(destination: str) -> None:
     assert other.failures == []
     with pytest.raises(NotAuthorized):
         subscribed(core, destination)
+
+
+def test_whoever_lost_a_permission_is_ended_whatever_else_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A queue that cannot be created keeps nobody."""
+    core = CoreUnderTest(secured("#"))
+    theirs = subscribed(core, "/queue/a")
+
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(AddressBook, "create_queue", failing)
+    declared = declaring(QueueSettings("q", ANYCAST)).addresses
+    core.reconfigure(replace(secured("b"), addresses=declared))
+    assert "what the changed broker.xml declares cannot be created" in caplog.text
+    assert theirs.failures
 
 
 def test_a_sender_is_judged_by_the_new_permissions() -> None:
