@@ -273,7 +273,7 @@ TRIGGERS = {
 }
 CODES = {
     "refused for good": {Dialect.POSTGRESQL: "P0001", Dialect.MYSQL: "1644"},
-    "again and again": {Dialect.POSTGRESQL: "57014", Dialect.MYSQL: "1205"},
+    "again and again": {Dialect.POSTGRESQL: "57014", Dialect.MYSQL: "1317"},
 }
 
 
