@@ -54,6 +54,9 @@ class BatchStore(ABC):
         either committed or undone, and what ``is_stored`` says stays true.
         """
 
+    def give_room(self) -> None:  # noqa: B027 - a default: most servers keep none
+        """Give up what is kept free for when there is no room, before ``connect``; never raises."""
+
     @abstractmethod
     def store(self, batch: Batch) -> None:
         """Store ``batch`` in one transaction that proves the fence; returns after the commit.

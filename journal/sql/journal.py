@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, StoreUnavailable, TransientStoreError
+from orthia.database import Database, NoRoom, StoreUnavailable, TransientStoreError
 from orthia.database.sessions import JOURNAL_PURPOSE
 from orthia.journal.engine.abc import BatchStore, Recovered
 from orthia.journal.engine.journal import Journal
@@ -54,7 +54,11 @@ def open_journal(
     store = batch_store(database, s, engine, token, waits_for_locks=False)
 
     def begin() -> Recovered:
-        found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
+        try:
+            found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
+        except NoRoom:
+            store.give_room()  # which an earlier node kept, that is gone
+            raise
         store.connect()
         return found
 

@@ -77,6 +77,10 @@ class SqliteStore(SqlStore):
         super().connect()
 
     @override
+    def give_room(self) -> None:
+        self._reserve.release()
+
+    @override
     def store(self, batch: Batch) -> None:
         try:
             super().store(batch)

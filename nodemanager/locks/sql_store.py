@@ -154,13 +154,16 @@ class SqlNodeManagerStore(NodeManagerStore):
                 holder_token=c.holder_token + 1,
             )
         )
-        with self._urgent(), write_transaction(self._engine, what) as connection:
+
+        def acquire(connection: Connection) -> Acquired | None:
             self._refuse_unreadable_times(connection)
             if not self._update_one(connection, take):
                 return None
             read = select(c.holder_token, db_now()).where(c.id == int(lock))
             token, now = connection.execute(read).one()
             return Acquired(int(token), now)
+
+        return self._write(what, acquire)
 
     @override
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
@@ -192,8 +195,9 @@ class SqlNodeManagerStore(NodeManagerStore):
             update(self._table).where(self._held_by(lock, holder_id, token)).values(holder_token=to)
         )
         what = f"raise the token of the {lock.name.lower()} lock"
-        with self._urgent(), write_transaction(self._engine, what) as connection:
-            return token < to and self._update_one(connection, change)
+        return self._write(
+            what, lambda connection: token < to and self._update_one(connection, change)
+        )
 
     @override
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
@@ -225,7 +229,8 @@ class SqlNodeManagerStore(NodeManagerStore):
             .where(c.id == _FENCE_ROW)
             .values(holder_token=token, holder_id=holder_id)
         )
-        with self._urgent(), write_transaction(self._engine, "advance the fence") as connection:
+
+        def advance_it(connection: Connection) -> bool:
             self._fencing_session = session_id(connection)
             try:
                 fenced = connection.execute(fence).scalar()
@@ -236,6 +241,8 @@ class SqlNodeManagerStore(NodeManagerStore):
             if fenced > token or connection.execute(held).first() is None:
                 return False
             return self._update_one(connection, advance)
+
+        return self._write("advance the fence", advance_it)
 
     @override
     def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
@@ -264,8 +271,7 @@ class SqlNodeManagerStore(NodeManagerStore):
         change = update(self._table).where(c.id == _STATE_ROW).values(state=state.value)
         if expected is not None:
             change = change.where(c.state == expected.value)
-        with self._urgent(), write_transaction(self._engine, "write the state") as connection:
-            return self._update_one(connection, change)
+        return self._write("write the state", lambda one: self._update_one(one, change))
 
     @override
     def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
@@ -273,12 +279,15 @@ class SqlNodeManagerStore(NodeManagerStore):
         guard = select(self._table.c.id).where(self._held_by(Lock.LIVE, holder_id, token))
         c = self._table.c
         change = update(self._table).where(c.id == _STATE_ROW).values(state=state.value)
-        with self._urgent(), write_transaction(self._engine, "write the state") as connection:
+
+        def write(connection: Connection) -> bool:
             if connection.execute(guard.with_for_update(read=True)).first() is None:
                 return False
             if not self._update_one(connection, change):
                 raise self._missing(_STATE_ROW)
             return True
+
+        return self._write("write the state", write)
 
     @override
     def create_node_id(self, candidate: str) -> str:

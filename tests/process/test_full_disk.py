@@ -16,12 +16,14 @@ from xml.sax.saxutils import escape
 import pytest
 
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
+from orthia.config.errors import OrthiaError
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.database.sqlite_reserve import LEASE_RESERVE_BYTES
-from orthia.nodemanager.locks.lease import Lock
+from orthia.database.sqlite_reserve import LEASE_RESERVE_BYTES, SpaceReserve
+from orthia.journal.sql.journal import open_journal
+from orthia.nodemanager.locks.lease import Lock, State
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
@@ -254,6 +256,58 @@ def test_a_lease_on_sqlite_is_renewed_without_any_room() -> None:
         assert (mounted / "orthia.db-lease-reserve").stat().st_size == LEASE_RESERVE_BYTES
         assert store.release(Lock.LIVE, "a", acquired.token)
         assert not (mounted / "orthia.db-lease-reserve").exists()
+        database.dispose()
+
+
+def test_a_lock_on_sqlite_is_taken_over_without_any_room() -> None:
+    """By a backup, whose lease has kept room for that; else a pair stood still."""
+    with disk(16 * MIB) as mounted:
+        settings = DatabaseStoreSettings(
+            jdbc_connection_url=DatabaseUrl.parse(f"jdbc:sqlite:{mounted / 'orthia.db'}")
+        )
+        database = Database.from_settings(settings)
+        make_tables(database, settings)
+        engine = database.dedicated_engine("live-lock", query_timeout_ms=10_000)
+        store = SqlNodeManagerStore(database, settings, engine)
+        backup = store.try_acquire(Lock.BACKUP, "b", 60_000)
+        assert backup is not None
+        assert store.renew(Lock.BACKUP, "b", backup.token, 60_000) is not None
+        with contextlib.closing(sqlite3.connect(mounted / "orthia.db")) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ballast = Ballast(mounted)
+        ballast.leave(0)
+        live = store.try_acquire(Lock.LIVE, "b", 60_000)
+        assert live is not None
+        ballast.leave(0)
+        assert store.advance_fence("b", live.token)
+        ballast.leave(0)
+        assert store.write_state_as_live(State.LIVE, "b", live.token)
+        database.dispose()
+
+
+def test_a_journal_on_sqlite_is_opened_without_any_room() -> None:
+    """A node that died kept room for that: its successor can deliver what is stored."""
+    with disk(32 * MIB) as mounted:
+        settings = DatabaseStoreSettings(
+            jdbc_connection_url=DatabaseUrl.parse(f"jdbc:sqlite:{mounted / 'orthia.db'}")
+        )
+        database = Database.from_settings(settings)
+        make_tables(database, settings)
+        assert SpaceReserve(str(mounted / "orthia.db")).hold()
+        with contextlib.closing(sqlite3.connect(mounted / "orthia.db")) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        Ballast(mounted).leave(0)
+        failures: list[OrthiaError] = []
+        journal = open_journal(
+            database,
+            settings,
+            token=0,
+            still_valid=lambda: True,
+            post=lambda callback: callback(),
+            on_failure=failures.append,
+        )
+        assert journal.close(drain=True)
+        assert not failures
         database.dispose()
 
 
