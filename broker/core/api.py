@@ -184,8 +184,15 @@ class Settlement(ABC):
         """Have it stand; ``done`` follows once all that comes of it is stored."""
 
     @abstractmethod
+    def suspend(self) -> None:
+        """Have nothing delivered of what the messages came from, until ``refused`` was called."""
+
+    @abstractmethod
     def refused(self, *, in_vain: bool) -> None:
-        """Undo it, and deliver the messages again; ``in_vain`` if that was a failed attempt."""
+        """Undo it, and deliver the messages again; ``in_vain`` if that was a failed attempt.
+
+        After ``suspend``.
+        """
 
 
 @dataclass

@@ -141,6 +141,9 @@ def commit(
     def refused(error: OrthiaError) -> None:
         charges.take_back()
         publisher.unpin(bodies)
+        # In order: what its client has of a queue comes back before what it acknowledged there.
+        for settlement in settled:
+            settlement.suspend()
         # Before anything goes back: nothing of it is to be delivered to its client once more.
         on_refused(error, done)
         # What is refused for want of room, for a lock, or for what was sent before, was no attempt.

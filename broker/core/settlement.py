@@ -14,6 +14,12 @@ class _Settling(Protocol):
 
     undecided: int
 
+    def suspend(self) -> None:
+        """Deliver nothing until ``unsuspend``."""
+
+    def unsuspend(self) -> None:
+        """End a ``suspend``."""
+
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Have messages again that were counted as acknowledged."""
 
@@ -43,9 +49,14 @@ class Acknowledged(Settlement):
         done()
 
     @override
+    def suspend(self) -> None:
+        self._queue.suspend()
+
+    @override
     def refused(self, *, in_vain: bool) -> None:
         self._queue.restore(self._taken)
         self._queue.undecided -= 1
+        self._queue.unsuspend()
         self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
 
 
@@ -63,7 +74,12 @@ class Rejected(Settlement):
         self._queue.give_back(self._taken, attempted=self._taken, done=done)
 
     @override
+    def suspend(self) -> None:
+        self._queue.suspend()
+
+    @override
     def refused(self, *, in_vain: bool) -> None:
+        self._queue.unsuspend()
         self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
 
 
@@ -75,6 +91,10 @@ class Gone(Settlement):
     @override
     def committed(self, done: Done) -> None:
         done()
+
+    @override
+    def suspend(self) -> None:
+        pass
 
     @override
     def refused(self, *, in_vain: bool) -> None:

@@ -199,13 +199,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.core.settle()
 
     def refuse(self, act: Callable[[], object], reason: OrthiaError) -> None:
-        """Have the store refuse the last unit that ``act`` leads to, and take all others."""
+        """Have the store refuse the last unit of a client that ``act`` leads to, and no other."""
         journal = self.core.journal
         self.core.settle()
         journal.auto_commit = False
         act()
-        if journal.waiting:
-            journal.commit(len(journal.waiting) - 1)
+        its_own = [n for n, one in enumerate(journal.waiting) if one.refused is not None]
+        if its_own:
+            journal.commit(its_own[-1])
             journal.refuse(reason)
         journal.auto_commit = True
         self.core.settle()

@@ -204,6 +204,11 @@ class _Settled(Settlement):
         all_done()
 
     @override
+    def suspend(self) -> None:
+        for one in self._settlements:
+            one.suspend()
+
+    @override
     def refused(self, *, in_vain: bool) -> None:
         for one in self._settlements:
             one.refused(in_vain=in_vain)
