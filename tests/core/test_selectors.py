@@ -1,14 +1,17 @@
 """Selectors: what they say of messages, what is refused and where, and what that may cost."""
 
+import gc
 import time
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.core.selectors import SelectorRefused, parse
+from orthia.broker.core.selectors import SelectorRefused, parse, parsing
 from orthia.broker.core.selectors.like import like
 from orthia.broker.core.selectors.selector import MAX_LENGTH, SelectorCache
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
@@ -391,6 +394,63 @@ def test_equal_selectors_are_one() -> None:
     """So that what reads for one reads for the other."""
     assert parse("a = 1") == parse("a = 1")
     assert len({parse("a = 1"), parse("a = 1"), parse("a = 2")}) == 2
+
+
+def seconds_to_read(text: str) -> float:
+    """Return what it takes of a processor to read a selector, at best."""
+
+    def once() -> float:
+        began = time.thread_time()
+        with suppress(SelectorRefused):
+            parse(text)
+        return time.thread_time() - began
+
+    return min(once() for _ in range(5))
+
+
+def test_signs_in_a_row_take_a_time_in_proportion() -> None:
+    """Two of them could begin a comment, whose end is not looked for again at each."""
+    signs = MAX_LENGTH // 2 - 4
+    assert seconds_to_read("a = " + "-" * signs) < 8 * seconds_to_read("a = " + "- " * signs)
+
+
+@pytest.mark.parametrize("before", ["-", "NOT ", "("])
+def test_what_stands_before_a_value_is_read_in_steps(before: str) -> None:
+    """Others have their turn, however much of it there is."""
+    steps = parsing(before * 1_000)
+    count = 0
+    with suppress(SelectorRefused):
+        for _ in steps:
+            count += 1
+    assert count > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a LIKE '%_" + "".join(map(chr, range(0x4E00, 0x4E00 + 4_000))) + "%'",
+        "a LIKE '_" + "".join(map(chr, range(0x4E00, 0x4E00 + 4_000))) + "'",
+        "a LIKE '%" + "_%".join(map(chr, range(0x4E00, 0x4E00 + 1_300))) + "'",
+        "a LIKE '%" + "_".join(map(chr, range(0x4E00, 0x4E00 + 2_000))) + "%'",
+        "a LIKE '%_" + "".join(map(chr, range(0x4E00, 0x4E00 + 60))) * 60 + "%'",
+        " OR ".join(f"a{number}" for number in range(500)),
+    ],
+    ids=["find", "start", "many runs", "many wildcards", "few characters", "names"],
+)
+def test_a_selector_takes_no_more_memory_than_its_client_is_charged(text: str) -> None:
+    """Also once it was matched; max-client-bytes would bound nothing otherwise."""
+    message = stomp(b"a:" + b"\xe4\xb8\x80" * 4_000 + b"\n")
+    parse("b LIKE '_' OR b = 1").matches(message)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        selector = parse(text)
+        selector.matches(message)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100 * len(selector.text)
 
 
 # --- against a reference that is slow and plain

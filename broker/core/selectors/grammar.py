@@ -28,7 +28,7 @@ from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.quoting import quoted
 
 _IN_A_STEP: Final = 64
-"""Operators that are read before others have a turn: a quarter of a millisecond."""
+"""Operators and operands that are read before others have a turn: a quarter of a millisecond."""
 _RELATIONS: Final = (Kind.NOT, Kind.BETWEEN, Kind.LIKE, Kind.IN)
 _GROUP: Final = 0
 """Precedence of what is open: a parenthesis, or all of the selector."""
@@ -94,11 +94,9 @@ class Parser:
 
     def parse(self) -> Generator[bool, None, Node]:
         """Find out what all of it is, in steps; raises SelectorRefused."""
-        self._operand()
-        count = 0
-        while self._word.kind is not Kind.END:
-            if self._operator():
-                self._operand()
+        wants_value, count = True, 0
+        while wants_value or self._word.kind is not Kind.END:
+            wants_value = self._operand() if wants_value else self._operator()
             count += 1
             if not count % _IN_A_STEP:
                 yield False
@@ -123,26 +121,26 @@ class Parser:
             return SelectorRefused("it ends too early", word.column)
         return SelectorRefused(f"{quoted(word[:40])} is not expected", word.column)
 
-    def _operand(self) -> None:
-        """Take what may stand before a value, and the value."""
-        while True:
-            kind = self._word.kind
-            make = self._operands.get(kind)
-            if make is not None:
-                self._nodes.append(make((self._advance(),)))
-                self._level = _OPERAND
-                return
-            if kind is Kind.SIGN:
-                self._pending.append(_Pending(_SIGN, self._advance()))
-            elif kind is Kind.OPEN:
-                self._pending.append(_Pending(_GROUP, self._advance()))
-            elif kind is Kind.NOT and (not self._pending or self._pending[-1].precedence <= _NOT):
-                self._pending.append(_Pending(_NOT, self._advance()))
-            elif kind is Kind.XPATH:
-                xpath = self._advance()
-                self._build.xpath((xpath, self._expect(Kind.TEXT)))
-            else:
-                raise self._unexpected()
+    def _operand(self) -> bool:
+        """Take a value, or what may stand before one; return whether the value is to follow."""
+        kind = self._word.kind
+        make = self._operands.get(kind)
+        if make is not None:
+            self._nodes.append(make((self._advance(),)))
+            self._level = _OPERAND
+            return False
+        if kind is Kind.SIGN:
+            self._pending.append(_Pending(_SIGN, self._advance()))
+        elif kind is Kind.OPEN:
+            self._pending.append(_Pending(_GROUP, self._advance()))
+        elif kind is Kind.NOT and (not self._pending or self._pending[-1].precedence <= _NOT):
+            self._pending.append(_Pending(_NOT, self._advance()))
+        elif kind is Kind.XPATH:
+            xpath = self._advance()
+            self._build.xpath((xpath, self._expect(Kind.TEXT)))
+        else:
+            raise self._unexpected()
+        return True
 
     def _operator(self) -> bool:
         """Take what may stand behind a value; return whether another one is to follow."""

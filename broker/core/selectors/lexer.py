@@ -10,8 +10,9 @@ from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.quoting import quoted
 
 _IN_NAME: Final = r"\w$"
+_LINE_COMMENT: Final = r"--[^\r\n]*[\r\n]|"
 _TERMINALS: Final = r"""
-    (?P<IGNORED>[ \t\r\n\f]+|--[^\r\n]*[\r\n]|/\*(?:[^*]|\*(?!/))*\*/)
+    (?P<IGNORED>[ \t\r\n\f]+|LINE_COMMENT/\*(?:[^*]|\*(?!/))*\*/)
     |(?P<OR>(?i:or)(?![IN_NAME]))
     |(?P<AND>(?i:and)(?![IN_NAME]))
     |(?P<NOT>(?i:not)(?![IN_NAME]))
@@ -95,9 +96,15 @@ def tokens(text: str, *, hyphenated: bool) -> Iterator[Token]:
     With ``hyphenated`` a name may have hyphens, and a minus needs a space before it. Raises
     SelectorRefused where no word begins.
     """
-    match = _terminals(hyphenated=hyphenated).match
+    match = _terminals(hyphenated=hyphenated, line_comments=True).match
     at, end = 0, len(text)
+    # Behind the last line end two minus signs are no comment. To look for its end at each of them
+    # would take a time that grows with the square of their number.
+    last_line = max(text.rfind("\n"), text.rfind("\r"))
     while at < end:
+        if at > last_line:
+            match = _terminals(hyphenated=hyphenated, line_comments=False).match
+            last_line = end
         found = match(text, at)
         if found is None:
             raise SelectorRefused(_unreadable(text[at:]), at + 1)
@@ -109,9 +116,10 @@ def tokens(text: str, *, hyphenated: bool) -> Iterator[Token]:
 
 
 @cache
-def _terminals(*, hyphenated: bool) -> re.Pattern[str]:
+def _terminals(*, hyphenated: bool, line_comments: bool) -> re.Pattern[str]:
     in_name = _IN_NAME + "-" if hyphenated else _IN_NAME
-    return re.compile(_TERMINALS.strip().replace("\n    ", "").replace("IN_NAME", in_name))
+    terminals = _TERMINALS.strip().replace("\n    ", "").replace("IN_NAME", in_name)
+    return re.compile(terminals.replace("LINE_COMMENT", _LINE_COMMENT if line_comments else ""))
 
 
 def _unreadable(rest: str) -> str:
