@@ -1,7 +1,15 @@
 """What is put aside for a lock keeps its order among units that change the same rows."""
 
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from orthia.database import NoRoom, StoreError
 from orthia.journal import MessageLocation, Unit
+from orthia.journal.engine.attempts import AtFault, MeetsLock, OutOfRoom
 from orthia.journal.engine.batch import Batch, batch_of
+from orthia.journal.engine.lock_watch import LockWatch
+from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.locks import PutAside, RowKey, RowKind, Sifted
 from orthia.journal.unit import Appended, AppendedMessage
 
@@ -76,6 +84,22 @@ def test_what_is_locked_again_goes_back_in_front() -> None:
     assert unresolved
 
 
+def test_what_is_behind_all_goes_back_with_what_is_locked_again() -> None:
+    """Though nothing has its rows; what is not behind all passes."""
+    aside = PutAside()
+    aside.are_locked([row(1)])
+    last = deletion(3)
+    last.behind_all = True
+    submit(aside, deletion(1), deletion(1, 2), last)
+    aside.looked([row(1)], [])
+    free, _ = aside.take_free(MOST)
+    assert seqs_of(free) == [1, 1, 3]
+    aside.are_locked([row(2)])
+    assert seqs_of(aside.sift_again(free, unresolved=False).stored) == [1]
+    aside.looked([row(2)], [])
+    assert seqs_of(aside.take_free(MOST)[0]) == [1, 3]
+
+
 def test_a_part_of_what_is_free_is_not_put_aside_for_the_rest() -> None:
     """A bound on a batch reorders nothing, though the next batch has the same rows."""
     aside = PutAside()
@@ -99,3 +123,63 @@ def test_what_changes_queues_waits_for_nobody() -> None:
     unit.delete_binding(8)
     assert submit(aside, unit).stored.items == [unit]
     assert not aside.stands_back(batch_of([unit]))
+
+
+class LockingStore:
+    """A store of which another session has locked some rows."""
+
+    rows_looked_at = 16
+
+    def __init__(self, *locked: RowKey) -> None:
+        self.rows = set(locked)
+
+    def connect(self) -> None:
+        """Do nothing: it is never away."""
+
+    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
+        """Return those of the rows that are locked."""
+        return self.rows.intersection(rows)
+
+
+class FailingOnce:
+    """Attempts of which the first fails."""
+
+    def __init__(self, failure: Exception) -> None:
+        self._failure: Exception | None = failure
+        self.forgotten: list[int] = []
+
+    def store(self, batch: Batch, *, unresolved: bool) -> int:
+        """Take note of the ids that are forgotten."""
+        assert not unresolved
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self.forgotten += batch.forgotten
+        return 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MeetsLock(unresolved=False),
+        AtFault(StoreError("refused"), unresolved=False),
+        OutOfRoom(NoRoom("full"), unresolved=False),
+    ],
+)
+def test_ids_that_could_not_be_forgotten_are_when_it_is_tried_again(failure: Exception) -> None:
+    """Whatever it failed for; else their rows would stay for good."""
+    store = LockingStore(row(1))
+    rows = LockedRows(store, LockWatch(), lambda: 0.0, lambda *_: None)
+    batch = batch_of([deletion(5)])
+    batch.forgotten = [1, 2]
+    assert rows.meets_lock(batch)
+    rows.keep_forgotten(batch)
+    assert batch.forgotten == [2]
+    store.rows.clear()
+    rows.look()
+    attempts = FailingOnce(failure)
+    rows.forget(attempts)  # type: ignore[arg-type]
+    rows.looked()
+    assert rows.met
+    rows.forget(attempts)  # type: ignore[arg-type]
+    assert attempts.forgotten == [1]
