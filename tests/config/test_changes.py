@@ -8,6 +8,7 @@ import pytest
 from orthia import config
 from orthia.config.changes import RELOADED, Effect, changes, reloaded
 from orthia.config.settings import Settings
+from orthia.config.urls import DatabaseUrl
 
 _PERMISSIONS = '<permission type="send" roles="{send}"/><permission type="consume" roles="a"/>'
 
@@ -146,6 +147,24 @@ def test_the_store_and_acceptors_need_a_restart_and_no_password_is_told(tmp_path
     ]
     assert all(one.needs_restart for one in found)
     assert reloaded(before, after) == before
+
+
+def test_no_password_is_told_wherever_it_is(tmp_path: Path) -> None:
+    """In the URL of a database, or among the properties of its pool."""
+    settings = read(tmp_path, "")
+
+    def of_store(password: str) -> Settings:
+        store = replace(
+            settings.database_store,
+            jdbc_connection_url=DatabaseUrl.parse(f"jdbc:postgresql://db/x?password={password}"),
+            data_source_properties={"password": password},
+        )
+        return replace(settings, store=store)
+
+    assert [str(one) for one in changes(of_store("s3cret"), of_store("0ther"))] == [
+        f"store/jdbc-connection-url: changed ({_RESTART})",
+        f"store/data-source-properties/password: changed ({_RESTART})",
+    ]
 
 
 def test_a_change_of_order_is_told(tmp_path: Path) -> None:

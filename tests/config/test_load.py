@@ -22,6 +22,7 @@ from orthia.config import (
 )
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.addresses import AddressResolver
+from orthia.config.parts import Part
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"
@@ -501,3 +502,22 @@ def test_limits_of_single_users_are_read(tmp_path: Path) -> None:
     assert shown[bob].value == "9"
     of_user = shown["core/stomp-limits/max-connections-per-user"]
     assert (of_user.value, of_user.is_default) == ("seven eighths of max-connections", True)
+
+
+def test_the_part_of_the_store_has_all_of_it_and_needs_nothing_else(tmp_path: Path) -> None:
+    """Directories of a file store are found; passwords of key stores and users are not asked."""
+    of_store = (
+        "<name>a</name><journal-directory>/srv/journal</journal-directory>"
+        "<bindings-directory>/srv/bindings</bindings-directory>"
+        "<large-messages-directory>/srv/large</large-messages-directory>"
+        "<journal-file-size>1M</journal-file-size><store><file-store/></store>"
+    )
+    others = (
+        '<acceptors><acceptor name="tls">tcp://127.0.0.1:1?keyStorePassword=${NOWHERE}</acceptor>'
+        "</acceptors>"
+    )
+    whole = config.load(_file(tmp_path / "store.xml", of_store))
+    path = _file(tmp_path / "broker.xml", of_store + others)
+    assert config.load(path, part=Part.STORE).store == whole.store
+    with pytest.raises(config.ConfigurationError, match="NOWHERE"):
+        config.load(path, part=Part.ACCEPTORS)

@@ -74,6 +74,8 @@ def who(domain: LoginDomain, login: str | None, passcode: str | None) -> str:
         (of((G, SUFFICIENT), (P, SUFFICIENT), invalidate=True), "ada", "l0vel@ce", "ada staff"),
         (of((G, SUFFICIENT), (P, SUFFICIENT), invalidate=True), "ada", "wrong", ""),
         (of((G, SUFFICIENT), (P, SUFFICIENT), invalidate=True), "ada", None, "nemo crew"),
+        (of((G, SUFFICIENT), invalidate=True), None, "", ""),
+        (of((G, REQUIRED), (P, SUFFICIENT), invalidate=True), "ada", "l0vel@ce", "ada staff"),
         (of((P, OPTIONAL), (G, OPTIONAL)), "ada", "l0vel@ce", "ada crew staff"),
         (of((P, REQUIRED), (G, OPTIONAL)), "ada", "wrong", ""),
         (of((G, REQUIRED)), "ada", "wrong", "nemo crew"),

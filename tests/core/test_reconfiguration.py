@@ -21,7 +21,7 @@ from orthia.config.address_settings import (
     SlowConsumerPolicy,
 )
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.security_settings import SecuritySetting
+from orthia.config.security_settings import RoleMapping, SecuritySetting
 from orthia.config.settings import Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
 
@@ -249,6 +249,30 @@ def test_a_consumer_that_lost_its_permission_is_ended(destination: str) -> None:
     assert other.failures == []
     with pytest.raises(NotAuthorized):
         subscribed(core, destination)
+
+
+def test_a_consumer_is_ended_when_all_permissions_go() -> None:
+    """Where nothing is said of an address nobody has a permission."""
+    core = CoreUnderTest(secured("#"))
+    theirs = subscribed(core, "/queue/a")
+    core.reconfigure(replace(secured(), security_settings=()))
+    assert theirs.failures
+
+
+def test_a_consumer_that_had_its_permission_by_a_mapped_role_is_ended() -> None:
+    """When that role is mapped to no other one, though the permissions are the same."""
+    of_crew = replace(
+        SETTINGS,
+        security_enabled=True,
+        security_settings=tuple(
+            SecuritySetting(one.match, {name: frozenset({"crew"}) for name in one.permissions})
+            for one in secured("#").security_settings
+        ),
+    )
+    core = CoreUnderTest(replace(of_crew, role_mappings=(RoleMapping("staff", frozenset({"crew"})),)))
+    theirs = subscribed(core, "/queue/a")
+    core.reconfigure(of_crew)
+    assert theirs.failures
 
 
 def test_whoever_lost_a_permission_is_ended_whatever_else_fails(

@@ -199,6 +199,14 @@ def test_what_meets_a_lock_late_keeps_its_place_before_others() -> None:
     assert not store.answers
 
 
+def test_what_is_put_aside_is_looked_at_once_more_at_the_end() -> None:
+    """It is stored if its lock is gone by then: nobody is told later, nor gets it once more."""
+    store = LockingStore({1}, {1})
+    outcome = write(store, acknowledgement(1))
+    assert outcome.told == [("stored", 1)]
+    assert store.deleted == [1]
+
+
 def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:
     """Its sender sends both again: the later one would be there first."""
     ada, bob = Sender(), Sender()
