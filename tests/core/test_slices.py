@@ -60,6 +60,28 @@ def test_work_goes_on_in_turn() -> None:
     assert [sum(column) for column in zip(*seen, strict=True)] == [30, 30, 30]
 
 
+def test_long_work_goes_on_however_much_is_new() -> None:
+    """In each turn of the loop, though new work alone would fill them all."""
+    done = 0
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, Work())
+
+    def long() -> Steps:
+        nonlocal done
+        while True:
+            done += 1
+            yield GO_ON
+
+    slices.later(long())
+    due.pop()()
+    for _ in range(20):
+        for _ in range(20):
+            slices.later(iter([GO_ON] * 3))
+        before = done
+        due.pop()()
+        assert done > before
+
+
 def test_all_work_of_one_turn_of_the_loop_shares_its_time() -> None:
     """Many clients whose bytes come in the same turn have one slice, not one each."""
     work = Work()

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
+from orthia.broker.node import stores
 from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.database.pooling import _why_lent, refuse_lent_sessions
 from tests.conftest import Servers
-from tests.support.servers import PASSWORD, USER
+from tests.support.servers import PASSWORD, USER, SqliteServer
 from tests.support.waiting import wait_until
 
 PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
@@ -66,6 +69,23 @@ def test_sessions_of_ones_own_are_fine(store_settings: DatabaseStoreSettings) ->
     """Without a pooler, on every DBMS."""
     database = Database.from_settings(store_settings)
     refuse_lent_sessions(database)
+    database.dispose()
+
+
+def test_a_node_behind_such_a_pooler_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It makes no table there either."""
+
+    def refuse(_: Database) -> None:
+        raise ConfigurationError("sessions are lent")
+
+    monkeypatch.setattr(stores, "refuse_lent_sessions", refuse)
+    settings = SqliteServer(tmp_path).settings("orthia")
+    database = Database.from_settings(settings)
+    with pytest.raises(ConfigurationError, match="are lent"):
+        stores._migrate(database, settings, threading.Event(), 0)
+    assert inspect(database.engine).get_table_names() == []
     database.dispose()
 
 

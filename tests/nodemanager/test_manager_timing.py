@@ -361,6 +361,26 @@ def test_a_lock_that_was_given_back_is_no_expired_lease(simulation: Simulation) 
     assert LeaseExpired not in simulation.kinds()
 
 
+@pytest.mark.parametrize(
+    "holder",
+    [
+        HolderId(f"me@host:1:x/{PERIOD_MS}/{EXPIRATION_MS}"),
+        HolderId(f"other@host:1:y/{PERIOD_MS}/{EXPIRATION_MS}:database-locker"),
+    ],
+    ids=["ones-own", "no-lease"],
+)
+def test_what_nobody_let_run_out_is_no_expired_lease(
+    simulation: Simulation, holder: HolderId
+) -> None:
+    """A node's own from before, or the row of a locker that keeps no lease: nobody froze."""
+    simulation.store.try_acquire(Lock.LIVE, holder, EXPIRATION_MS)
+    simulation.clock.now += 3_600
+    simulation.manager.start()
+    simulation.manager.start_live_node()
+    assert LiveLockObtained in simulation.kinds()
+    assert LeaseExpired not in simulation.kinds()
+
+
 class AwayStore(MemoryNodeManagerStore):
     """A store that is away for so many seconds when a takeover is first asked for."""
 
