@@ -269,7 +269,9 @@ def test_a_consumer_that_had_its_permission_by_a_mapped_role_is_ended() -> None:
             for one in secured("#").security_settings
         ),
     )
-    core = CoreUnderTest(replace(of_crew, role_mappings=(RoleMapping("staff", frozenset({"crew"})),)))
+    core = CoreUnderTest(
+        replace(of_crew, role_mappings=(RoleMapping("staff", frozenset({"crew"})),))
+    )
     theirs = subscribed(core, "/queue/a")
     core.reconfigure(of_crew)
     assert theirs.failures

@@ -13,7 +13,7 @@ from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.quota import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import StoreFull, UnitRefused
+from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
 from orthia.journal.message import LargeBody, decode_message, encode_message
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, anyone, message, settings
 from tests.core.test_expiry import Node
@@ -370,13 +370,20 @@ def test_an_expired_message_that_is_refused_expires_later(reason: OrthiaError) -
 
 
 @pytest.mark.parametrize(
-    ("reason", "attempts"), [(POISON, [2, 3]), (FULL, [1, 1])], ids=["poison", "no room"]
+    ("reason", "attempts"),
+    [
+        (POISON, [2, 3]),
+        (FULL, [1, 1]),
+        (HeldElsewhere(), [1, 1]),
+        (SentBehindRefused("for a test"), [1, 1]),
+    ],
+    ids=["poison", "no room", "locked", "behind refused"],
 )
 @pytest.mark.parametrize("rejected", [False, True])
 def test_what_a_refused_transaction_settled_comes_again(
     reason: OrthiaError, attempts: list[int], *, rejected: bool
 ) -> None:
-    """An attempt in vain if it may be to blame, and not if there was no room."""
+    """An attempt in vain if it may be to blame, and not for want of room or a lock."""
     core = CoreUnderTest(settings(max_delivery_attempts=9))
     core.send(QUEUE, "x")
     seen = []

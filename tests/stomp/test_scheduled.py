@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core import schedule as schedule_module
 from orthia.broker.core.diverts import Divert
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -640,6 +641,47 @@ def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, A
     consumer = clock.core.consume("/queue/orders", auto=True)
     clock.pass_ms(2_000)
     assert consumer.texts == ["1000", "2000"]
+
+
+def test_no_more_messages_are_on_their_way_than_others_can_wait_behind(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """As they are stored the next ones follow, to the last."""
+    monkeypatch.setattr(schedule_module, "_COPIES_AT_ONCE", 3)
+    journal = clock.core.journal
+    for number in range(10):
+        send(clock, str(number), AMQ_SCHEDULED_DELAY=100)
+    journal.auto_commit = False
+    clock.pass_ms(100)
+    seen = [len(journal.waiting)]
+    while journal.waiting:
+        journal.commit()
+        clock.core.settle()
+        seen.append(len(journal.waiting))
+    assert seen == [3, 3, 3, 1, 0]
+    assert (depth(clock), depth(clock, "orders")) == (0, 10)
+
+
+def test_a_schedule_that_is_deleted_while_a_message_is_routed_delivers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever deletes it is told that the message is gone, and it is."""
+    clock = Clock(replace(SETTINGS, diverts=(DivertSettings("d", "orders", "audit"),)))
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    deleted: list[int] = []
+    takes = Divert.takes
+
+    def delete(divert: Divert, record: Message) -> bool:
+        clock.core.broker.delete_queue(
+            anyone(), "orthia.scheduled.anycast.orders", deleted.append, force=True
+        )
+        return takes(divert, record)
+
+    monkeypatch.setattr(Divert, "takes", delete)
+    clock.pass_ms(100)
+    assert deleted == [1]
+    assert (depth(clock, "orders"), depth(clock, "audit")) == (0, 0)
+    assert clock.core.stored_texts() == []
 
 
 def test_one_that_fails_keeps_no_other_back(
