@@ -1,12 +1,14 @@
 """The turn meter: a long turn of the loop is met, with where it was, and a short one is not."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 import uvloop
 
+from orthia.broker.node import turn_meter
 from orthia.broker.node.turn_meter import TurnMeter, TurnWatch
 from tests.support.waiting import wait_until
 
@@ -87,6 +89,29 @@ def test_short_turns_are_measured_and_not_told() -> None:
             watched.thread.marks.pop()(now + 0.002, 0.004)
     assert watched.long == []
     assert len(watched.measured) >= 18
+
+
+def test_what_the_garbage_collector_takes_is_of_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own thread alone: what another one collects takes no time of the loop's."""
+    used = 1.0
+    monkeypatch.setattr(turn_meter.time, "thread_time", lambda: used)
+    monkeypatch.setattr(turn_meter.time, "clock_gettime", lambda _: used)
+    loop = asyncio.new_event_loop()
+    of_loop = turn_meter._OfLoop(loop)
+    loop.close()
+
+    def collect(seconds: float) -> None:
+        nonlocal used
+        of_loop.collecting("start", {})
+        used += seconds
+        of_loop.collecting("stop", {})
+
+    collect(5.0)
+    assert of_loop.used() == 1.0
+    other = threading.Thread(target=collect, args=(3.0,))
+    other.start()
+    other.join()
+    assert of_loop.used() == 4.0
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
