@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from orthia.config.file_states import FileState, state_of
+from orthia.config.file_states import FileState, refuse_pipe, state_of
 from orthia.config.settings import Settings
 
 Load = Callable[[Callable[[Path], None]], Settings]
@@ -19,11 +19,21 @@ class ConfigurationFile:
         self._as_read: dict[Path, FileState | None] = {}
 
     def read(self) -> Settings:
-        """Return the settings; raises ConfigurationError, and then the files count as read, too."""
+        """Return the settings; raises ConfigurationError, and then the files count as read, too.
+
+        A pipe is read the first time only: a shell gives one for ``<(command)``.
+        """
         as_read: dict[Path, FileState | None] = {}
+        is_first = not self._as_read
+
+        def opens(path: Path) -> None:
+            as_read.setdefault(path, state_of(path))
+            if not is_first:
+                refuse_pipe(path)
+
         try:
             # Before it is opened: what changes while it is read has changed.
-            return self._load(lambda path: as_read.setdefault(path, state_of(path)) and None)
+            return self._load(opens)
         finally:
             self._as_read = as_read
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from orthia.config.errors import ConfigurationError
+from orthia.config.file_states import refuse_pipe
 from orthia.config.passwords import read_stored
 from orthia.config.properties import PropertiesFile, decode_properties
 from orthia.config.security_settings import PropertiesLoginModule, User
@@ -53,6 +54,7 @@ def read_users(module: PropertiesLoginModule) -> tuple[User, ...]:
 
 def read_properties(path: Path) -> PropertiesFile:
     """Return what the file at ``path`` has; raises ConfigurationError if it cannot be read."""
+    refuse_pipe(path)
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)

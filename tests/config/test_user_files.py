@@ -1,6 +1,7 @@
 """Files of users and roles as Artemis writes them, and the hashes in them."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,15 @@ def test_every_problem_of_a_file_is_told_with_its_line(tmp_path: Path) -> None:
     assert "h1dden" not in str(refused.value)
     module.user.unlink()
     with pytest.raises(ConfigurationError, match=r"users\.properties: cannot be read: No such"):
+        read_users(module)
+
+
+def test_a_pipe_is_no_file_of_users(tmp_path: Path) -> None:
+    """A node would wait for a writer, and not see again that a user is removed."""
+    module = files(tmp_path, "alice = ok\n", "")
+    module.user.unlink()
+    os.mkfifo(module.user)
+    with pytest.raises(ConfigurationError, match=r"users\.properties: is a named pipe; expected"):
         read_users(module)
 
 

@@ -1,5 +1,6 @@
 """A broker.xml that changes beneath a node: what is taken, what is told, and how often."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -184,6 +185,19 @@ def test_a_file_that_is_gone_changes_nothing(node: Node, caplog: pytest.LogCaptu
     node.look()
     node.look()
     assert caplog.text.count("cannot be read") == 1
+    node.write(most(1))
+    node.look()
+    assert len(node.applied) == 1
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To open one waits for a writer, for ever; the file is taken when it is back."""
+    node.path.unlink()
+    os.mkfifo(node.path)
+    node.look()
+    assert "is a named pipe; expected a file" in caplog.text
     node.write(most(1))
     node.look()
     assert len(node.applied) == 1
