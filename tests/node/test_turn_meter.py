@@ -94,8 +94,8 @@ def test_short_turns_are_measured_and_not_told() -> None:
 def test_what_the_garbage_collector_takes_is_of_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its own thread alone: what another one collects takes no time of the loop's."""
     used = 1.0
-    monkeypatch.setattr(turn_meter.time, "thread_time", lambda: used)
-    monkeypatch.setattr(turn_meter.time, "clock_gettime", lambda _: used)
+    monkeypatch.setattr(time, "thread_time", lambda: used)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: used)
     loop = asyncio.new_event_loop()
     of_loop = turn_meter._OfLoop(loop)
     loop.close()
