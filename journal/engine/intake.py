@@ -61,6 +61,8 @@ class Intake:
         self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
         self._under_way: deque[Iterator[bool]] = deque()
         """Completions that are done in steps, or wait for those before them."""
+        self._is_going_on = False
+        """Whether somebody does them: also in its last turn, when none is left."""
         self.run: Callable[[Iterator[bool]], object] = _at_once
         """Does steps, of which each yields False: at once, until somebody can do them in turns."""
         self.failed: Callable[[Exception], None] = _raise
@@ -197,18 +199,22 @@ class Intake:
     def _do(self, steps: Iterator[bool]) -> None:
         """Do steps behind those that are under way."""
         self._under_way.append(steps)
-        if len(self._under_way) == 1:
+        if not self._is_going_on:
+            self._is_going_on = True
             self.run(self._going_on())
 
     def _going_on(self) -> Iterator[bool]:
-        while self._under_way:
-            try:
-                yield from self._under_way[0]
-            except Exception as error:  # noqa: BLE001 - whoever made this says what follows
-                self.failed(error)
-            if self._under_way:
-                self._under_way.popleft()
-                yield False
+        try:
+            while self._under_way:
+                try:
+                    yield from self._under_way[0]
+                except Exception as error:  # noqa: BLE001 - whoever made this says what follows
+                    self.failed(error)
+                if self._under_way:
+                    self._under_way.popleft()
+                    yield False
+        finally:
+            self._is_going_on = False
 
     def stop(self) -> None:
         """Complete nobody any more."""

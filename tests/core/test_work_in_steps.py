@@ -269,3 +269,28 @@ def test_what_expires_asks_only_the_queue_of_its_own_address() -> None:
     core.settle()
     assert core.broker.depths()["EXP.q3"] == 2
     assert len(asked) == 1
+
+
+def test_batches_that_come_in_the_last_turn_of_those_before_are_completed_once() -> None:
+    """One after the other, by one task: a second one would leave out what the first is at."""
+    journal = MemoryJournal(auto_commit=False)
+    tasks: list[Iterator[bool]] = []
+    journal.complete_in_steps(tasks.append)
+    told: list[int] = []
+
+    def store(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            journal.append_message(1, b"\1", partial(told.append, number), None)
+        journal.commit()
+        journal.run_posted()
+
+    store(0, 100)
+    while len(told) < 100:
+        next(tasks[0])
+    for first in (100, 200, 300):
+        store(first, 100)
+    while tasks:
+        for task in list(tasks):
+            if next(task, None) is None:
+                tasks.remove(task)
+    assert told == list(range(400))
