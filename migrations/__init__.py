@@ -35,7 +35,7 @@ from orthia.migrations.damage import StoreDamaged, find_damage
 from orthia.migrations.foreign_tables import refuse_tables_of_artemis
 from orthia.migrations.names import TableNames
 from orthia.migrations.rights import RightsMissing, missing_rights
-from orthia.migrations.rows import raise_tokens
+from orthia.migrations.rows import make_report_rows, raise_tokens
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -171,6 +171,7 @@ def _migrate(connection: Connection, s: DatabaseStoreSettings) -> str | None:
 
     with _alembic:
         command.upgrade(_config(s, connection=connection), "head")
+    make_report_rows(connection, names)
     return before
 
 

@@ -28,6 +28,9 @@ MEANINGS: Final = {
     NODE_ID: "the node id",
     FENCE: "the fence",
 }
+REPORTS: Final = (8, 9)
+"""The rows in which the holders of the two locks say of themselves what `orthia status` shows. A
+store does without: a node that may insert makes them, and others need them to be there."""
 REPAIR_HOLDER_ID: Final = "orthia-db-upgrade:lease-only"
 """Who holds a live lock that was put back, until a former holder has certainly stopped.
 
@@ -53,6 +56,15 @@ def missing_rows(connection: Connection, names: TableNames) -> list[int]:
     store = store_table(names)
     there = set(connection.execute(sa.select(store.c.id)).scalars())
     return [row for row in MEANINGS if row not in there]
+
+
+def make_report_rows(connection: Connection, names: TableNames) -> None:
+    """Make those rows for reports that are not there."""
+    store = store_table(names)
+    there = set(connection.execute(sa.select(store.c.id)).scalars())
+    for row in REPORTS:
+        if row not in there:
+            connection.execute(sa.insert(store).values(id=row, holder_token=0))
 
 
 def tokens_behind(connection: Connection, names: TableNames) -> list[tuple[int, int, int]]:

@@ -1,8 +1,8 @@
 """What the holder of a lock reports beside it, for ``orthia status`` of any process.
 
-Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock. They are made when they are
-first needed, as those of ``held_row`` are, so nodes of older versions, which read rows 0 to 4 only,
-neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token: a report
+Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock. ``orthia db upgrade`` makes
+them, or a node that first needs them and may insert rows. Nodes of older versions read rows 0 to 4
+only, and neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token: a report
 counts while the row of the lock says the same. NODE_ID has the digest of the users, STATE the
 letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off.
 
