@@ -35,7 +35,7 @@ from orthia.migrations.damage import StoreDamaged, find_damage
 from orthia.migrations.foreign_tables import refuse_tables_of_artemis
 from orthia.migrations.names import TableNames
 from orthia.migrations.rights import RightsMissing, missing_rights
-from orthia.migrations.rows import make_report_rows, raise_tokens
+from orthia.migrations.rows import raise_tokens, report_rows
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -171,7 +171,8 @@ def _migrate(connection: Connection, s: DatabaseStoreSettings) -> str | None:
 
     with _alembic:
         command.upgrade(_config(s, connection=connection), "head")
-    make_report_rows(connection, names)
+    for statement in report_rows(names):
+        connection.execute(statement)
     return before
 
 
@@ -210,6 +211,11 @@ def ddl(s: DatabaseStoreSettings, since: str | None = None) -> str:
     with _alembic:
         config = _config(s, output=output)
         command.upgrade(config, f"{since}:head" if since is not None else "head", sql=True)
+    names = TableNames.from_settings(s)
+    dialect = sa.dialects.registry.load(names.dialect.value)()
+    for statement in report_rows(names):
+        made = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        output.write(f"{made};\n\n")
     return output.getvalue()
 
 

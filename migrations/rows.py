@@ -58,13 +58,15 @@ def missing_rows(connection: Connection, names: TableNames) -> list[int]:
     return [row for row in MEANINGS if row not in there]
 
 
-def make_report_rows(connection: Connection, names: TableNames) -> None:
-    """Make those rows for reports that are not there."""
+def report_rows(names: TableNames) -> list[sa.Insert]:
+    """Return what makes those rows for reports that are not there."""
     store = store_table(names)
-    there = set(connection.execute(sa.select(store.c.id)).scalars())
+    made = []
     for row in REPORTS:
-        if row not in there:
-            connection.execute(sa.insert(store).values(id=row, holder_token=0))
+        is_there = sa.exists().where(store.c.id == row)
+        new = sa.select(sa.literal(row), sa.literal(0)).where(~is_there)
+        made.append(sa.insert(store).from_select([store.c.id, store.c.holder_token], new))
+    return made
 
 
 def tokens_behind(connection: Connection, names: TableNames) -> list[tuple[int, int, int]]:

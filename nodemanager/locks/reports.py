@@ -2,9 +2,9 @@
 
 Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock. ``orthia db upgrade`` makes
 them, or a node that first needs them and may insert rows. Nodes of older versions read rows 0 to 4
-only, and neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token: a report
-counts while the row of the lock says the same. NODE_ID has the digest of the users, STATE the
-letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off.
+only, and neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token:
+a report counts while the row of the lock says the same. NODE_ID has the digest of the users, STATE
+the letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off.
 
 A row is changed in place, which a database without room for new rows still does. No lease depends
 on it.
