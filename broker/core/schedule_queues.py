@@ -53,7 +53,9 @@ class ScheduleQueue(Queue):
         # In turn is who is due first.
         return self.id
 
-    id_for_client = id_for
+    @override
+    def id_for_client(self, priority: int) -> int:
+        return self.id
 
     @override
     def place(self, reference: MessageReference) -> None:
