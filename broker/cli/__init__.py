@@ -64,7 +64,7 @@ def _open_what_is_closed() -> None:
 
 
 def _escape_what_cannot_be_shown() -> None:
-    r"""Have names that the encoding of the output lacks written as escapes, such as ``\u8ba2``.
+    r"""Write names that the encoding of the output lacks as escapes, such as ``\u8ba2``.
 
     The output would end in the middle. In UTF-8 every name can be written; what cannot is no name,
     and is told as such.

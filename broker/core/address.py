@@ -122,7 +122,7 @@ class Address:
         self._find_types()
 
     def have_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
-        """Have a queue of the address take what its ``gate`` lets in; all without one.
+        """Set what a queue of the address takes: what its ``gate`` lets in, or all without one.
 
         That is nothing but what was undeliverable at the address ``origin``, if there is one.
         """
@@ -147,7 +147,7 @@ class Address:
             self.multicast_queues.append(queue)
 
     def hear(self, pattern: "Address", name: str) -> None:
-        """Have it heard by an address with wildcards, of a ``name``."""
+        """Add an address with wildcards, of a ``name``, that hears this one."""
         self.patterns[pattern] = name
         if self.router is None:  # one that is there knows of all that come
             self._look_again()
@@ -159,7 +159,7 @@ class Address:
         self._look_again()
 
     def route_by(self, diverts: Sequence[Divert]) -> None:
-        """Have its diverts be these."""
+        """Replace the diverts of the address."""
         self.diverts = tuple(diverts)
         self._look_again()
 

@@ -128,7 +128,7 @@ class AddressBook:
             yield GO_ON
 
     def refilter(self, name: str, options: QueueOptions) -> None:
-        """Have a queue take what the ``filter`` and ``enabled`` of options say from now on."""
+        """Apply the ``filter`` and ``enabled`` of options to a queue."""
         queue = self.queues[name]
         binding = self.bindings[name]
         options = replace(binding.options, filter=options.filter, enabled=options.enabled)

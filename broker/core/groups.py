@@ -147,7 +147,7 @@ class Groups:
         return True
 
     def _disown(self, group: Group) -> None:
-        """Have a group be nobody's."""
+        """Remove the owner of a group."""
         self._quiet.pop(group, None)
         owner = self._owners.pop(group, None)
         if owner is not None:

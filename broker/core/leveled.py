@@ -41,7 +41,7 @@ class LeveledQueue(SelectiveQueue):
     routing_type: RoutingType
 
     def count_levels(self, creations: _LevelCounts) -> None:
-        """Have each level count as a queue does; before there is any that is new."""
+        """Count each level as a queue; call this before a level is created."""
         self._creations = creations
 
     @property

@@ -147,7 +147,7 @@ class AddressUse:
         self.configure(settings)
 
     def configure(self, settings: ResolvedAddressSettings) -> None:
-        """Have the limits and policies of ``settings`` from now on."""
+        """Apply the limits and policies of ``settings``."""
         policy = settings.address_full_policy
         fails = policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
         blocks = policy is AddressFullPolicy.BLOCK

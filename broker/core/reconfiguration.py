@@ -56,12 +56,12 @@ class Reconfiguration:
         self._declared = DeclaredAddresses(book)
 
     def beginning(self, settings: Settings) -> Steps:
-        """Have a new core be as its first settings say; raises NotLive."""
+        """Apply the first settings to a new core; raises NotLive."""
         self._expire_as(settings)
         yield from self._declared.creating()
 
     def steps(self, rules: NewRules, done: Callable[[], None]) -> Steps:
-        """Have it be as other rules say; ``done`` follows the last step, whatever failed."""
+        """Apply changed rules; call ``done`` after the last step, whatever failed."""
         try:
             with by_itself("a part of the changed broker.xml cannot be applied"):
                 yield from self._applying(rules)

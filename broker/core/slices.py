@@ -191,7 +191,7 @@ class Slices:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """Have the next turn begin, if there is anything for it."""
+        """Begin the next turn if any task waits for it."""
         if self._resting:
             self._ring.extend(self._resting)
             self._resting.clear()
