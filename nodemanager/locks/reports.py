@@ -115,7 +115,7 @@ class SqlReportStore(ReportStore):
             rows = {row.id: row for row in connection.execute(wanted)}
         return {
             lock: Published(
-                rows[number].holder_id or "",
+                rows[number].holder_id,
                 int(rows[number].holder_token),
                 Report(
                     rows[number].node_id,
@@ -124,7 +124,7 @@ class SqlReportStore(ReportStore):
                 ),
             )
             for lock, number in REPORT_ROWS.items()
-            if number in rows
+            if number in rows and rows[number].holder_id
         }
 
 
