@@ -38,8 +38,8 @@ from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.store import FileStore
 from orthia.journal.file.tools import compact
+from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.journal import open_journal
-from orthia.journal.unit import AppendedMessage
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
 

@@ -41,10 +41,10 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.pipeline.jobs import audit, failovers
 from orthia.pipeline.jobs.export import exported
-from orthia.pipeline.reading import ExportInputs, StoreInputs
-from orthia.pipeline.schemas import RAW
 from orthia.pipeline.session import build_session
-from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
+from orthia.pipeline.sources.schemas import RAW
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 from tests.support.servers import PASSWORD, USER, PostgresqlServer
 
 PARTITIONS = 8

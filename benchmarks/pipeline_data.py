@@ -19,9 +19,9 @@ from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.journal.codec import QueueBinding, encode_queue_binding
-from orthia.journal.message import Message, encode_message
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.codec import QueueBinding, encode_queue_binding
+from orthia.journal.model.message import Message, encode_message
+from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event

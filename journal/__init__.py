@@ -1,8 +1,6 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
 from orthia.journal.abc import MessageJournal
-from orthia.journal.changes import Body, MessageLocation
-from orthia.journal.codec import AddressBinding, QueueBinding
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import (
     CorruptRecord,
@@ -14,9 +12,11 @@ from orthia.journal.errors import (
 )
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
-from orthia.journal.message import Message, decode_message, encode_message
-from orthia.journal.unit import Binding, Done, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window
+from orthia.journal.model.changes import Body, MessageLocation
+from orthia.journal.model.codec import AddressBinding, QueueBinding
+from orthia.journal.model.message import Message, decode_message, encode_message
+from orthia.journal.model.unit import Binding, Done, Unit
+from orthia.journal.model.windows import QueueCounts, QueuePlace, StoredMessage, Window
 
 __all__ = [
     "AddressBinding",

@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
-from orthia.journal.history import HistoryTotals
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.unit import Binding, Done, Refused, Sender, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.history import HistoryTotals
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.unit import Binding, Done, Refused, Sender, Unit
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
 
 class MessageJournal(ABC):

@@ -15,19 +15,19 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
-from orthia.journal.changes import Body, MessageLocation, Row
-from orthia.journal.codec import decode_binding
 from orthia.journal.engine.batch import BatchReport, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from orthia.journal.limits import JournalLimits
-from orthia.journal.message import large_body_size
-from orthia.journal.moments import MessageTime, MomentKind, MomentPlace
-from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, Done, Refused, Sender, Unit
-from orthia.journal.windows import (
+from orthia.journal.model.changes import Body, MessageLocation, Row
+from orthia.journal.model.codec import decode_binding
+from orthia.journal.model.message import large_body_size
+from orthia.journal.model.moments import MessageTime, MomentKind, MomentPlace
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.unit import Appended, AppendedMessage, Done, Refused, Sender, Unit
+from orthia.journal.model.windows import (
     QueueCounts,
     QueuePlace,
     Reached,

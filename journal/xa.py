@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection
 
 from orthia.journal.abc import MessageJournal
-from orthia.journal.changes import Body, MessageLocation
-from orthia.journal.codec import PreparedTransaction, encode_prepared_transaction
 from orthia.journal.errors import RecordTooLarge, TransactionError
-from orthia.journal.unit import Done, Unit
-from orthia.journal.xid import Xid
+from orthia.journal.model.changes import Body, MessageLocation
+from orthia.journal.model.codec import PreparedTransaction, encode_prepared_transaction
+from orthia.journal.model.unit import Done, Unit
+from orthia.journal.model.xid import Xid
 
 MAX_ID_BYTES = 64
 """Of a global transaction id and of a branch qualifier, by X/Open XA."""

@@ -17,17 +17,17 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from orthia.pipeline.audit_source import AuditSource
 from orthia.pipeline.errors import ClusterUnreachable
-from orthia.pipeline.failover_source import FailoverLogSource
-from orthia.pipeline.journal_source import JournalSource
 from orthia.pipeline.masters import check_master, check_reachable
-from orthia.pipeline.node_manager_source import NodeManagerSource
-from orthia.pipeline.pushdown import install
 from orthia.pipeline.requirements import java_home
 from orthia.pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
-from orthia.pipeline.store import PASSWORD_VARIABLE
+from orthia.pipeline.sources.audit import AuditSource
+from orthia.pipeline.sources.failover_log import FailoverLogSource
+from orthia.pipeline.sources.journal import JournalSource
+from orthia.pipeline.sources.node_manager import NodeManagerSource
+from orthia.pipeline.sources.pushdown import install
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE
 
 LOCAL: Final = "local[*]"
 DATA_SOURCES: Final = (
@@ -118,7 +118,7 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
 
 
 def answer_filters(spark: SparkSession) -> None:
-    """Have the store answer filters of DataFrames in this session: ``orthia.pipeline.pushdown``.
+    """Have the store answer filters of DataFrames in this session: ``pipeline.sources.pushdown``.
 
     That takes up to a second, and jobs that say what they want by options do without.
     """

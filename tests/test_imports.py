@@ -169,7 +169,7 @@ def _module_of(imported: str, modules: Container[str]) -> str:
 
 _PROTOCOL = ("typing", "Protocol")
 _ABC = ("abc", "ABC")
-_BESIDE_VALUES = {"broker.core.api", "broker.core.identity", "journal.encodings"}
+_BESIDE_VALUES = {"broker.core.api", "broker.core.identity", "journal.model.encodings"}
 """What the core and others tell each other in, and a class that is compiled with what uses it."""
 
 

@@ -321,9 +321,9 @@ def test_make_run_is_pure_python_when_what_is_compiled_has_changed(
 def test_a_wheel_without_machine_code_of_a_marked_module_is_not_kept(checkout: Checkout) -> None:
     """What was kept before stays."""
     with zipfile.ZipFile(checkout.directory / "pure.whl", "w") as wheel:
-        wheel.write(checkout.queue, "orthia/broker/core/queue.py")
+        wheel.write(checkout.queue, "orthia/broker/core/queue/queue.py")
     done = checkout.run("keep", "pure.whl")
-    assert "orthia/broker/core/queue.py" in done.stderr
+    assert "orthia/broker/core/queue/queue.py" in done.stderr
     assert done.returncode != 0
     assert checkout.used().is_dir()
 

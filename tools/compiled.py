@@ -75,7 +75,7 @@ def use() -> str:
     compiled_of = {source: digest for digest, _, source in (one.partition("  ") for one in lines)}
     changed = [source for source, digest in compiled_of.items() if _digest(Path(source)) != digest]
     changed += [module for module in marked(Path()) if module not in compiled_of]
-    if not changed and not _machine_code(_KEPT / "orthia/broker/core/queue.py").exists():
+    if not changed and not _machine_code(_KEPT / "orthia/broker/core/queue/queue.py").exists():
         changed = ["the Python of .venv"]
     if changed:
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""

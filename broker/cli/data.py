@@ -20,7 +20,7 @@ from orthia.journal.file.inspect import inspect, list_large_references, read_fen
 from orthia.journal.file.opening import Contents
 from orthia.journal.file.recovery import FoundFile, scan
 from orthia.journal.file.tools import Compacted, compact, recover
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.nodemanager.locks.maintenance import maintenance
 
 

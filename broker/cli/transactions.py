@@ -16,14 +16,14 @@ from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import PreparedTransaction
 from orthia.journal.errors import JournalError, TransactionError
 from orthia.journal.file import inspect as files
 from orthia.journal.file import open_file_journal
+from orthia.journal.model.codec import PreparedTransaction
+from orthia.journal.model.xid import Xid
 from orthia.journal.sql import inspect as tables
 from orthia.journal.sql.journal import open_journal
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from orthia.nodemanager.errors import StoreInUse
 from orthia.nodemanager.locks.maintenance import maintenance
 from orthia.nodemanager.locks.status import DatabaseLocks

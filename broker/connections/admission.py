@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from orthia.broker.core.errors import ConnectionLimitExceeded
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.quoting import quoted
 from orthia.config.security_settings import ResourceLimitSetting
 from orthia.config.settings import StompLimits

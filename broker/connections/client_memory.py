@@ -13,7 +13,7 @@ one address: beyond that the same is done, to them alone.
 from collections.abc import Collection
 from typing import Protocol, TypeVar
 
-from orthia.broker.core.memory import Refused
+from orthia.broker.core.limits.memory import Refused
 
 MIN_SHARE = 65_536
 """What a client may make the broker hold, however many may come; less while so many are there that

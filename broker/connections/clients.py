@@ -10,7 +10,7 @@ from orthia.broker.connections.eviction import Eviction
 from orthia.broker.connections.verifications import Verifications
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.refusals import Refusal, Refusals
+from orthia.broker.core.limits.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
 from orthia.broker.security.logins import LoginGuard
 from orthia.config.security_settings import ResourceLimitSetting

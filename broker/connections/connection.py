@@ -19,7 +19,7 @@ from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.foreign import ENOUGH, GET, recognise, without_tls
 from orthia.broker.security.sources import source_of
 from orthia.broker.tls.channel import IS_HANDSHAKING

@@ -11,7 +11,7 @@ import select
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from orthia.broker.core.refusals import Refusal, Refusals
+from orthia.broker.core.limits.refusals import Refusal, Refusals
 
 LOGGER = logging.getLogger("orthia.broker")
 KEPT_SECONDS: Final = 60.0

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.client_memory import ClientMemory
-from orthia.broker.core.refusals import Refusal, Refusals
+from orthia.broker.core.limits.refusals import Refusal, Refusals
 
 LOGGER = logging.getLogger("orthia.broker")
 _Client = TypeVar("_Client", bound=Client)

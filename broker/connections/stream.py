@@ -7,7 +7,7 @@ what is read at once that others would wait for them.
 from collections.abc import Callable
 
 from orthia.broker.connections.websocket import Code, Taken, WebSocket
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.protocols.stomp.connection import StompConnection
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import h11
 from wsproto.utilities import generate_accept_token
 
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES

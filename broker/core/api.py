@@ -9,10 +9,10 @@ from orthia.broker.core.identity import Identities, Principal
 from orthia.broker.core.slices import Slices, Steps, Wait
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.journal.changes import MessageLocation
-from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
-from orthia.journal.message import LargeBody, Message
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.encodings import FIRST_ENCODING
+from orthia.journal.model.message import LargeBody, Message
 
 Done = Callable[[], None]
 
@@ -55,7 +55,7 @@ class OutgoingMessage(NamedTuple):
     large: LargeBody | None = None
     """The body of a large message, pinned; ``body`` is empty then."""
     encoding: int = FIRST_ENCODING
-    """A tag of ``orthia.journal.encodings``."""
+    """A tag of ``orthia.journal.model.encodings``."""
     stated: bytes = b""
     """Fields that the head does not say; see ``Message.stated``."""
     duplicate_id: str | None = None

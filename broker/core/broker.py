@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import (
     Browser,
     Consumer,
@@ -21,37 +20,38 @@ from orthia.broker.core.api import (
     TransactionWork,
     unheard,
 )
-from orthia.broker.core.auto_creation import AutoCreation
-from orthia.broker.core.browsing import Browsing
-from orthia.broker.core.commit import commit
-from orthia.broker.core.counters import QueueCounters
-from orthia.broker.core.creations import QueueCreations
-from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import parse
-from orthia.broker.core.duplicates import DuplicateIds
-from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.errors import LimitExceeded, NotLive
-from orthia.broker.core.gate import DeliveryGate
-from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.inspection import QueueInspection
-from orthia.broker.core.opening import open_queues
-from orthia.broker.core.publisher import Publisher
-from orthia.broker.core.queue import Queue
-from orthia.broker.core.queue_factory import QueueFactory
-from orthia.broker.core.quota import StoreUse
-from orthia.broker.core.reconfiguration import NewRules, Reconfiguration, expiry_of
-from orthia.broker.core.relocation import Relocation
-from orthia.broker.core.resources import UndeliverableQueues
-from orthia.broker.core.routing import routed_by, send_routed
-from orthia.broker.core.schedule import Schedule
-from orthia.broker.core.schedule_queues import ScheduleQueues
+from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.quota import StoreUse
+from orthia.broker.core.queue.browsing import Browsing
+from orthia.broker.core.queue.counters import QueueCounters
+from orthia.broker.core.queue.factory import QueueFactory
+from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.relocation import Relocation
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.auto_creation import AutoCreation
+from orthia.broker.core.routing.resources import UndeliverableQueues
+from orthia.broker.core.routing.router import routed_by, send_routed
+from orthia.broker.core.routing.sources import Sources
+from orthia.broker.core.routing.targets import Targets
 from orthia.broker.core.selectors import parse as parse_selector
+from orthia.broker.core.sending.commit import commit
+from orthia.broker.core.sending.duplicates import DuplicateIds
+from orthia.broker.core.sending.publisher import Publisher
+from orthia.broker.core.sending.schedule import Schedule
+from orthia.broker.core.sending.schedule_queues import ScheduleQueues
+from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.slices import Slices, Steps
-from orthia.broker.core.sources import Sources
-from orthia.broker.core.targets import Targets
-from orthia.broker.core.temporary import TemporaryDestinations
-from orthia.broker.core.undeliverable import Undeliverable
+from orthia.broker.core.topics.durable import DurableSubscriptions
+from orthia.broker.core.topics.temporary import TemporaryDestinations
+from orthia.broker.core.upkeep.deletion import Deletions
+from orthia.broker.core.upkeep.housekeeping import Housekeeping
+from orthia.broker.core.upkeep.inspection import QueueInspection
+from orthia.broker.core.upkeep.opening import open_queues
+from orthia.broker.core.upkeep.reconfiguration import NewRules, Reconfiguration, expiry_of
 from orthia.broker.security.audit import Write
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
@@ -62,7 +62,7 @@ from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from orthia.journal.unit import Sender
+from orthia.journal.model.unit import Sender
 
 
 class Origin(NamedTuple):

@@ -20,11 +20,11 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orthia.broker.core.quota import ShownUse
+from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
-from orthia.journal.history import HistoryTotals
+from orthia.journal.model.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MAX_QUEUES_SHOWN: Final = 1_000

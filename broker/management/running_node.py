@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.quota import ShownUse
+from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
-from orthia.journal.history import HistoryTotals
+from orthia.journal.model.history import HistoryTotals
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from orthia.broker.core.reconfiguration import NewRules
+from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.config.changes import Change, Effect, changes, reloaded
 from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.errors import ConfigurationError

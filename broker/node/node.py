@@ -17,7 +17,7 @@ from typing import Final
 import uvloop
 
 from orthia.broker.connections.descriptors import raise_limit
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.management.health import HealthServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.reconfiguration import NewRules
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
+from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile

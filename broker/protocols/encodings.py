@@ -3,7 +3,7 @@
 from typing import Final
 
 from orthia.broker.protocols.stomp.encoding import StompEncoding
-from orthia.journal.encodings import Encoding, register_encoding
+from orthia.journal.model.encodings import Encoding, register_encoding
 
 ENCODINGS: Final[tuple[Encoding, ...]] = (StompEncoding(),)
 

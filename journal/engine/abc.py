@@ -9,10 +9,10 @@ from typing import NamedTuple
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch, Marker, probe
 from orthia.journal.engine.locks import RowKey
-from orthia.journal.history import Kept, KeptRow
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.unit import Binding
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.history import Kept, KeptRow
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.unit import Binding
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
 ROOM_BYTES = 262_144
 """What a store that had no room must take before it is said to have some: less would be refused

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from orthia.journal.changes import Body, Changes, Row, extended
-from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.changes import Body, Changes, Row, extended
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 _PROBE_SEQ = -1
 """Of no message."""

@@ -18,7 +18,7 @@ from orthia.journal.engine.abc import BodyStore, Piece
 from orthia.journal.engine.retry import Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced, JournalIOError, LargeBodyError, StoreFull
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.journal")
 _WRITE_BYTES = 4 * 1024 * 1024

@@ -16,11 +16,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from orthia.journal.changes import Guarded
-from orthia.journal.codec import decode_duplicate_id
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.unit import Appended, Unit
+from orthia.journal.model.changes import Guarded
+from orthia.journal.model.codec import decode_duplicate_id
+from orthia.journal.model.unit import Appended, Unit
 
 LOGGER = logging.getLogger("orthia.journal")
 MOST_IDS = 1_000_000

@@ -6,13 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.changes import MessageLocation
-from orthia.journal.codec import RecordVersion
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
-from orthia.journal.message import STATED_VERSION
-from orthia.journal.unit import Appended, AppendedMessage, Binding, Done, Refused, Sender, Unit
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.codec import RecordVersion
+from orthia.journal.model.message import STATED_VERSION
+from orthia.journal.model.unit import (
+    Appended,
+    AppendedMessage,
+    Binding,
+    Done,
+    Refused,
+    Sender,
+    Unit,
+)
 
 _AT_ONCE: Final = 64
 """How many callers are completed at once; of more the others are completed in steps."""

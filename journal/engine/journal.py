@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, BatchReport
 from orthia.journal.engine.intake import Intake
@@ -20,11 +19,12 @@ from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.sweeping import TimesSweeper
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalClosed
-from orthia.journal.history import HistoryTotals
 from orthia.journal.limits import JournalLimits
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.unit import Appended, Done, Refused, Sender, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.history import HistoryTotals
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.unit import Appended, Done, Refused, Sender, Unit
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
 
 class Journal(MessageJournal):

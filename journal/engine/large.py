@@ -25,7 +25,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.body_keeper import BodyKeeper, Incoming
 from orthia.journal.engine.read_thread import ReadThread
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 UPLOAD_WINDOW_BYTES = 4 * PIECE_BYTES
 """Bytes of one upload that wait for the store, above which it wants no more."""

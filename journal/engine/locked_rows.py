@@ -16,7 +16,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locks import PutAside, RowKey, RowKind, can_wait, rows_of
 from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.errors import HeldElsewhere
-from orthia.journal.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import Appended, AppendedMessage
 
 _LOOKS_AT_ONCE = 16
 """Looks with locked rows among those that are free, for which everybody else waits."""

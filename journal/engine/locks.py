@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from orthia.database.lock_holders import SessionWithLock
 from orthia.journal.engine.batch import Batch, batch_of
-from orthia.journal.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 
 class RowKind(IntEnum):

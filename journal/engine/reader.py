@@ -6,8 +6,8 @@ from functools import partial
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.read_thread import ReadThread
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
 
 def within(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:

@@ -16,7 +16,7 @@ from orthia.database import StoreError
 from orthia.journal.engine.abc import History
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced
-from orthia.journal.history import ROW_BYTES, HistoryTotals, Kept, KeptRow
+from orthia.journal.model.history import ROW_BYTES, HistoryTotals, Kept, KeptRow
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500

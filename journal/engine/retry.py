@@ -66,7 +66,7 @@ from orthia.database import (
     TransientStoreError,
     UnknownOutcome,
 )
-from orthia.journal.unit import Appended, Unit
+from orthia.journal.model.unit import Appended, Unit
 
 STUCK_SECONDS = 2.0
 """How long something is tried in vain before the log says so."""

@@ -20,7 +20,7 @@ from itertools import groupby
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.errors import SentBehindRefused
-from orthia.journal.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import Appended, AppendedMessage
 
 
 def mark_refused(item: Appended, reason: OrthiaError) -> None:

@@ -32,7 +32,7 @@ from orthia.journal.engine.senders import in_turn, mark_refused, refusal_before,
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
-from orthia.journal.unit import Appended
+from orthia.journal.model.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
 ROOM_SECONDS = 1.0

@@ -23,11 +23,11 @@ from typing import Final
 from typing_extensions import override
 
 from orthia.config.store_settings import FileStoreSettings
-from orthia.journal.changes import LargeReference
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.errors import LargeBodyError
 from orthia.journal.file.disk import io_errors, make_directory, sync_directory
 from orthia.journal.file.fence import Fence
+from orthia.journal.model.changes import LargeReference
 
 EXTENSION: Final = ".msg"
 

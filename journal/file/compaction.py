@@ -38,7 +38,7 @@ from orthia.journal.file.format import (
 )
 from orthia.journal.file.index import Position
 from orthia.journal.file.journal_file import JournalFile
-from orthia.journal.records import RecordType
+from orthia.journal.model.records import RecordType
 
 _COPY_BYTES: Final = 1024 * 1024
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from orthia.journal.changes import Row
-from orthia.journal.codec import decode_attempts
 from orthia.journal.file.format import Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
-from orthia.journal.message import large_body_id, moment
-from orthia.journal.moments import Moment
-from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.model.changes import Row
+from orthia.journal.model.codec import decode_attempts
+from orthia.journal.model.message import large_body_id, moment
+from orthia.journal.model.moments import Moment
+from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType, UserRecordType
 
 
 def row_record(row: Row, token: int) -> Record:

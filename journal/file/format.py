@@ -41,7 +41,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.records import RecordType, UserRecordType
 
 VERSION: Final = 2
 """Of the files that are written."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from orthia.journal.file.format import RECORD_BYTES
-from orthia.journal.moments import Moment
+from orthia.journal.model.moments import Moment
 
 
 class Position(NamedTuple):

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Iterator
 
 from orthia.config.store_settings import FileStoreSettings
-from orthia.journal.changes import LargeReference
-from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
 from orthia.journal.file.fence import Fence, FenceState
 from orthia.journal.file.opening import (
@@ -19,8 +17,10 @@ from orthia.journal.file.opening import (
     refuse_files_without_fence,
 )
 from orthia.journal.file.recovery import refuse_damage
-from orthia.journal.records import UserRecordType
-from orthia.journal.unit import large_references
+from orthia.journal.model.changes import LargeReference
+from orthia.journal.model.codec import PreparedTransaction, decode_prepared_transaction
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.unit import large_references
 
 _ATTEMPTS = 10
 

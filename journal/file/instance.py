@@ -44,7 +44,7 @@ from orthia.journal.file.recovery import (
     Listing,
 )
 from orthia.journal.file.writing import Opener, OpenFile
-from orthia.journal.unit import AppendedMessage
+from orthia.journal.model.unit import AppendedMessage
 
 LOGGER = logging.getLogger("orthia.journal")
 _COMPACT_AGAIN_SECONDS = 60.0

@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from orthia.journal.changes import LargeReference
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.index import Added, Position, RecordIndex
 from orthia.journal.file.moment_index import MomentIndex
-from orthia.journal.moments import Moment, MomentKind, MomentPlace
-from orthia.journal.records import UserRecordType
-from orthia.journal.unit import AppendedMessage
+from orthia.journal.model.changes import LargeReference
+from orthia.journal.model.moments import Moment, MomentKind, MomentPlace
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.unit import AppendedMessage
 
 _MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
 _TRIM_AT = 1_024

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from orthia.journal.moments import Moment, MomentKind, MomentPlace
+from orthia.journal.model.moments import Moment, MomentKind, MomentPlace
 
 _MS: Final = 1_000
 _SWEEP_AT: Final = 10_000

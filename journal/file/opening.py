@@ -10,8 +10,6 @@ from pathlib import Path
 
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import FileStoreSettings, JournalType
-from orthia.journal.changes import LargeReference
-from orthia.journal.codec import PreparedTransaction, decode_binding
 from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
 from orthia.journal.file import disk, recovery
 from orthia.journal.file.artemis import refuse_files_of_artemis
@@ -28,8 +26,10 @@ from orthia.journal.file.recovery import FoundFile, Listing, Replay
 from orthia.journal.file.sealing import seal_files
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
-from orthia.journal.records import ID_COUNTER_SEQ, RecordType
-from orthia.journal.unit import Binding, large_references
+from orthia.journal.model.changes import LargeReference
+from orthia.journal.model.codec import PreparedTransaction, decode_binding
+from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType
+from orthia.journal.model.unit import Binding, large_references
 
 LOGGER = logging.getLogger("orthia.journal")
 PROBE_FILE = "journal.probe"

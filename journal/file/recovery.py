@@ -41,8 +41,8 @@ from orthia.journal.file.format import (
 from orthia.journal.file.index import Added, RecordIndex
 from orthia.journal.file.scan import Damage, FileScan
 from orthia.journal.file.transactions import Transactions
-from orthia.journal.message import RECORD_OVERHEAD, moment_bytes
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.message import RECORD_OVERHEAD, moment_bytes
+from orthia.journal.model.records import RecordType, UserRecordType
 
 
 @dataclass

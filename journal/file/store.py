@@ -28,8 +28,8 @@ from orthia.journal.file.format import RECORD_BYTES, Record, decode_seqs
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.opening import OpenedFiles
 from orthia.journal.file.windows import FileWindows
-from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.records import RecordType, UserRecordType
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 MAX_RECORD_BYTES: Final = 512 * 1024 * 1024
 """The largest message; one that does not fit into ``journal-file-size`` has a file of its own."""

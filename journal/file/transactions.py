@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orthia.journal.file.format import Scanned, decode_count
-from orthia.journal.records import RecordType
+from orthia.journal.model.records import RecordType
 
 
 class Transactions:

@@ -17,9 +17,9 @@ from orthia.journal.file.format import RECORD_BYTES, Mark, Scanned, parse
 from orthia.journal.file.index import Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex, QueuedMessage
-from orthia.journal.message import large_body_size
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.windows import (
+from orthia.journal.model.message import large_body_size
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.windows import (
     QueueCounts,
     QueuePlace,
     Reached,

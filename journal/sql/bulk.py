@@ -15,19 +15,19 @@ from sqlalchemy import MetaData, insert
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
 from orthia.database.sessions import JOURNAL_PURPOSE
-from orthia.journal.changes import LargeReference, Row, extended
-from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.engine.abc import Piece
 from orthia.journal.engine.batch import batch_of
-from orthia.journal.message import moment
-from orthia.journal.moments import MessageTime, Moment
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.changes import LargeReference, Row, extended
+from orthia.journal.model.codec import PreparedTransaction, decode_prepared_transaction
+from orthia.journal.model.message import moment
+from orthia.journal.model.moments import MessageTime, Moment
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.unit import Unit, large_references
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.recovery import recover
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import Unit, large_references
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024

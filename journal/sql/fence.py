@@ -9,7 +9,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, fold_table_name, for_share
 from orthia.database.sessions import JOURNAL_PURPOSE, fenced_mark
 from orthia.journal.errors import Fenced
-from orthia.journal.records import FENCE_ROW_ID
+from orthia.journal.model.records import FENCE_ROW_ID
 
 
 def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, token: int) -> Engine:

@@ -10,10 +10,10 @@ from typing_extensions import override
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, db_now, translate_errors, write_transaction
-from orthia.journal.codec import encode_pruned_through
 from orthia.journal.engine.abc import History
-from orthia.journal.history import HistoryTotals, Kept, KeptRow
-from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.model.codec import encode_pruned_through
+from orthia.journal.model.history import HistoryTotals, Kept, KeptRow
+from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.tables import bindings_table, history_index_name, history_table
 

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, MetaData, Table, func, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
-from orthia.journal.codec import (
+from orthia.journal.model.codec import (
     PreparedTransaction,
     QueueBinding,
     decode_prepared_transaction,
     decode_queue_binding,
 )
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.records import UserRecordType
 from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
 

@@ -7,7 +7,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import LeftTimes
-from orthia.journal.moments import MomentKind
+from orthia.journal.model.moments import MomentKind
 from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.tables import messages_table, times_index_name, times_table
 

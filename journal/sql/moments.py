@@ -9,10 +9,10 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, db_now
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.moments import MomentKind, MomentPlace
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.windows import Reached, StoredMessage, TimedMessage
 from orthia.journal.sql.tables import times_index_name, times_table
 from orthia.journal.sql.walk import LAST_SEQ, QueueWalk, read_messages
-from orthia.journal.windows import Reached, StoredMessage, TimedMessage
 
 _SEQS_IN_STATEMENT = 500
 

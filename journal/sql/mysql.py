@@ -25,16 +25,17 @@ from orthia.database.read_only import (
     read_only_mysql,
     refuse_read_only_mysql,
 )
-from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.locks import RowKey, RowKind
 from orthia.journal.errors import Fenced
-from orthia.journal.moments import MessageTime
-from orthia.journal.records import (
+from orthia.journal.model.changes import Body, Row
+from orthia.journal.model.moments import MessageTime
+from orthia.journal.model.records import (
     RecordType,
     RemovalReason,
     UserRecordType,
 )
+from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
@@ -44,7 +45,6 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage
 
 _STATEMENT_BYTES = 4 * 1024 * 1024
 """The size multi-row statements are filled to, where the server allows it."""

@@ -24,16 +24,17 @@ from typing_extensions import override
 
 from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
-from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.locks import RowKey
 from orthia.journal.errors import Fenced
-from orthia.journal.moments import MessageTime
-from orthia.journal.records import (
+from orthia.journal.model.changes import Body, Row
+from orthia.journal.model.moments import MessageTime
+from orthia.journal.model.records import (
     RecordType,
     RemovalReason,
     UserRecordType,
 )
+from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.postgresql_locks import locked_rows_sql
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
@@ -44,7 +45,6 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage
 
 PLAN_FOR_ROWS = 5_000
 """Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""

@@ -8,9 +8,9 @@ from sqlalchemy import Engine, MetaData, func, insert, select, update
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import StoreError, translate_errors, write_transaction
-from orthia.journal.codec import decode_binding
 from orthia.journal.engine.abc import Recovered
-from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.model.codec import decode_binding
+from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType, UserRecordType
 from orthia.journal.sql.fence import prove_fence
 from orthia.journal.sql.tables import bindings_table, messages_table
 

@@ -7,9 +7,9 @@ from sqlalchemy import MetaData, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
-from orthia.journal.codec import QueueBinding, decode_queue_binding
-from orthia.journal.moments import MomentKind
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.codec import QueueBinding, decode_queue_binding
+from orthia.journal.model.moments import MomentKind
+from orthia.journal.model.records import UserRecordType
 from orthia.journal.sql.tables import bindings_table, times_table
 
 

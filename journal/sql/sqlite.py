@@ -13,15 +13,16 @@ from orthia.config.dialects import Dialect
 from orthia.database import Database, NoRoom, StoreUnavailable, Turnstile, translate_errors
 from orthia.database.sqlite_reserve import SpaceReserve
 from orthia.database.sqltime import microsecond_after
-from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
-from orthia.journal.moments import MessageTime
-from orthia.journal.records import (
+from orthia.journal.model.changes import Body, Row
+from orthia.journal.model.moments import MessageTime
+from orthia.journal.model.records import (
     RecordType,
     RemovalReason,
     UserRecordType,
 )
+from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
@@ -31,7 +32,6 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage
 
 
 class SqliteStore(SqlStore):

@@ -10,7 +10,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import fold_table_name
 from orthia.journal.engine.batch import JournalTable
-from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ
+from orthia.journal.model.records import FENCE_ROW_ID, ID_COUNTER_SEQ
 
 
 @dataclass(frozen=True)

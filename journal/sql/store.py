@@ -33,13 +33,13 @@ from sqlalchemy.pool import PoolProxiedConnection
 from typing_extensions import override
 
 from orthia.database import translate_errors
-from orthia.journal.changes import Body, Row
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.moments import MessageTime
-from orthia.journal.records import RemovalReason
+from orthia.journal.model.changes import Body, Row
+from orthia.journal.model.moments import MessageTime
+from orthia.journal.model.records import RemovalReason
+from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.statements import Statements, TableNames
-from orthia.journal.unit import AppendedMessage
 
 Values = Sequence[object] | Mapping[str, object]
 

@@ -83,7 +83,7 @@ def times_index_name(table_name: str, dialect: Dialect) -> str:
 
 
 def times_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
-    """Declare MESSAGE_TIMES under the configured ``name``; see ``orthia.journal.moments``."""
+    """Declare MESSAGE_TIMES under the configured ``name``; see ``orthia.journal.model.moments``."""
     return Table(
         fold_table_name(dialect, name),
         metadata,

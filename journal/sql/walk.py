@@ -24,9 +24,9 @@ from sqlalchemy import (
 
 from orthia.config.dialects import Dialect
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.records import UserRecordType
+from orthia.journal.model.windows import StoredMessage, stored_message
 from orthia.journal.sql.tables import queue_index_name
-from orthia.journal.windows import StoredMessage, stored_message
 
 WALK_SETTINGS = {
     "enable_bitmapscan": "off",

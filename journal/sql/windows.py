@@ -6,12 +6,12 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
-from orthia.journal.message import large_body_size
-from orthia.journal.moments import MomentKind, MomentPlace
+from orthia.journal.model.message import large_body_size
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 from orthia.journal.sql.moments import MomentQueries
 from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import WALK_SETTINGS, QueueWalk, read_messages
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 
 _SMALL_BYTES = 512
 """What a small message takes. A window of smaller ones has fewer of them than would fit."""

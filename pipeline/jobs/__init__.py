@@ -1,5 +1,5 @@
 """What is asked of journals and failover logs: pure functions from DataFrames to DataFrames.
 
-Their inputs have the columns of ``orthia.pipeline.schemas``, whether they come from a data source
+Their inputs have the columns of ``pipeline.sources.schemas``, whether they come from a data source
 or from the Parquet of an export.
 """

@@ -3,7 +3,7 @@
 The rules, each of which a sound Orthia keeps:
 
 1. Every row can be read, and is of a kind that its table has, with keys that were given out:
-   ``orthia.journal.integrity``.
+   ``orthia.journal.model.integrity``.
 2. A reference has its body, and a body has a reference left; no two rows are the same message.
 3. ``seq`` is given out by one fenced writer at a time: where a newer epoch (fencing token) has
    begun, no row of an older one follows, neither by ``seq`` nor by the database's clock; no epoch
@@ -23,7 +23,7 @@ order.
 An audit runs beside a pair that serves. A body and its references are read by one statement, as is
 BINDINGS; the history is read before the messages, the large bodies, the bindings and the locks
 after them. What may look wrong because something went on meanwhile is looked at once more, by key,
-when all was read: ``orthia.pipeline.present``.
+when all was read: ``orthia.pipeline.sources.present``.
 
 A transaction in doubt, which is prepared and waits for its manager's word, is no fault: it is a row
 of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them. Gaps are no
@@ -44,7 +44,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.pipeline.jobs import audit_bodies, audit_messages, backup
 from orthia.pipeline.jobs.audit_limits import (
     CLOCK_TOLERANCE,
@@ -58,8 +58,8 @@ from orthia.pipeline.jobs.audit_limits import (
     id_limit,
     transaction_faults,
 )
-from orthia.pipeline.present import Present
-from orthia.pipeline.reading import AuditInputs, ExportInputs
+from orthia.pipeline.sources.inputs import AuditInputs, ExportInputs
+from orthia.pipeline.sources.present import Present
 
 FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",

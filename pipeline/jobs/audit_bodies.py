@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.pipeline.audit_rows import BODY_FINDINGS, judged_bodies
 from orthia.pipeline.jobs.audit_limits import Bound
 from orthia.pipeline.jobs.audit_messages import fault
+from orthia.pipeline.sources.audit_rows import BODY_FINDINGS, judged_bodies
 
 _NEED = "needed_by string, body long, size long, checksum long, seq long, queue_id long, epoch long"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ
+from orthia.journal.model.records import FENCE_ROW_ID, ID_COUNTER_SEQ
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """How far in the future a row may be: the database's clock may have been set back a little."""

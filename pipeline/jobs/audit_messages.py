@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from orthia.journal.integrity import END_OF_TRANSACTION, IN_TRANSACTION
-from orthia.pipeline.epoch_order import Misplaced, Run, merged, misplaced
+from orthia.journal.model.integrity import END_OF_TRANSACTION, IN_TRANSACTION
 from orthia.pipeline.jobs.audit_limits import Fault, Limits
+from orthia.pipeline.jobs.epoch_order import Misplaced, Run, merged, misplaced
 
 FAULTS: Final = StructType(
     [

@@ -12,10 +12,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.journal.records import ID_COUNTER_SEQ
-from orthia.pipeline.contents import Contents, Counted
+from orthia.journal.model.records import ID_COUNTER_SEQ
+from orthia.pipeline.jobs.contents import Contents, Counted
 from orthia.pipeline.jobs.migrate import checksum
-from orthia.pipeline.reading import ExportInputs, Inputs
+from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 
 MESSAGES: Final = ("seq", "id", "record_type", "user_record_type", "queue_id", "record")
 BINDINGS: Final = ("seq", "id", "user_record_type", "record")

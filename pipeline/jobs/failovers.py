@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.pipeline.failover_chapters import chapters, collector_at_rest, said_in
-from orthia.pipeline.failover_parts import StoreLog, file_parts
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import Life, life_of
 from orthia.pipeline.history.outages import Present
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
+from orthia.pipeline.sources.failover_chapters import chapters, collector_at_rest, said_in
+from orthia.pipeline.sources.failover_parts import StoreLog, file_parts
 
 _UNKNOWN: Final = "unknown"
 _RESULT: Final = "name string, row string"

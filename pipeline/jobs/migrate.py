@@ -47,10 +47,10 @@ from orthia.nodemanager.locks.maintenance import is_untouched, refuse_held
 from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import failover_log, node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
-from orthia.pipeline.portions import portions
-from orthia.pipeline.reading import StoreInputs
-from orthia.pipeline.schemas import HISTORY_RAW, RAW
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.inputs import StoreInputs
+from orthia.pipeline.sources.portions import portions
+from orthia.pipeline.sources.schemas import HISTORY_RAW, RAW
+from orthia.pipeline.sources.store import StoreReference
 
 _INSERT_ROWS: Final = 1_000
 _INSERT_TIMEOUT_MS: Final = 60_000

@@ -22,9 +22,9 @@ from sqlalchemy import MetaData, func, select, update
 from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
-from orthia.journal.changes import Row
 from orthia.journal.engine.abc import Piece
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.changes import Row
+from orthia.journal.model.records import UserRecordType
 from orthia.journal.sql.bulk import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -44,11 +44,11 @@ from orthia.nodemanager.locks.lease import Lease, Lock
 from orthia.nodemanager.locks.maintenance import Maintenance, maintenance, refuse_held
 from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import node_manager_store
-from orthia.pipeline.contents import Contents, Counted
 from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
 from orthia.pipeline.jobs import backup
-from orthia.pipeline.reading import ExportInputs, StoreInputs
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.jobs.contents import Contents, Counted
+from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
+from orthia.pipeline.sources.store import StoreReference
 
 _MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
 _HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from orthia.pipeline.errors import BadOption, MissingRequirement, WrongInput
-from orthia.pipeline.outputs import Files
+from orthia.pipeline.jobs.outputs import Files
 
 _UNREADABLE: Final = "unreadable"
 _WANTED: Final = "orthia.json"

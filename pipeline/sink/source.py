@@ -38,7 +38,7 @@ from orthia.broker.client.replay import Replay
 from orthia.broker.protocols.stomp.headers import resendable
 from orthia.pipeline.errors import BadOption, RowRefused
 from orthia.pipeline.sink.feed import Feed, Outgoing
-from orthia.pipeline.source_options import check_options, positive
+from orthia.pipeline.sources.options import check_options, positive
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 PASSWORD_VARIABLE: Final = "ORTHIA_PASSWORD"  # noqa: S105 - the name of a variable

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.records import UserRecordType
 from tests.chaos import witness
 from tests.chaos.checker import Violations
 from tests.chaos.exits import (

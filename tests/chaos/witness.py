@@ -10,8 +10,8 @@ from sqlalchemy import text
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
-from orthia.journal.moments import MomentKind
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.moments import MomentKind
+from orthia.journal.model.records import UserRecordType
 from tests.chaos.writers import Act, Change
 
 _TABLE = (

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from orthia.broker.core.quota import ShownUse
+from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.broker.management.health import HealthError, HealthNotFree, HealthServer
@@ -35,7 +35,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database.lock_holders import SessionWithLock
 from orthia.journal.engine.locks import LocksSeen
-from orthia.journal.history import HistoryTotals, Kept
+from orthia.journal.model.history import HistoryTotals, Kept
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
 from tests.support.waiting import wait_until
 

@@ -15,7 +15,7 @@ from orthia.broker.cli.pipeline.failures import explained, in_one_line
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.journal.unit import Unit
+from orthia.journal.model.unit import Unit
 from orthia.pipeline.errors import BadOption, ClusterUnreachable, MigrationFailed, MigrationRefused
 from orthia.pipeline.masters import check_master, check_reachable
 from tests.cli.conftest import Run

@@ -21,8 +21,8 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, UnreadableTime
-from orthia.journal.codec import QueueBinding, encode_queue_binding
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.codec import QueueBinding, encode_queue_binding
+from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.journal.sql.tables import bindings_table
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State

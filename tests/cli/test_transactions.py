@@ -11,8 +11,8 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.journal import Unit
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from orthia.migrations import upgrade
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.holder_id import HolderId

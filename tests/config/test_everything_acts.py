@@ -31,90 +31,94 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "broker/connections/listening.py acceptor.port",
     ),
     "core/acceptors/acceptor/@name": ("broker/connections/listening.py acceptor.name",),
-    "core/addresses/address/@name": ("broker/core/declared.py address.name",),
-    f"{_QUEUE}/@name": ("broker/core/declared.py declared.name",),
+    "core/addresses/address/@name": ("broker/core/routing/declared.py address.name",),
+    f"{_QUEUE}/@name": ("broker/core/routing/declared.py declared.name",),
     f"{_QUEUE}/@max-consumers": (
-        "broker/core/declared.py declared.max_consumers",
-        "broker/core/queue.py self.max_consumers",
+        "broker/core/routing/declared.py declared.max_consumers",
+        "broker/core/queue/queue.py self.max_consumers",
     ),
     "core/resource-limit-settings/resource-limit-setting/@match": (
-        "broker/core/creations.py one.match",
+        "broker/core/limits/creations.py one.match",
     ),
-    "core/address-settings/address-setting/@match": ("broker/core/address_rules.py resolve",),
+    "core/address-settings/address-setting/@match": (
+        "broker/core/routing/address_rules.py resolve",
+    ),
     "core/address-settings/address-setting/default-exclusive-queue": (
         "config/addresses.py settings.default_exclusive_queue",
-        "broker/core/optioned.py options.exclusive",
+        "broker/core/queue/optioned.py options.exclusive",
     ),
     "core/address-settings/address-setting/default-purge-on-no-consumers": (
         "config/addresses.py settings.default_purge_on_no_consumers",
-        "broker/core/optioned.py self.options.purge_on_no_consumers",
+        "broker/core/queue/optioned.py self.options.purge_on_no_consumers",
     ),
     "core/address-settings/address-setting/default-group-buckets": (
         "config/addresses.py settings.default_group_buckets",
-        "broker/core/groups.py options.group_buckets",
+        "broker/core/queue/groups.py options.group_buckets",
     ),
     "core/address-settings/address-setting/default-group-first-key": (
         "config/addresses.py settings.default_group_first_key",
-        "broker/core/selective.py self._options.group_first_key",
+        "broker/core/queue/selective.py self._options.group_first_key",
     ),
     "core/address-settings/address-setting/default-group-rebalance": (
         "config/addresses.py settings.default_group_rebalance",
-        "broker/core/groups.py options.group_rebalance",
+        "broker/core/queue/groups.py options.group_rebalance",
     ),
     "core/address-settings/address-setting/default-group-rebalance-pause-dispatch": (
         "config/addresses.py settings.default_group_rebalance_pause_dispatch",
-        "broker/core/groups.py options.group_rebalance_pause_dispatch",
+        "broker/core/queue/groups.py options.group_rebalance_pause_dispatch",
     ),
     "core/address-settings/address-setting/default-non-destructive": (
         "config/addresses.py settings.default_non_destructive",
-        "broker/core/non_destructive.py options.non_destructive",
+        "broker/core/queue/non_destructive.py options.non_destructive",
     ),
     "core/address-settings/address-setting/default-ring-size": (
         "config/addresses.py settings.default_ring_size",
-        "broker/core/optioned.py self.options.ring_size",
+        "broker/core/queue/optioned.py self.options.ring_size",
     ),
     "core/address-settings/address-setting/default-consumers-before-dispatch": (
         "config/addresses.py settings.default_consumers_before_dispatch",
-        "broker/core/optioned.py self.options.consumers_before_dispatch",
+        "broker/core/queue/optioned.py self.options.consumers_before_dispatch",
     ),
     "core/address-settings/address-setting/default-delay-before-dispatch": (
         "config/addresses.py settings.default_delay_before_dispatch",
-        "broker/core/optioned.py self.options.delay_before_dispatch",
+        "broker/core/queue/optioned.py self.options.delay_before_dispatch",
     ),
     "core/address-settings/address-setting/default-last-value-key": (
         "config/addresses.py settings.default_last_value_key",
-        "broker/core/last_value.py options.last_value_key",
+        "broker/core/queue/last_value.py options.last_value_key",
     ),
     "core/address-settings/address-setting/default-last-value-queue": (
         "config/addresses.py settings.default_last_value_queue",
-        "broker/core/last_value.py options.last_value_key",
+        "broker/core/queue/last_value.py options.last_value_key",
     ),
     "core/address-settings/address-setting/last-value-queue": (
         "config/addresses.py settings.last_value_queue",
-        "broker/core/last_value.py options.last_value_key",
+        "broker/core/queue/last_value.py options.last_value_key",
     ),
     f"{_QUEUE}/@last-value": (
         "config/addresses.py 'last_value'",
-        "broker/core/last_value.py options.last_value_key",
+        "broker/core/queue/last_value.py options.last_value_key",
     ),
     "core/address-queue-scan-period": (
-        "broker/core/housekeeping.py settings.address_queue_scan_period",
+        "broker/core/upkeep/housekeeping.py settings.address_queue_scan_period",
     ),
-    f"{_QUEUE}/@enabled": ("broker/core/routing.py binding.options.enabled",),
-    f"{_QUEUE}/durable": ("broker/core/declared.py declared.durable",),
-    f"{_QUEUE}/user": ("broker/core/declared.py declared.user",),
-    f"{_QUEUE}/filter/@string": ("broker/core/routing.py binding.options.filter",),
-    "core/diverts/divert/@name": ("broker/core/filters.py divert.name",),
-    "core/diverts/divert/address": ("broker/core/address_rules.py one.address",),
-    "core/diverts/divert/filter/@string": ("broker/core/diverts.py settings.filter",),
-    "core/diverts/divert/routing-type": ("broker/core/diverts.py self.settings.routing_type",),
+    f"{_QUEUE}/@enabled": ("broker/core/routing/router.py binding.options.enabled",),
+    f"{_QUEUE}/durable": ("broker/core/routing/declared.py declared.durable",),
+    f"{_QUEUE}/user": ("broker/core/routing/declared.py declared.user",),
+    f"{_QUEUE}/filter/@string": ("broker/core/routing/router.py binding.options.filter",),
+    "core/diverts/divert/@name": ("broker/core/routing/filters.py divert.name",),
+    "core/diverts/divert/address": ("broker/core/routing/address_rules.py one.address",),
+    "core/diverts/divert/filter/@string": ("broker/core/routing/diverts.py settings.filter",),
+    "core/diverts/divert/routing-type": (
+        "broker/core/routing/diverts.py self.settings.routing_type",
+    ),
     "core/wild-card-routing-enabled": (
         "config/reading.py 'wild_card_routing_enabled'",
-        "broker/core/patterns.py wildcards.routing_enabled",
+        "broker/core/routing/patterns.py wildcards.routing_enabled",
     ),
     "core/wildcard-addresses/*": (
         "config/wildcards.py self.delimiter",
-        "broker/core/addresses.py settings.wildcard_addresses",
+        "broker/core/routing/addresses.py settings.wildcard_addresses",
     ),
     "core/security-settings/security-setting/@match": (
         "broker/security/permissions.py most_specific_first",
@@ -336,7 +340,7 @@ def test_every_permission_is_asked_for_or_told_of() -> None:
         if isinstance(node, ast.Attribute)
     }
     asked: set[str] = set()
-    for file in (_ROOT / "broker" / "core").glob("*.py"):
+    for file in (_ROOT / "broker" / "core").rglob("*.py"):
         asked |= _asked_for(ast.parse(file.read_text()))
     own = ast.parse((_ROOT / "broker" / "security" / "permissions.py").read_text())
     by_name = {one.name: one for one in ast.walk(own) if isinstance(one, ast.FunctionDef)}

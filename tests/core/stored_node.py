@@ -6,7 +6,7 @@ from typing import Self
 from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.core.broker import Broker
 from orthia.config.settings import Settings
-from orthia.journal.windows import Window
+from orthia.journal.model.windows import Window
 from tests.core.support import ANYONE, FakeConsumer, opened
 from tests.journal.support import JournalStore
 

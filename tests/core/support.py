@@ -19,17 +19,17 @@ from orthia.broker.core.api import (
 )
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.reconfiguration import NewRules
 from orthia.broker.core.slices import Steps
+from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.journal.encodings import NO_HEAD
-from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.memory import MemoryJournal, MemoryStore
-from orthia.journal.message import DEFAULT_PRIORITY
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import DEFAULT_PRIORITY
 
 
 def anyone() -> Principal:

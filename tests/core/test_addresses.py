@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from orthia.broker.core import addresses as addresses_module
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
 from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded, NotAuthorized
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.routing import addresses as addresses_module
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -14,12 +14,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference, TransactionWork
+from orthia.broker.core.queue import window as window_module
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull, UnitRefused
-from orthia.journal.message import decode_message
+from orthia.journal.model.message import decode_message
 from tests.core.support import (
     ANYONE,
     SETTINGS,

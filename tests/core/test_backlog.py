@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import backlog as backlog_module
-from orthia.broker.core import window as window_module
+from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.upkeep import backlog as backlog_module
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.journal.codec import QueueBinding
 from orthia.journal.memory import MemoryJournal, MemoryStore
-from orthia.journal.unit import Unit
-from orthia.journal.windows import QueuePlace
+from orthia.journal.model.codec import QueueBinding
+from orthia.journal.model.unit import Unit
+from orthia.journal.model.windows import QueuePlace
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 from tests.journal.support import payload
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import window
 from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.queue import window
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.delayed import Delayed
-from orthia.journal.message import Message
+from orthia.broker.core.queue.delayed import Delayed
+from orthia.journal.model.message import Message
 
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "both", "take", "ask"]), st.integers(0, 90)))
 

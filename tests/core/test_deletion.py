@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.deletion import QueueInUse
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.codec import QueueBinding
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.unit import Unit
-from orthia.journal.windows import BEGINNING, QueueCounts
+from orthia.journal.model.codec import QueueBinding
+from orthia.journal.model.unit import Unit
+from orthia.journal.model.windows import BEGINNING, QueueCounts
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 from tests.core.test_slices import Work
 
@@ -132,7 +132,7 @@ def test_a_message_that_may_come_back_keeps_its_queue(how: str, *, is_stored: bo
 @pytest.mark.parametrize("backlog", ["in memory", "in the table", "of an earlier node"])
 def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, wherever they are; nothing counts for them any more, and others stay."""
-    monkeypatch.setattr("orthia.broker.core.deletion.WINDOW_MESSAGES", 3)
+    monkeypatch.setattr("orthia.broker.core.upkeep.deletion.WINDOW_MESSAGES", 3)
     monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 4)
     limit = 1_500 if backlog == "in the table" else SETTINGS.global_max_size
     core = CoreUnderTest(replace(SETTINGS, global_max_size=limit))

@@ -7,9 +7,9 @@ import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.config.address_settings import AddressSettings
-from orthia.journal.fields import Fields
 from orthia.journal.memory import MemoryStore
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.fields import Fields
+from orthia.journal.model.records import UserRecordType
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
 QUEUE = "/queue/orders"

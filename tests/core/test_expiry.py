@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import taken
-from orthia.broker.core.expiry import expires_at
+from orthia.broker.core.queue import taken
+from orthia.broker.core.upkeep.expiry import expires_at
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings

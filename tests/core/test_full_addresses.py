@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.quota import QuotaExceeded
+from orthia.broker.core.limits.quota import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
 from orthia.config.settings import Settings
 from tests.core.support import CoreUnderTest, anyone, message, settings

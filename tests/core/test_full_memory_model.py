@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from orthia.broker.connections.client_memory import ClientMemory
-from orthia.broker.core import matching_reads, selective
-from orthia.broker.core import memory as memory_module
-from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.limits import memory as memory_module
+from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.queue import matching_reads, selective
+from orthia.broker.core.queue import window as window_module
 from orthia.config.address_settings import AddressSettings
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal

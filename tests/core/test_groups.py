@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import window as window_module
-from orthia.broker.core.groups import GROUP_OVERHEAD
-from orthia.broker.core.memory import GroupMemory
+from orthia.broker.core.limits.memory import GroupMemory
+from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue.groups import GROUP_OVERHEAD
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

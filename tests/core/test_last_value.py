@@ -7,8 +7,8 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.core.last_value import LastValueQueue
-from orthia.broker.core.removal import RemovingMatching
+from orthia.broker.core.queue.last_value import LastValueQueue
+from orthia.broker.core.queue.removal import RemovingMatching
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.memory import MemoryBudget
+from orthia.broker.core.limits.memory import MemoryBudget
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, opened, settings

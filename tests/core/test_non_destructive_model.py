@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from orthia.broker.core import showing
+from orthia.broker.core.queue import showing
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import showing
+from orthia.broker.core.queue import showing
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
 from tests.core.stored_node import StoredNode

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import showing
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.non_destructive import Onlooker
+from orthia.broker.core.queue import showing
+from orthia.broker.core.queue.non_destructive import Onlooker
 from orthia.broker.core.selectors import Selector
-from orthia.journal.message import Message
+from orthia.journal.model.message import Message
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 
 QUEUE = "/queue/q"

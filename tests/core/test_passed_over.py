@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import window as window_module
-from orthia.broker.core.deletion import QueueInUse
+from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
 from orthia.journal import Unit
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 from tests.core.test_deletion import delete
 from tests.core.test_queue_options import with_queue

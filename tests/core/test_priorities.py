@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import window as window_module
 from orthia.broker.core.api import Browser, TransactionWork
 from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.queue import window as window_module
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -15,8 +15,8 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.codec import QueueBinding, decode_queue_binding, encode_queue_binding
 from orthia.journal.memory import MemoryStore
+from orthia.journal.model.codec import QueueBinding, decode_queue_binding, encode_queue_binding
 from tests.core.support import (
     ANYONE,
     SETTINGS,
@@ -300,7 +300,7 @@ def test_the_plain_machine_delivers_again_when_priorities_are_out_of_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After many messages without one; and is not left for a queue that has none of other ids."""
-    monkeypatch.setattr("orthia.broker.core.taken._SWEEP_AT", 8)
+    monkeypatch.setattr("orthia.broker.core.queue.taken._SWEEP_AT", 8)
     core = CoreUnderTest()
     consumer = core.consume(QUEUE, auto=True)
     queue = core.broker.queues()["orders"]

@@ -17,8 +17,8 @@ from orthia.config.settings import Settings
 from orthia.journal import Unit
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryStore
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.core.support import SETTINGS, CoreUnderTest, message
 
 ANYCAST = RoutingType.ANYCAST

@@ -17,8 +17,8 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.fields import Fields, Property
 from orthia.journal.memory import MemoryJournal
+from orthia.journal.model.fields import Fields, Property
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, opened, settings
 
 QUEUE = "/queue/orders"

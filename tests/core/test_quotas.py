@@ -7,8 +7,14 @@ import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.errors import BrokerError
-from orthia.broker.core.memory import MESSAGE_OVERHEAD
-from orthia.broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
+from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.limits.quota import (
+    AddressUse,
+    Charges,
+    NoRoomInStore,
+    QuotaExceeded,
+    StoreUse,
+)
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.queue import Queue
-from orthia.broker.core.reaper import Reaper
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.upkeep.reaper import Reaper
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
@@ -185,7 +185,7 @@ def test_a_look_that_fails_is_not_the_last(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("orthia.broker.core.reaper.Reaper._looking_at_all", fail)
+        patch.setattr("orthia.broker.core.upkeep.reaper.Reaper._looking_at_all", fail)
         core.pass_time(PERIOD)
     assert "the look for unused queues failed, and is tried again" in caplog.text
     core.pass_time(PERIOD)

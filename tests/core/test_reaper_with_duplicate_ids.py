@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import reaper
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.reaper import IDS_KEPT_MS
+from orthia.broker.core.upkeep import reaper
+from orthia.broker.core.upkeep.reaper import IDS_KEPT_MS
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -22,7 +22,7 @@ from orthia.config.address_settings import (
 )
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.records import UserRecordType
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, opened, settings
 from tests.journal.conftest import store as store
 from tests.journal.support import JournalStore

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import queue as queue_module
-from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import QuotaExceeded
-from orthia.broker.core.reconfiguration import NewRules
+from orthia.broker.core.limits.quota import QuotaExceeded
+from orthia.broker.core.queue import queue as queue_module
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.broker.core.redelivery import redelivery_delay_ms
+from orthia.broker.core.queue.redelivery import redelivery_delay_ms
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
 from tests.core.support import CoreUnderTest, settings

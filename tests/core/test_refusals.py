@@ -8,7 +8,7 @@ from orthia.broker.core.errors import (
     LimitExceeded,
     NotAuthorized,
 )
-from orthia.broker.core.refusals import QUIET_SECONDS, Refusal, Refusals, refusal_of
+from orthia.broker.core.limits.refusals import QUIET_SECONDS, Refusal, Refusals, refusal_of
 from orthia.broker.protocols.stomp.frames import ProtocolError
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.core.quota import QuotaExceeded
+from orthia.broker.core.limits.quota import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
-from orthia.journal.message import LargeBody, decode_message, encode_message
+from orthia.journal.model.message import LargeBody, decode_message, encode_message
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, anyone, message, settings
 from tests.core.test_expiry import Node
 from tests.stomp.test_scheduled import Clock, depth, send

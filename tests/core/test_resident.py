@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.resident import Resident
-from orthia.broker.core.taken import Taken
-from orthia.journal.message import Message
+from orthia.broker.core.queue.resident import Resident
+from orthia.broker.core.queue.taken import Taken
+from orthia.journal.model.message import Message
 
 
 def reference(seq: int) -> MessageReference:

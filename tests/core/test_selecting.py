@@ -8,29 +8,29 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import backlog
-from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference, TransactionWork
-from orthia.broker.core.cursor import Cursor
-from orthia.broker.core.dispatcher import AT_ONCE
-from orthia.broker.core.levels import Level
-from orthia.broker.core.matched_levels import (
+from orthia.broker.core.limits.memory import LENT_WINDOW_BYTES, MemoryBudget
+from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue.cursor import Cursor
+from orthia.broker.core.queue.dispatcher import AT_ONCE
+from orthia.broker.core.queue.levels import Level
+from orthia.broker.core.queue.matched_levels import (
     CHARACTERS_AT_COST,
     MATCH_COST,
     OPERATIONS_AT_COST,
 )
-from orthia.broker.core.memory import LENT_WINDOW_BYTES, MemoryBudget
+from orthia.broker.core.queue.views import Look, Stretch
 from orthia.broker.core.selectors import Selector, SelectorRefused, said
 from orthia.broker.core.selectors.selector import MAX_LENGTH
-from orthia.broker.core.views import Look, Stretch
+from orthia.broker.core.upkeep import backlog
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal import Unit
 from orthia.journal.errors import JournalError
-from orthia.journal.fields import Property
-from orthia.journal.message import Message
+from orthia.journal.model.fields import Property
+from orthia.journal.model.message import Message
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"

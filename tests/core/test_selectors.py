@@ -15,9 +15,9 @@ from orthia.broker.core.selectors import SelectorRefused, parse, parsing
 from orthia.broker.core.selectors.like import like
 from orthia.broker.core.selectors.selector import MAX_LENGTH, SelectorCache
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.journal.encodings import NO_HEAD
-from orthia.journal.fields import Fields, Property, encode_fields
-from orthia.journal.message import Message
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, Property, encode_fields
+from orthia.journal.model.message import Message
 
 
 def typed(**properties: Property) -> Message:

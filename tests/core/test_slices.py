@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
-from orthia.broker.core.queue import Queue
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps, Wait
-from orthia.broker.core.taken import ExpiryLook
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, fan_out, message, settings
 from tests.stomp.support import Client
 

@@ -7,8 +7,8 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.journal import Unit
 from orthia.journal.memory import MemoryJournal
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, opened, settings
 from tests.stomp.support import Client
 
@@ -210,7 +210,7 @@ def test_what_a_transaction_in_doubt_acknowledged_is_withheld() -> None:
 
 def test_a_transaction_for_very_many_queues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is how many messages there would be: a few sends to a topic may be millions."""
-    monkeypatch.setattr("orthia.broker.core.commit.MOST_COPIES", 6)
+    monkeypatch.setattr("orthia.broker.core.sending.commit.MOST_COPIES", 6)
     core = CoreUnderTest()
     for name in ("a", "b", "c"):
         core.consume(f"/topic/news::{name}")

@@ -6,17 +6,17 @@ from functools import partial
 import pytest
 
 from orthia.broker.core.errors import DestinationRefused
-from orthia.broker.core.groups import Groups
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.memory import GroupMemory
-from orthia.broker.core.recurrence import RecurrenceRefused, next_time
-from orthia.broker.core.routing import Gate
+from orthia.broker.core.limits.memory import GroupMemory
+from orthia.broker.core.queue.groups import Groups
+from orthia.broker.core.routing.router import Gate
 from orthia.broker.core.selectors import Said
+from orthia.broker.core.sending.recurrence import RecurrenceRefused, next_time
 from orthia.broker.core.slices import Steps
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.message import Message
+from orthia.journal.model.message import Message
 from tests.core.support import (
     ANYONE,
     CoreUnderTest,

@@ -11,8 +11,8 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file.encoding import delete_record
 from orthia.journal.file.format import Record
-from orthia.journal.message import encode_message
-from orthia.journal.unit import AppendedMessage
+from orthia.journal.model.message import encode_message
+from orthia.journal.model.unit import AppendedMessage
 from tests.file_journal.support import DirectJournal
 from tests.journal.support import QUEUE, record
 

@@ -14,7 +14,7 @@ from orthia.journal.engine.abc import Piece
 from orthia.journal.errors import JournalIOError
 from orthia.journal.file.bodies import FileBodies, list_bodies
 from orthia.journal.file.opening import OpenedFiles
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 from tests.file_journal.support import BODY, DirectJournal, file_settings
 from tests.journal.support import QUEUE, payload, record
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from orthia.config.store_settings import FileStoreSettings, JournalType
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file import disk
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import OpenedFiles, open_files
 from orthia.journal.file.store import FileStore
-from orthia.journal.unit import AppendedMessage, Unit
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.unit import AppendedMessage, Unit
 from tests.journal.support import QUEUE, payload
 
 FILE_SIZE = 8 * 1024

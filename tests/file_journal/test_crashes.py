@@ -17,7 +17,7 @@ from orthia.journal.file.inspect import inspect
 from orthia.journal.file.opening import Contents, read_payload
 from orthia.journal.file.recovery import scan
 from orthia.journal.file.writing import opener
-from orthia.journal.records import ID_COUNTER_SEQ, RecordType
+from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType
 from tests.file_journal.steps import observed
 from tests.file_journal.support import (
     Client,

@@ -27,7 +27,7 @@ from orthia.journal.file.format import (
 )
 from orthia.journal.file.scan import FileScan
 from orthia.journal.file.transactions import Transactions
-from orthia.journal.records import RecordType
+from orthia.journal.model.records import RecordType
 from tests.file_journal import former
 
 HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5, b"16 random bytes.")

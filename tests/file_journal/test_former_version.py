@@ -14,7 +14,7 @@ from orthia.journal.errors import JournalDamaged, UnknownFormat
 from orthia.journal.file.format import decode_header
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.tools import compact, recover
-from orthia.journal.message import RECORD_OVERHEAD
+from orthia.journal.model.message import RECORD_OVERHEAD
 from tests.file_journal.commands import run, write_broker_xml
 from tests.file_journal.former import FILE_HEADER, VERSION, refusal, restore
 from tests.file_journal.support import FILE_SIZE, DirectJournal, file_settings, stored

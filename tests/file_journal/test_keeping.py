@@ -19,8 +19,8 @@ from orthia.journal.file.inspect import inspect
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.recovery import scan
 from orthia.journal.file.tools import recover
-from orthia.journal.records import RecordType
-from orthia.journal.windows import BEGINNING
+from orthia.journal.model.records import RecordType
+from orthia.journal.model.windows import BEGINNING
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
 from tests.support.waiting import wait_until

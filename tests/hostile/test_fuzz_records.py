@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import RoutingType
 from orthia.journal import AddressBinding, CorruptRecord, Message, QueueBinding
-from orthia.journal.codec import (
+from orthia.journal.model.codec import (
     ReferenceRecord,
     decode_address_binding,
     decode_queue_binding,
@@ -22,7 +22,7 @@ from orthia.journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from orthia.journal.message import decode_message, encode_message
+from orthia.journal.model.message import decode_message, encode_message
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
 pytestmark = pytest.mark.extended

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.core.memory import MESSAGE_OVERHEAD, SMALL_CLAIM
+from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD, SMALL_CLAIM
 from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
 from orthia.config.settings import StompLimits
 from tests.hostile.node import CONNECT, MIB, LimitedNode, Witness, live_node, logged, pour, rest_of

@@ -8,7 +8,8 @@ import pytest
 
 from orthia.broker.connections import client_memory, descriptors, upgrade
 from orthia.broker.connections.connection import WRITE_HIGH_BYTES
-from orthia.broker.core import destinations, memory
+from orthia.broker.core import destinations
+from orthia.broker.core.limits import memory
 from orthia.broker.management import health
 from orthia.broker.protocols.stomp import options
 from orthia.broker.security import logins

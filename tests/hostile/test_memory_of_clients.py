@@ -10,7 +10,7 @@ import pytest
 
 from orthia.broker.connections import client_memory, descriptors
 from orthia.broker.connections.client_memory import IDLE_SECONDS, Account, Activity, ClientMemory
-from orthia.broker.core.memory import SMALL_CLAIM
+from orthia.broker.core.limits.memory import SMALL_CLAIM
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import StompLimits

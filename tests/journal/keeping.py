@@ -10,11 +10,11 @@ from orthia.config.store_settings import DatabaseStoreSettings, RetentionSetting
 from orthia.journal import MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import Pruner
+from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import SqlHistory
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import AppendedMessage, Unit
 from tests.journal.support import QUEUE, SqlJournalStore
 
 WEEK = RetentionSettings(7)

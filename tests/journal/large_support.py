@@ -9,7 +9,7 @@ from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.file.bodies import list_bodies
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 from orthia.journal.sql.tables import large_messages_table
 from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, record
 from tests.support.waiting import wait_until

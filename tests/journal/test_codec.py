@@ -19,7 +19,7 @@ from orthia.journal import (
     decode_message,
     encode_message,
 )
-from orthia.journal.codec import (
+from orthia.journal.model.codec import (
     DurableSubscription,
     IdCacheBinding,
     ReferenceRecord,
@@ -32,8 +32,8 @@ from orthia.journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from orthia.journal.message import LargeBody
-from orthia.journal.records import UserRecordType
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.records import UserRecordType
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)

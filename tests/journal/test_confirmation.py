@@ -10,10 +10,10 @@ from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.journal import Journal
-from orthia.journal.message import LargeBody
-from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.records import ID_COUNTER_SEQ
+from orthia.journal.model.windows import Window
 from orthia.journal.sql.journal import batch_store
-from orthia.journal.windows import Window
 from tests.conftest import Servers
 from tests.journal.support import (
     ALWAYS,

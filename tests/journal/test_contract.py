@@ -20,7 +20,7 @@ from orthia.journal import (
     QueuePlace,
     Unit,
 )
-from orthia.journal.windows import BEGINNING
+from orthia.journal.model.windows import BEGINNING
 from tests.journal.support import (
     ALWAYS,
     OTHER_QUEUE,

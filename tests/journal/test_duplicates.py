@@ -10,13 +10,13 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import PermanentStoreError, StoreError, StoreUnavailable, UnknownOutcome
 from orthia.journal import MessageJournal, MessageLocation, Unit
-from orthia.journal.changes import DuplicateId
-from orthia.journal.codec import IdCacheBinding, encode_duplicate_id
 from orthia.journal.engine import duplicates
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds
 from orthia.journal.engine.journal import Journal
 from orthia.journal.memory import MemoryJournal
+from orthia.journal.model.changes import DuplicateId
+from orthia.journal.model.codec import IdCacheBinding, encode_duplicate_id
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import (
     OTHER_QUEUE,

@@ -12,8 +12,8 @@ from orthia.database import SQLITE_BEGIN
 from orthia.journal import Fenced, MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.journal import Journal
+from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.journal.sql.fence import fenced_engine
-from orthia.journal.unit import AppendedMessage, Unit
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until

@@ -13,8 +13,8 @@ from orthia.config.errors import OrthiaError
 from orthia.database import write_transaction
 from orthia.database.sessions import session_id
 from orthia.journal import MessageJournal, MessageLocation, Unit
-from orthia.journal.changes import DuplicateId
 from orthia.journal.errors import HeldElsewhere
+from orthia.journal.model.changes import DuplicateId
 from tests.conftest import Servers
 from tests.journal.support import (
     OTHER_QUEUE,

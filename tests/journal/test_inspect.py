@@ -6,8 +6,8 @@ import orthia.journal.sql.inspect
 from orthia.config.address_settings import RoutingType
 from orthia.database import Database
 from orthia.journal import QueueBinding, Unit
-from orthia.journal.changes import DuplicateId
-from orthia.journal.codec import IdCacheBinding
+from orthia.journal.model.changes import DuplicateId
+from orthia.journal.model.codec import IdCacheBinding
 from orthia.journal.sql.inspect import QueueTotals, list_queues
 from tests.journal.support import OTHER_QUEUE, SqlJournalStore, payload
 

@@ -23,11 +23,11 @@ from orthia.journal.file import bodies as bodies_on_files
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.tools import compact
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.windows import BEGINNING
+from orthia.journal.model.xid import Xid
 from orthia.journal.sql.bodies import SqlBodies
-from orthia.journal.windows import BEGINNING
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (
     DATA,

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from orthia.broker.protocols import encodings
 from orthia.broker.protocols.stomp.encoding import StompEncoding
 from orthia.config.address_settings import RoutingType
-from orthia.journal import CorruptRecord, Message, codec, decode_message, encode_message
-from orthia.journal.encodings import (
+from orthia.journal import CorruptRecord, Message, decode_message, encode_message
+from orthia.journal.model import codec
+from orthia.journal.model.encodings import (
     FIRST_ENCODING,
     NO_HEAD,
     UnknownEncoding,
     encoding_of,
     register_encoding,
 )
-from orthia.journal.fields import NOTHING_SAID, Fields, Property, decode_fields, encode_fields
-from orthia.journal.message import LargeBody, large_body_id, large_body_size
+from orthia.journal.model.fields import NOTHING_SAID, Fields, Property, decode_fields, encode_fields
+from orthia.journal.model.message import LargeBody, large_body_id, large_body_size
 from tests.journal.test_codec import EXAMPLE, INT64, NAMES
 
 IS_COMPILED = not str(codec.__file__).endswith(".py")
@@ -171,11 +172,16 @@ def test_a_moved_message_says_where_it_was_and_expires_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["orthia.broker.node.node", "orthia.pipeline.decoding", "orthia.pipeline.audit_rows"]
+    "module",
+    [
+        "orthia.broker.node.node",
+        "orthia.pipeline.sources.decoding",
+        "orthia.pipeline.sources.audit_rows",
+    ],
 )
 def test_every_program_that_asks_has_the_readers(module: str) -> None:
     """With nothing else imported, as in a worker of Spark."""
-    ask = f"import {module}; from orthia.journal.encodings import encoding_of, FIRST_ENCODING"
+    ask = f"import {module}; from orthia.journal.model.encodings import encoding_of, FIRST_ENCODING"
     program = f"{ask}; print(encoding_of(FIRST_ENCODING).fields(b'n:1').properties)"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert done.stdout.split() == [b"{'n':", b"'1'}"]

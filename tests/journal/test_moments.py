@@ -8,12 +8,12 @@ from sqlalchemy import MetaData, delete, select
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
 from orthia.journal.errors import Fenced
-from orthia.journal.fields import Fields, encode_fields
-from orthia.journal.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace
-from orthia.journal.records import RemovalReason
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace
+from orthia.journal.model.records import RemovalReason
+from orthia.journal.model.windows import Reached
 from orthia.journal.sql.left_times import ROWS_IN_STEP, SqlLeftTimes
 from orthia.journal.sql.tables import times_table
-from orthia.journal.windows import Reached
 from tests.journal.support import (
     ALWAYS,
     NO_BYTE_LIMIT,

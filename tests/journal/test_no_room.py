@@ -13,15 +13,15 @@ from orthia.database import (
     StoreUnavailable,
     UnknownOutcome,
 )
-from orthia.journal.changes import DuplicateId, MessageLocation
-from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.retry import ATTEMPTS
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalError, StoreFull
 from orthia.journal.limits import JournalLimits
-from orthia.journal.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.changes import DuplicateId, MessageLocation
+from orthia.journal.model.codec import QueueBinding, encode_duplicate_id
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 from tests.support.waiting import wait_until
 
 QUEUE = 7

@@ -26,14 +26,14 @@ from orthia.database import (
     UnknownOutcome,
 )
 from orthia.journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker, batch_of
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.retry import ATTEMPTS, UNANSWERED
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import StoreFull, UnitRefused
-from orthia.journal.unit import Appended, AppendedMessage
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.unit import Appended, AppendedMessage
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess

@@ -11,7 +11,7 @@ from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.locks import PutAside, RowKey, RowKind, Sifted
-from orthia.journal.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import Appended, AppendedMessage
 
 MOST = 1_000
 

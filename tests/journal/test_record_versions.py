@@ -17,21 +17,21 @@ from orthia.journal import (
     decode_message,
     encode_message,
 )
-from orthia.journal.changes import Row
-from orthia.journal.codec import (
+from orthia.journal.model.changes import Row
+from orthia.journal.model.codec import (
     AddressBinding,
     PreparedTransaction,
     RecordVersion,
     decode_binding,
     encode_record_version,
 )
-from orthia.journal.encodings import FIRST_ENCODING, NO_HEAD
-from orthia.journal.fields import Fields, encode_fields
-from orthia.journal.integrity import CheckedBinding, RowKeys, check_binding, check_message
-from orthia.journal.message import LargeBody, record_version
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.encodings import FIRST_ENCODING, NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.integrity import CheckedBinding, RowKeys, check_binding, check_message
+from orthia.journal.model.message import LargeBody, record_version
+from orthia.journal.model.records import RecordType, UserRecordType
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.journal.support import (
     QUEUE,
     JournalStore,

@@ -11,7 +11,6 @@ from sqlalchemy import Engine, MetaData, select, text, update
 
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import Fenced, MessageJournal, MessageLocation
-from orthia.journal.codec import decode_pruned_through
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import (
     BYTES_IN_STEP,
@@ -19,16 +18,17 @@ from orthia.journal.engine.retention import (
     Tally,
     rows_to_prune,
 )
-from orthia.journal.history import ROW_BYTES, Kept, KeptRow
-from orthia.journal.records import RemovalReason
+from orthia.journal.model.codec import decode_pruned_through
+from orthia.journal.model.history import ROW_BYTES, Kept, KeptRow
+from orthia.journal.model.records import RemovalReason
+from orthia.journal.model.unit import AppendedMessage, Unit
+from orthia.journal.model.xid import Xid
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import history_totals
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import AppendedMessage, Unit
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until

@@ -35,7 +35,7 @@ from orthia.journal.engine.retry import (
     pause_seconds,
 )
 from orthia.journal.engine.writer import Writer
-from orthia.journal.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 from tests.support.waiting import wait_until
 
 

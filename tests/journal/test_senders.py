@@ -14,7 +14,6 @@ from typing_extensions import override
 from orthia.config.errors import OrthiaError
 from orthia.database import Locked, NoRoom, PermanentStoreError, StoreError, UnknownOutcome
 from orthia.journal.abc import MessageJournal
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
@@ -23,7 +22,8 @@ from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.unit import Appended, AppendedMessage, Sender, Unit
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.unit import Appended, AppendedMessage, Sender, Unit
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
 
 POISON = b"poison"

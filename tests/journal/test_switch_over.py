@@ -24,9 +24,9 @@ from orthia.database import (
 from orthia.database.read_only import refuse_read_only_mysql
 from orthia.database.sessions import FENCED_PURPOSES, JOURNAL_PURPOSE
 from orthia.journal.engine.journal import Journal
+from orthia.journal.model.unit import Unit
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.mysql import MysqlStore
-from orthia.journal.unit import Unit
 from orthia.nodemanager import Lock
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Engine, event, text
 
 from orthia.config.dialects import Dialect
 from orthia.journal import QueuePlace, Unit
+from orthia.journal.model.windows import BEGINNING
 from orthia.journal.sql.inspect import list_queues
 from orthia.journal.sql.tables import queue_index_name
-from orthia.journal.windows import BEGINNING
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 
 _EXPLAIN = {

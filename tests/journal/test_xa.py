@@ -4,9 +4,9 @@ import pytest
 
 from orthia.journal import MessageLocation, RecordTooLarge, Unit
 from orthia.journal.errors import TransactionError
-from orthia.journal.message import decode_message
+from orthia.journal.model.message import decode_message
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.journal.support import OTHER_QUEUE, QUEUE, THIRD_QUEUE, JournalStore, payload
 
 XID = Xid(1, b"global", b"branch")

@@ -10,7 +10,7 @@ import pytest
 
 from orthia import config
 from orthia.broker.cli.unusable import unusable
-from orthia.broker.core.reconfiguration import NewRules
+from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.node.configuration_watch import ConfigurationWatch
 from orthia.config.configuration_file import ConfigurationFile
 from tests.core.support import CoreUnderTest

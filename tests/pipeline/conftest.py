@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.session import answer_filters, build_session
-from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import PASSWORD
 

@@ -21,12 +21,12 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
-from orthia.journal.codec import ReferenceRecord, encode_queue_binding, encode_reference
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.message import LargeBody
+from orthia.journal.model.codec import ReferenceRecord, encode_queue_binding, encode_reference
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.xid import Xid
 from orthia.journal.sql.tables import times_table
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import DATA, bodies_of, table_of, upload
 from tests.journal.support import record

@@ -13,8 +13,15 @@ from typing import Any, Final
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from orthia.pipeline.reading import EXPORTED, EXPORTED_HISTORY
-from orthia.pipeline.schemas import BINDINGS, BODIES, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
+from orthia.pipeline.sources.inputs import EXPORTED, EXPORTED_HISTORY
+from orthia.pipeline.sources.schemas import (
+    BINDINGS,
+    BODIES,
+    FAILOVER_LOG,
+    HISTORY,
+    JOURNAL,
+    NODE_MANAGER,
+)
 
 FROZEN: Final = Path(__file__).with_name("frozen_columns")
 

@@ -11,14 +11,14 @@ from sqlalchemy import text, update
 
 from orthia.config.address_settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
-from orthia.journal.encodings import NO_HEAD
-from orthia.journal.fields import Fields, encode_fields
-from orthia.journal.message import LargeBody
-from orthia.journal.unit import Unit
-from orthia.pipeline.journal_source import BindingsReader, JournalReader
-from orthia.pipeline.portions import BYTES, ROWS, portions
-from orthia.pipeline.schemas import JOURNAL
-from orthia.pipeline.store import StoreReference
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.unit import Unit
+from orthia.pipeline.sources.journal import BindingsReader, JournalReader
+from orthia.pipeline.sources.portions import BYTES, ROWS, portions
+from orthia.pipeline.sources.schemas import JOURNAL
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.pipeline.test_readers import read
 

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.large_check import StoredPiece, judge_body
-from orthia.pipeline.audit_rows import MESSAGES
-from orthia.pipeline.epoch_order import Run, merged, misplaced
+from orthia.journal.model.large_check import StoredPiece, judge_body
 from orthia.pipeline.jobs import audit, audit_messages, audit_summary
 from orthia.pipeline.jobs.audit_limits import (
     Bound,
@@ -26,7 +24,9 @@ from orthia.pipeline.jobs.audit_limits import (
     epoch_limit,
     id_limit,
 )
-from orthia.pipeline.schemas import BINDINGS
+from orthia.pipeline.jobs.epoch_order import Run, merged, misplaced
+from orthia.pipeline.sources.audit_rows import MESSAGES
+from orthia.pipeline.sources.schemas import BINDINGS
 
 pytestmark = pytest.mark.extended
 

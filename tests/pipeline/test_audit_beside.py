@@ -10,8 +10,8 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
 from orthia.pipeline.jobs import audit
-from orthia.pipeline.reading import StoreInputs
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.inputs import StoreInputs
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import bodies_of, upload
 from tests.journal.support import SqlJournalStore, record

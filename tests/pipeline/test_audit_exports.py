@@ -15,7 +15,7 @@ from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.jobs.audit_limits import Fault
-from orthia.pipeline.reading import ExportInputs
+from orthia.pipeline.sources.inputs import ExportInputs
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore

@@ -11,8 +11,8 @@ from sqlalchemy import delete, update
 
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.jobs.audit_limits import Fault
-from orthia.pipeline.reading import StoreInputs
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.inputs import StoreInputs
+from orthia.pipeline.sources.store import StoreReference
 from tests.conftest import EVERY_DBMS, Servers
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.faults import FAULTS, Expected, Injected, Scene, sound

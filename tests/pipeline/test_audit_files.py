@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 from orthia.config.address_settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.message import LargeBody
-from orthia.pipeline.file_journal import FileReference
+from orthia.journal.model.message import LargeBody
 from orthia.pipeline.jobs import audit
-from orthia.pipeline.reading import FileInputs
+from orthia.pipeline.sources.file_journal import FileReference
+from orthia.pipeline.sources.inputs import FileInputs
 from tests.journal.large_support import DATA, bodies_of, upload
 from tests.journal.support import FileJournalStore, record
 from tests.pipeline.faults import Expected, flipped

@@ -17,8 +17,8 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.sql.tables import messages_table
 from orthia.pipeline.jobs import audit
-from orthia.pipeline.reading import StoreInputs
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.inputs import StoreInputs
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.process.clients import Consumer, Producer, take_all

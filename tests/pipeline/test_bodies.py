@@ -10,8 +10,9 @@ from pyspark.sql.datasource import DataSourceReader
 from sqlalchemy import delete
 
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.message import LargeBody
-from orthia.pipeline.bodies import (
+from orthia.journal.model.message import LargeBody
+from orthia.pipeline.errors import BadOption, BodyUnreadable
+from orthia.pipeline.sources.bodies import (
     FileBodiesReader,
     FileBodyReader,
     SqlBodiesReader,
@@ -19,11 +20,10 @@ from orthia.pipeline.bodies import (
     Stretch,
     dealt_out,
 )
-from orthia.pipeline.errors import BadOption, BodyUnreadable
-from orthia.pipeline.file_journal import FileJournalReader, FileReference
-from orthia.pipeline.journal_source import JournalReader, JournalSource
-from orthia.pipeline.schemas import BODIES, arrow_schema
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.file_journal import FileJournalReader, FileReference
+from orthia.pipeline.sources.journal import JournalReader, JournalSource
+from orthia.pipeline.sources.schemas import BODIES, arrow_schema
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import (
     OTHER_QUEUE,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from orthia.pipeline.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
-from orthia.pipeline.failover_report import chart_of, on_page, seconds, share, shown
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
-from orthia.pipeline.page import Drawing, html
-from orthia.pipeline.picture import png
+from orthia.pipeline.report.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
+from orthia.pipeline.report.page import Drawing, html
+from orthia.pipeline.report.picture import png
+from orthia.pipeline.report.tables import chart_of, on_page, seconds, share, shown
 from tests.pipeline.forging import Node, holder, lives, present, us
 
 pytestmark = pytest.mark.extended

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from orthia.pipeline.jobs import export
-from orthia.pipeline.reading import ExportInputs
-from orthia.pipeline.schemas import JOURNAL
+from orthia.pipeline.sources.inputs import ExportInputs
+from orthia.pipeline.sources.schemas import JOURNAL
 
 pytestmark = pytest.mark.extended
 

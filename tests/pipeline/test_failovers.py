@@ -19,14 +19,14 @@ from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
-from orthia.pipeline.failover_chapters import Part, read_part, said_in
-from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
-from orthia.pipeline.failover_source import find_files
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import Life, Said, life_of
 from orthia.pipeline.history.rows import TABLES, rows_of
 from orthia.pipeline.jobs.failovers import Period, analyse
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.sources.failover_log import find_files
+from orthia.pipeline.sources.failover_parts import NamedStore, StoreLog, ask_all
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.forging import SECOND
 

@@ -11,9 +11,13 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.journal import QueueBinding, Unit
 from orthia.journal.file.tools import compact
 from orthia.pipeline.errors import BadOption
-from orthia.pipeline.file_journal import FileBindingsReader, FileJournalReader, FileReference
-from orthia.pipeline.journal_source import conditions_of
-from orthia.pipeline.schemas import JOURNAL
+from orthia.pipeline.sources.file_journal import (
+    FileBindingsReader,
+    FileJournalReader,
+    FileReference,
+)
+from orthia.pipeline.sources.journal import conditions_of
+from orthia.pipeline.sources.schemas import JOURNAL
 from tests.cli.conftest import Run, run
 from tests.file_journal.support import BODY, DirectJournal, file_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload

@@ -11,13 +11,13 @@ import pytest
 
 from orthia.nodemanager import events
 from orthia.nodemanager.locks.lease import Lock
-from orthia.pipeline.failover_chapters import Part, read_part, said_in
-from orthia.pipeline.failover_report import chart_of, on_page
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import life_of
 from orthia.pipeline.history.rows import TABLES, Row, rows_of
-from orthia.pipeline.page import html
-from orthia.pipeline.picture import png
+from orthia.pipeline.report.page import html
+from orthia.pipeline.report.picture import png
+from orthia.pipeline.report.tables import chart_of, on_page
+from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
 from tests.pipeline.forging import Node, holder
 
 ODD: list[Any] = [

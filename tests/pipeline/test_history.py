@@ -16,12 +16,12 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageLocation, QueueBinding
-from orthia.journal.records import RemovalReason
-from orthia.journal.unit import AppendedMessage, Unit
+from orthia.journal.model.records import RemovalReason
+from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.pipeline.jobs import replay, traffic
-from orthia.pipeline.journal_source import JournalReader
-from orthia.pipeline.schemas import HISTORY, arrow_schema, subset
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.journal import JournalReader
+from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload

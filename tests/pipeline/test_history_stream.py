@@ -17,10 +17,10 @@ from orthia.database import Database
 from orthia.journal import MessageLocation
 from orthia.journal.sql.tables import history_table
 from orthia.pipeline.errors import BadOption, HistoryPruned
-from orthia.pipeline.history_stream import HistoryStreamReader, Offset
-from orthia.pipeline.journal_source import JournalSource, conditions_of
-from orthia.pipeline.schemas import HISTORY, arrow_schema
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.history_stream import HistoryStreamReader, Offset
+from orthia.pipeline.sources.journal import JournalSource, conditions_of
+from orthia.pipeline.sources.schemas import HISTORY, arrow_schema
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE

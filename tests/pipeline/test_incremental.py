@@ -13,13 +13,13 @@ from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.engine.journal import Journal
-from orthia.journal.unit import Unit
-from orthia.pipeline.contents import Contents
+from orthia.journal.model.unit import Unit
 from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
-from orthia.pipeline.manifest import NAME, Manifest
-from orthia.pipeline.outputs import Files, left_behind, whole
-from orthia.pipeline.reading import ExportInputs
-from orthia.pipeline.watermark import Run, Selection, next_run
+from orthia.pipeline.jobs.contents import Contents
+from orthia.pipeline.jobs.manifest import NAME, Manifest
+from orthia.pipeline.jobs.outputs import Files, left_behind, whole
+from orthia.pipeline.jobs.watermark import Run, Selection, next_run
+from orthia.pipeline.sources.inputs import ExportInputs
 from tests.cli.conftest import Run as RunCommand
 from tests.cli.conftest import run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

@@ -7,9 +7,9 @@ from sqlalchemy import MetaData, delete, func, insert, select
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import LiveLockObtained
 from orthia.nodemanager.tables import failover_log
-from orthia.pipeline.fetching import open_source
-from orthia.pipeline.last_writes import last_writes
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.fetching import open_source
+from orthia.pipeline.sources.last_writes import last_writes
+from orthia.pipeline.sources.store import StoreReference
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import SqlJournalStore
 

@@ -19,8 +19,8 @@ from orthia.config.store_settings import (
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.engine.journal import Journal
+from orthia.journal.model.unit import Unit
 from orthia.journal.sql.tables import bindings_table
-from orthia.journal.unit import Unit
 from orthia.nodemanager import State
 from orthia.nodemanager.errors import StoreInUse
 from orthia.nodemanager.failover_log import FailoverLogTable
@@ -32,7 +32,7 @@ from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
 from orthia.pipeline.jobs.migrate import End, migrate
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
 from tests.journal.large_support import DATA, put, read, upload

@@ -11,7 +11,7 @@ from orthia.broker.cli.pipeline.migrate import migrate
 from orthia.config.secrets import mask
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.jobs.migrate import End
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.store import StoreReference
 
 
 @pytest.mark.parametrize("given", ["hunter2", mask("hunter2")])

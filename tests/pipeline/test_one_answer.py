@@ -22,11 +22,11 @@ from orthia.nodemanager.locks.lock_directory import LockDirectory
 from orthia.nodemanager.locks.shared_file import SharedFileLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.locks.status import LockUnknown
-from orthia.pipeline.failover_parts import NamedStore, ask_all
 from orthia.pipeline.jobs.migrate import _prepare, _Store
 from orthia.pipeline.jobs.restore import _locked
-from orthia.pipeline.node_manager_source import NodeManagerReader
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.failover_parts import NamedStore, ask_all
+from orthia.pipeline.sources.node_manager import NodeManagerReader
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer

@@ -11,7 +11,7 @@ from orthia.broker.cli.pipeline.failovers import _draw
 from orthia.broker.cli.pipeline.failures import explained
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.pipeline.errors import OutputFailed
-from orthia.pipeline.outputs import whole_file
+from orthia.pipeline.jobs.outputs import whole_file
 
 TABLES: dict[str, list[dict[str, object]]] = {"availability": []}
 
@@ -66,7 +66,7 @@ def test_two_files_are_written_together(tmp_path: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from orthia.pipeline.outputs import whole_file
+from orthia.pipeline.jobs.outputs import whole_file
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -91,16 +91,16 @@ def test_a_page_that_cannot_be_written_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With exit code 74, and without the picture that could have been."""
-    monkeypatch.setattr("orthia.pipeline.failover_report.chart_of", lambda _: None)
-    monkeypatch.setattr("orthia.pipeline.failover_report.shown", lambda _: [])
-    monkeypatch.setattr("orthia.pipeline.page.html", lambda *_: "page")
+    monkeypatch.setattr("orthia.pipeline.report.tables.chart_of", lambda _: None)
+    monkeypatch.setattr("orthia.pipeline.report.tables.shown", lambda _: [])
+    monkeypatch.setattr("orthia.pipeline.report.page.html", lambda *_: "page")
     page = tmp_path / "page.html"
 
     def fails(_: object, path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("orthia.pipeline.picture.png", fails)
+    monkeypatch.setattr("orthia.pipeline.report.picture.png", fails)
     with pytest.raises(OutputFailed) as caught:
         _draw(TABLES, page, tmp_path / "picture.png")
     line, code = explained(caught.value)

@@ -23,12 +23,12 @@ from pyspark.sql.datasource import (
 
 from orthia.config.address_settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding
-from orthia.pipeline.file_journal import FileReference
-from orthia.pipeline.journal_rows import Condition
-from orthia.pipeline.journal_source import JournalSource, NarrowedFileReader, NarrowedReader
-from orthia.pipeline.pushdown import install, taken
-from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.file_journal import FileReference
+from orthia.pipeline.sources.journal import JournalSource, NarrowedFileReader, NarrowedReader
+from orthia.pipeline.sources.journal_rows import Condition
+from orthia.pipeline.sources.pushdown import install, taken
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.support import (
     OTHER_QUEUE,
@@ -207,7 +207,7 @@ def test_a_spark_of_other_classes_goes_without(
     """A rule that this Spark cannot compile is left out with a warning, and nothing fails."""
     broken = tmp_path / "Broken.java"
     broken.write_text("public class Broken extends org.apache.spark.NoSuchClass {}")
-    monkeypatch.setattr("orthia.pipeline.pushdown._SOURCE", broken)
+    monkeypatch.setattr("orthia.pipeline.sources.pushdown._SOURCE", broken)
     experimental: Any = spark._jsparkSession.experimental()
     rules = experimental.extraOptimizations()
     setter = getattr(experimental, "extraOptimizations_$eq")

@@ -11,20 +11,20 @@ from pyspark.sql.datasource import DataSourceReader
 
 from orthia.config.address_settings import RoutingType
 from orthia.journal import JournalLimits, QueueBinding
-from orthia.journal.unit import Unit
+from orthia.journal.model.unit import Unit
+from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from orthia.journal.xid import Xid
 from orthia.pipeline.errors import BadOption
-from orthia.pipeline.failover_source import FailoverLogReader, FailoverLogSource
-from orthia.pipeline.journal_source import (
+from orthia.pipeline.sources.failover_log import FailoverLogReader, FailoverLogSource
+from orthia.pipeline.sources.journal import (
     BindingsReader,
     JournalReader,
     JournalSource,
     conditions_of,
 )
-from orthia.pipeline.node_manager_source import NodeManagerReader
-from orthia.pipeline.schemas import JOURNAL, RAW, arrow_schema, subset
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.node_manager import NodeManagerReader
+from orthia.pipeline.sources.schemas import JOURNAL, RAW, arrow_schema, subset
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

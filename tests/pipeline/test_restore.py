@@ -19,20 +19,20 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.unit import Unit
 from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
 )
-from orthia.journal.unit import Unit
 from orthia.nodemanager.errors import StoreInUse
 from orthia.pipeline.errors import ImportFailed, ImportRefused
+from orthia.pipeline.jobs.manifest import NAME as MANIFEST
 from orthia.pipeline.jobs.restore import Target, _locked, restore
-from orthia.pipeline.manifest import NAME as MANIFEST
-from orthia.pipeline.reading import ExportInputs
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.inputs import ExportInputs
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

@@ -27,9 +27,9 @@ from orthia.nodemanager.failover_log import FailoverLogTable
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.errors import BadOption
 from orthia.pipeline.jobs.stream import remember, to_directory
-from orthia.pipeline.journal_source import conditions_of
-from orthia.pipeline.store import StoreReference
-from orthia.pipeline.streams import FailoverLogStreamReader, JournalStreamReader
+from orthia.pipeline.sources.journal import conditions_of
+from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START

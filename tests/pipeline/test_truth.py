@@ -17,12 +17,12 @@ import pytest
 from orthia.broker.cli.opening import opened
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import RenewalNotTriggered, RenewalOverrun
-from orthia.pipeline.failover_chapters import Part, read_part, said_in
-from orthia.pipeline.failover_parts import NamedStore, ask_all
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.lives import Said, life_of
 from orthia.pipeline.history.outages import Outage
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.sources.failover_parts import NamedStore, ask_all
+from orthia.pipeline.sources.store import StoreReference
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.forging import SECOND
 from tests.pipeline.witness import Truth, Witness, seen

@@ -10,7 +10,7 @@ from click.testing import Result
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.address_settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
-from orthia.journal.unit import Unit
+from orthia.journal.model.unit import Unit
 from tests.cli.conftest import Run, run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 

@@ -13,7 +13,7 @@ from sqlalchemy import MetaData, delete
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import SqlJournalStore

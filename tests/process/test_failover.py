@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.core import queue as queue_module
+from orthia.broker.core.queue import queue as queue_module
 from orthia.config.secrets import Secret
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings

@@ -10,9 +10,9 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal import Message, QueueBinding, encode_message
-from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.model.records import RecordType, UserRecordType
+from orthia.journal.model.unit import binding_row
 from orthia.journal.sql.tables import bindings_table, messages_table
-from orthia.journal.unit import binding_row
 from tests.process.clients import Producer, receive_all
 from tests.process.nodes import cluster
 from tests.support.schema import make_tables

@@ -16,8 +16,8 @@ from orthia.broker.client.connection import BrokerAddress, Connection, ServerFra
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
-from orthia.journal.history import ROW_BYTES
-from orthia.journal.message import decode_message
+from orthia.journal.model.history import ROW_BYTES
+from orthia.journal.model.message import decode_message
 from orthia.journal.sql.tables import history_table, messages_table
 from tests.process.clients import QUEUE, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster

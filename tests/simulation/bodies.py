@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable, TransientStoreError
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BodyStore, Piece, Windows
 from orthia.journal.errors import Fenced, LargeBodyError
-from orthia.journal.message import Message
-from orthia.journal.moments import MomentKind, MomentPlace
-from orthia.journal.windows import QueueCounts, QueuePlace, Reached, StoredMessage, Window
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.message import Message
+from orthia.journal.model.moments import MomentKind, MomentPlace
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, StoredMessage, Window
 from tests.simulation.database import CALL_TIMEOUT_SECONDS, Database
 from tests.simulation.tables import Client
 

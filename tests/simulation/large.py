@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 from orthia.journal import JournalClosed
-from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.journal import Journal
-from orthia.journal.message import LargeBody, Message, decode_message, encode_message
-from orthia.journal.unit import Unit
-from orthia.journal.windows import Window
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.message import LargeBody, Message, decode_message, encode_message
+from orthia.journal.model.unit import Unit
+from orthia.journal.model.windows import Window
 from tests.simulation.tables import PIECES, Violation
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orthia.database import DuplicateKey, StoreUnavailable, UnknownOutcome
-from orthia.journal.changes import LargeReference
 from orthia.journal.engine.abc import Piece
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.journal.model.changes import LargeReference
 from orthia.nodemanager.locks.holder_id import HolderId
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import showing
+from orthia.broker.core.queue import showing
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User

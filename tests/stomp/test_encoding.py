@@ -12,8 +12,8 @@ from orthia.broker.protocols.stomp.encoding import (
     headers_map,
 )
 from orthia.config.address_settings import RoutingType
-from orthia.journal.encodings import NO_HEAD
-from orthia.journal.fields import Fields, encode_fields
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
 from tests.journal.test_codec import EXAMPLE, NAMES
 
 

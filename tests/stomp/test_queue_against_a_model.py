@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from orthia.broker.core.api import MessageReference
 from orthia.config.address_settings import AddressSettings
-from orthia.journal.message import DEFAULT_PRIORITY
+from orthia.journal.model.message import DEFAULT_PRIORITY
 from tests.core.support import SETTINGS
 from tests.core.test_against_a_model import KINDS, ModelConsumer, QueueMachine
 from tests.stomp.test_scheduled import Clock, send

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core import schedule as schedule_module
-from orthia.broker.core.diverts import Divert
+from orthia.broker.core.routing.diverts import Divert
+from orthia.broker.core.sending import schedule as schedule_module
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -19,8 +19,8 @@ from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore
-from orthia.journal.message import Message
-from orthia.journal.unit import Unit
+from orthia.journal.model.message import Message
+from orthia.journal.model.unit import Unit
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
 from tests.stomp.support import Client
 

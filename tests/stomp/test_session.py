@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.fields import Fields
+from orthia.journal.model.fields import Fields
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 

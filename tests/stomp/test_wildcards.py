@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import addresses
+from orthia.broker.core.routing import addresses
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.connections.upgrade import Refused, answer_to
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.settings import AcceptorSettings

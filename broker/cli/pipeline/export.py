@@ -17,14 +17,14 @@ from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.pipeline.errors import OutputExists
-from orthia.pipeline.manifest import NAME, Manifest
+from orthia.pipeline.jobs.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from orthia.pipeline.contents import Contents
-    from orthia.pipeline.reading import Inputs
-    from orthia.pipeline.watermark import Run, Selection
+    from orthia.pipeline.jobs.contents import Contents
+    from orthia.pipeline.jobs.watermark import Run, Selection
+    from orthia.pipeline.sources.inputs import Inputs
 
 _FORMATS = ("parquet", "json", "csv")
 
@@ -127,8 +127,8 @@ def export(
     settings = store_of(store)
     with inputs_of(settings, spark_on) as inputs:
         from orthia.pipeline.jobs.export import absent
-        from orthia.pipeline.outputs import left_behind, without_slash
-        from orthia.pipeline.watermark import Selection
+        from orthia.pipeline.jobs.outputs import left_behind, without_slash
+        from orthia.pipeline.jobs.watermark import Selection
 
         selection = Selection(queues, since, until)
         wanted = _Wanted(
@@ -150,8 +150,8 @@ def _export_what_is_new(
     inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
 ) -> _Written:
     """Write what came since the last run, and then how far this one came."""
-    from orthia.pipeline import watermark
-    from orthia.pipeline.outputs import Files
+    from orthia.pipeline.jobs import watermark
+    from orthia.pipeline.jobs.outputs import Files
 
     files = Files(inputs.spark, wanted.target)
     last = watermark.previous(files, wanted.target)
@@ -174,8 +174,8 @@ def _export(
     """Write ``target`` whole; raises OutputExists."""
     from orthia.pipeline.jobs import backup, unreadable
     from orthia.pipeline.jobs import export as job
-    from orthia.pipeline.outputs import Files, whole
-    from orthia.pipeline.reading import ExportInputs
+    from orthia.pipeline.jobs.outputs import Files, whole
+    from orthia.pipeline.sources.inputs import ExportInputs
 
     locks_before = inputs.node_manager().localCheckpoint()
     spark_on, format_ = wanted.spark_on, wanted.format
@@ -235,7 +235,7 @@ def _needing_bodies(
 ) -> "list[DataFrame]":
     """Return what was written, as far as it says which bodies it needs."""
     from orthia.pipeline.jobs import backup
-    from orthia.pipeline.reading import ExportInputs
+    from orthia.pipeline.sources.inputs import ExportInputs
 
     columns = backup.LARGE
     if wanted.format == "parquet":

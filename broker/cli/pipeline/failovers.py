@@ -26,10 +26,10 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import OutputFailed
-from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
-    from orthia.pipeline.failover_parts import StoreLog
+    from orthia.pipeline.sources.failover_parts import StoreLog
 
 
 @click.command(
@@ -99,7 +99,7 @@ def failovers(
     if as_json:
         print_json(tables)
     else:
-        from orthia.pipeline.failover_report import shown
+        from orthia.pipeline.report.tables import shown
 
         for heading, rows, columns in shown(tables):
             show(heading, rows, columns)
@@ -126,7 +126,7 @@ def _end_if_unread(rows: Rows) -> None:
 
 def _files(paths: tuple[str, ...]) -> list[str]:
     from orthia.pipeline.errors import BadOption
-    from orthia.pipeline.failover_source import find_files
+    from orthia.pipeline.sources.failover_log import find_files
 
     try:
         return [str(path.absolute()) for path in find_files(",".join(paths))] if paths else []
@@ -142,7 +142,7 @@ def _stores(
     store: StoreOptions, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list["StoreLog"], dict[str, str]]:
     """Return what every store says, and the passwords for the workers by variable."""
-    from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
+    from orthia.pipeline.sources.failover_parts import NamedStore, StoreLog, ask_all
 
     asked: list[NamedStore] = []
     failed: list[StoreLog] = []
@@ -174,20 +174,20 @@ def _settings(text: str) -> DatabaseStoreSettings:
 
 def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | None) -> None:
     """Write the page and the picture: both, or neither, and never a part of one."""
-    from orthia.pipeline.failover_report import chart_of, on_page
-    from orthia.pipeline.outputs import whole_file
+    from orthia.pipeline.jobs.outputs import whole_file
+    from orthia.pipeline.report.tables import chart_of, on_page
 
     chart = chart_of(tables)
     try:
         with ExitStack() as written:
             if html_file is not None:
-                from orthia.pipeline.page import html
+                from orthia.pipeline.report.page import html
 
                 page = html(chart, on_page(tables))
                 new = written.enter_context(whole_file(html_file))
                 new.write_text(page, encoding="utf-8")
             if png_file is not None:
-                from orthia.pipeline.picture import png
+                from orthia.pipeline.report.picture import png
 
                 png(chart, written.enter_context(whole_file(png_file)))
     except OSError as error:

@@ -13,7 +13,7 @@ from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.pipeline.errors import WrongInput
-from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 
 _NO_FILES = (
     "import fills a database: to bring an export into files, send it to a pair that runs on them"
@@ -54,7 +54,7 @@ def import_(store: StoreOptions, directory: str, spark_on: SparkOptions, *, as_j
         reference, password = StoreReference.of(settings)
     with session(spark_on, {} if password is None else {PASSWORD_VARIABLE: password}) as spark:
         from orthia.pipeline.jobs.restore import Target, restore
-        from orthia.pipeline.reading import ExportInputs
+        from orthia.pipeline.sources.inputs import ExportInputs
 
         export = ExportInputs(spark, directory)
         contents = export.contents()

@@ -21,7 +21,7 @@ from orthia.config import load
 from orthia.config.secrets import codec_key, read_secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.pipeline.store import StoreReference
+from orthia.pipeline.sources.store import StoreReference
 
 _NO_FILES: Final = (
     "migrate copies from one database to another: to leave a file journal, let its consumers empty"

@@ -21,13 +21,13 @@ from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSetting
 from orthia.pipeline.errors import WrongInput
 from orthia.pipeline.masters import check_master
 from orthia.pipeline.requirements import require_extra
-from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from orthia.pipeline.bodies import BodyReader
-    from orthia.pipeline.reading import Inputs
+    from orthia.pipeline.sources.bodies import BodyReader
+    from orthia.pipeline.sources.inputs import Inputs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL: Final = "local[*]"
@@ -132,14 +132,14 @@ def inputs_of(
     if isinstance(settings, FileStoreSettings):
         check_started(settings)
         with session(spark_on) as spark:
-            from orthia.pipeline.file_journal import FileReference
-            from orthia.pipeline.reading import FileInputs
+            from orthia.pipeline.sources.file_journal import FileReference
+            from orthia.pipeline.sources.inputs import FileInputs
 
             yield FileInputs(spark, FileReference.of(settings), spark_on.partitions)
         return
     reference, passwords = reachable(settings)
     with session(spark_on, passwords) as spark:
-        from orthia.pipeline.reading import StoreInputs
+        from orthia.pipeline.sources.inputs import StoreInputs
 
         yield StoreInputs(spark, reference, spark_on.partitions)
 
@@ -163,7 +163,7 @@ class Source:
             if "://" not in directory and not _is_export(Path(directory)):
                 raise WrongInput(f"{directory} has no messages: it is no Parquet export")
             with session(spark_on) as spark:
-                from orthia.pipeline.reading import ExportInputs
+                from orthia.pipeline.sources.inputs import ExportInputs
 
                 yield ExportInputs(spark, directory)
             return
@@ -175,7 +175,7 @@ class Source:
 
         Raises WrongInput if an export has none.
         """
-        from orthia.pipeline.bodies import ExportBodyReader, FileBodyReader, SqlBodyReader
+        from orthia.pipeline.sources.bodies import ExportBodyReader, FileBodyReader, SqlBodyReader
 
         if isinstance(self.settings, FileStoreSettings):
             return FileBodyReader(self.settings.large_messages_directory)

@@ -23,15 +23,15 @@ from orthia.broker.cli.rendering import print_json
 from orthia.broker.client.checkpoint import Checkpoint, default_checkpoint
 from orthia.broker.client.replay import LargePieces, Replay, ReplayMessage, ReplayReport
 from orthia.broker.core.destinations import REPLAYS
-from orthia.journal.message import LargeBody
-from orthia.journal.records import RemovalReason
+from orthia.journal.model.message import LargeBody
+from orthia.journal.model.records import RemovalReason
 from orthia.pipeline.errors import WrongInput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-    from orthia.pipeline.bodies import BodyReader
-    from orthia.pipeline.reading import Inputs
+    from orthia.pipeline.sources.bodies import BodyReader
+    from orthia.pipeline.sources.inputs import Inputs
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 

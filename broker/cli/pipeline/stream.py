@@ -131,7 +131,7 @@ def stream(
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
         from orthia.pipeline.jobs.stream import remember, to_directory
-        from orthia.pipeline.watermark import Selection
+        from orthia.pipeline.jobs.watermark import Selection
 
         remember(spark, checkpoint, queues)
         options = reference.to_options() | Selection(queues, since, until).options()

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from orthia.journal.fields import Property
-from orthia.journal.message import Message
+from orthia.journal.model.fields import Property
+from orthia.journal.model.message import Message
 
 Value = str | int | float | bool | None
 """None is unknown, as SQL's NULL."""

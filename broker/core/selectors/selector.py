@@ -19,7 +19,7 @@ from orthia.broker.core.selectors.nodes import Build, Node
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import MOST_CHARACTERS, Said
 from orthia.broker.core.slices import Finding, found
-from orthia.journal.message import Message
+from orthia.journal.model.message import Message
 
 MAX_LENGTH: Final = 4_096
 """Characters of a selector: parsing and matching take a time that is in proportion."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from orthia.broker.core.api import BrokerCore, Done
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.refusals import Refusal, refusal_of
+from orthia.broker.core.limits.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
@@ -40,7 +40,7 @@ from orthia.broker.protocols.stomp.states import (
 )
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 _FRAMES: Final = 4

@@ -36,7 +36,7 @@ from orthia.broker.protocols.stomp.subscriptions import (
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.config.errors import OrthiaError
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 Made = TypeVar("Made", bound=ClientSubscription)
 LOGGER = logging.getLogger("orthia.broker")

@@ -11,9 +11,9 @@ from typing import Final
 
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape, unescape
 from orthia.config.address_settings import RoutingType
-from orthia.journal.encodings import FIRST_ENCODING, Encoding
-from orthia.journal.fields import Fields, Property, decode_fields
-from orthia.journal.message import DEFAULT_PRIORITY, Message
+from orthia.journal.model.encodings import FIRST_ENCODING, Encoding
+from orthia.journal.model.fields import Fields, Property, decode_fields
+from orthia.journal.model.message import DEFAULT_PRIORITY, Message
 
 TAG: Final = FIRST_ENCODING
 _STANDARD: Final = frozenset(

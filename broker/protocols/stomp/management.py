@@ -27,7 +27,7 @@ from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.several import several
-from orthia.journal.message import DEFAULT_PRIORITY
+from orthia.journal.model.message import DEFAULT_PRIORITY
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
 _RESOURCE: Final = b"_AMQ_ResourceName"

@@ -12,7 +12,7 @@ from orthia.broker.core.slices import Steps, Wait
 from orthia.broker.protocols.stomp.streaming import BodyStream
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.large import LargeMessages
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 _FRAME_COST = 512
 """What a frame that waits counts for beside its bytes."""

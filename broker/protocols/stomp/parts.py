@@ -25,7 +25,7 @@ from orthia.broker.protocols.stomp.timeouts import Timeouts
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.broker.protocols.stomp.uploads import Uploads
 from orthia.config.errors import OrthiaError
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 
 class Callbacks(NamedTuple):

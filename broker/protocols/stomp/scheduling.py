@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from orthia.broker.core.recurrence import (
+from orthia.broker.core.sending.recurrence import (
     FOR_EVER,
     LATEST_MS,
     Recurrence,
@@ -13,7 +13,7 @@ from orthia.broker.core.recurrence import (
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.quoting import quoted
-from orthia.journal.fields import Fields, encode_fields
+from orthia.journal.model.fields import Fields, encode_fields
 
 TIME: Final = b"AMQ_SCHEDULED_TIME"
 DELIVERY: Final = b"_AMQ_SCHED_DELIVERY"

@@ -48,7 +48,7 @@ from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
 from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
-from orthia.journal.message import DEFAULT_PRIORITY, LargeBody
+from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody
 
 _MOST_KNOWN: Final = 16
 """Destinations whose names in the core a connection remembers; with one more it forgets all."""

@@ -23,7 +23,7 @@ from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
 from orthia.config.address_settings import RoutingType
-from orthia.journal.changes import MessageLocation
+from orthia.journal.model.changes import MessageLocation
 
 _PREFIXES: Final = (
     *("/queue/", "/topic/", "/temp-queue/", "/temp-topic/"),

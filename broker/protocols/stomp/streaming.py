@@ -7,7 +7,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.errors import LargeBodyError
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 
 class BodyStream:

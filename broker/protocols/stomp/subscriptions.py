@@ -23,7 +23,7 @@ from orthia.broker.protocols.stomp.frames import (
     is_whole_number,
 )
 from orthia.broker.quoting import quoted
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 

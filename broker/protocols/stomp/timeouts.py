@@ -7,7 +7,7 @@ counted.
 
 from typing import Final, NamedTuple
 
-from orthia.broker.core.refusals import Refusal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.stomp.heartbeats import HeartBeats
 from orthia.broker.protocols.stomp.login import Login
 from orthia.broker.protocols.stomp.states import State

@@ -14,7 +14,7 @@ from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.large import Upload
-from orthia.journal.message import LargeBody
+from orthia.journal.model.message import LargeBody
 
 
 class LargeSend(NamedTuple):

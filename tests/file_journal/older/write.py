@@ -28,7 +28,7 @@ from orthia.journal import QueueBinding, Unit, encode_message
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file.encoding import delete_record
 from orthia.journal.file.format import encode_record
-from orthia.journal.unit import AppendedMessage
+from orthia.journal.model.unit import AppendedMessage
 from tests.file_journal.support import DirectJournal, file_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload, record
 

@@ -1,0 +1,1 @@
+"""What clients make the broker hold: memory, store, queues, and refusals."""

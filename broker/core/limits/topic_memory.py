@@ -1,0 +1,126 @@
+# mypyc compiles this module.
+"""What subscribers of topics make the broker hold: all of them together, and each connection."""
+
+from collections.abc import Callable
+from typing import Any
+
+from orthia.broker.core.limits.memory import CreditPool
+from orthia.broker.core.queue.subscriptions import Subscription
+from orthia.broker.core.topics.publication import Publication
+from orthia.journal.engine.large import LargeMessages
+
+
+class TopicAccount(CreditPool):
+    """What the topic subscriptions of one connection hold together.
+
+    A message counts for each of them that holds it. Claimed are those that were delivered and are
+    not acknowledged; what its transactions have is credit again, and counts for them.
+    """
+
+    __slots__ = ("is_ended", "subscriptions", "waiting")
+
+    def __init__(self, most_delivered: int) -> None:
+        super().__init__(most_delivered, small_claim=0)
+        self.waiting = 0
+        """Bytes that wait to be delivered."""
+        self.subscriptions: dict[Subscription[Any], None] = {}
+        self.is_ended = False
+        """Whether its connection was told to go; what it holds goes with its subscriptions."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait for the connection, or for its acknowledgement."""
+        return self.waiting + self.claimed
+
+    def end(self, reason: str) -> None:
+        """End the connection, with an error that says why."""
+        if not self.is_ended:
+            self.is_ended = True
+            for subscription in list(self.subscriptions)[:1]:
+                subscription.fail(reason)
+
+
+class TopicMemory:
+    """Counts the bytes of messages that subscribers hold, each message once.
+
+    And keeps the bodies of large ones for them, which no queue may need.
+    """
+
+    def __init__(
+        self, limit: int, max_unacknowledged_bytes: int, large: LargeMessages | None = None
+    ) -> None:
+        """``max_unacknowledged_bytes`` is of one connection, ``limit`` of all together."""
+        self.limit = limit
+        self.used = 0
+        self._on_its_way = 0
+        """How much of that the topics' own turn holds, of what not all subscribers have yet."""
+        self._max_unacknowledged_bytes = max_unacknowledged_bytes
+        self._large = large
+        self.count_bodies: Callable[[int], None] = lambda _: None
+        """Hears how many bytes more, or fewer, are in the store for subscribers."""
+        self._bodies: dict[int, int] = {}
+        """How many publications each body is of: many patterns may hear one message."""
+        self._accounts: dict[object, TopicAccount] = {}
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether subscribers hold more than they may."""
+        return 0 <= self.limit < self.used - self._on_its_way
+
+    def hold(self, publication: Publication) -> None:
+        """Count the topic as a holder of a message, until its subscribers have it."""
+        publication.holders = 1
+        self.used += publication.size
+        self._on_its_way += publication.size
+        body = publication.record.large
+        if body is not None and self._large is not None:
+            self._large.pin(body.id)
+            if body.id not in self._bodies:
+                self.count_bodies(body.size)
+            self._bodies[body.id] = self._bodies.get(body.id, 0) + 1
+
+    def given(self, publication: Publication) -> None:
+        """Take note that a topic's subscribers have a message: from here on it is theirs."""
+        self._on_its_way -= publication.size
+        self.release(publication)
+
+    def release(self, publication: Publication) -> None:
+        """Count somebody who holds a message no more."""
+        publication.holders -= 1
+        if not publication.holders:
+            self.used -= publication.size
+            body = publication.record.large
+            if body is not None and self._large is not None:
+                self._bodies[body.id] -= 1
+                if not self._bodies[body.id]:
+                    del self._bodies[body.id]
+                    self.count_bodies(-body.size)
+                self._large.unpin(body.id)
+
+    def account_of(self, connection: object) -> TopicAccount:
+        """Return the account of a connection, which is about to have one more subscription."""
+        account = self._accounts.get(connection)
+        if account is None:
+            account = TopicAccount(self._max_unacknowledged_bytes)
+            self._accounts[connection] = account
+        return account
+
+    def closed(self, connection: object, subscription: Subscription[Any]) -> None:
+        """Forget a subscription, and with the last of a connection its account."""
+        account = self._accounts[connection]
+        del account.subscriptions[subscription]
+        if not account.subscriptions:
+            del self._accounts[connection]
+
+    def end_the_worst(self) -> None:
+        """While too much is held end the connection that holds most, one after the other."""
+        while self.is_exceeded and self._accounts:
+            if any(account.is_ended for account in self._accounts.values()):
+                return  # what it held is not free yet
+            worst = max(self._accounts.values(), key=lambda account: account.held)
+            if not worst.held:
+                return
+            worst.end(
+                f"topics' subscribers hold more than global-max-size {self.limit} together, and"
+                " those of this connection most: acknowledge or read faster, or use a queue"
+            )

@@ -1,0 +1,75 @@
+# mypyc compiles this module.
+"""Browsing a queue: its messages are shown in order, and stay where they are.
+
+A browser is shown what is there when it comes: what is stored from the oldest message to the
+newest, those of a higher priority before all others; and what is in memory only in between. What
+consumers have and did not acknowledge is shown, too, as in Classic.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Browser, MessageReference
+from orthia.broker.core.queue.showing import Showing, ShowingMeans, Shown
+from orthia.broker.core.queue.subscriptions import Subscription
+from orthia.broker.core.selectors import Selector
+
+
+class _Browsed(Shown, Protocol):
+    """The queue."""
+
+    def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
+        """Return the messages that are not stored, in order, by what others are stored under."""
+
+
+class Browsing(Showing):
+    """What one browser is shown; all calls on the loop's thread."""
+
+    def __init__(
+        self,
+        queue: _Browsed,
+        browser: Browser,
+        selector: Selector | None,
+        means: ShowingMeans,
+    ) -> None:
+        """Begin before the oldest message."""
+        super().__init__(queue, browser, selector, means)
+        self._browser = browser
+        self._levels = deque(queue.shown_in_memory())
+        self._begin_level()
+        self._up_to = means.journal.last_committed_seq
+        self._is_over = False
+
+    def _begin_level(self) -> None:
+        self._queue_id, unstored = self._levels.popleft()
+        self._rank += 1
+        self._unstored = deque(unstored)
+        self._read_to = 0
+
+    @override
+    def _go_on(self) -> None:
+        if self._is_over:
+            return
+        is_read = self._read_to >= self._up_to and not self._unstored
+        if is_read and self._levels:
+            self._begin_level()
+            is_read = False
+        if not is_read:
+            self._read_on()
+        elif self._browser.is_writable:
+            self._is_over = True
+            self._browser.browsed()
+
+    @override
+    def _come_to(self, seq: int | None) -> None:
+        volatile = self._unstored
+        while volatile and (seq is None or volatile[0].seq < seq):
+            reference = volatile.popleft()
+            self._add(reference.seq, reference.record)
+
+    @override
+    def detach(self, subscription: Subscription[MessageReference]) -> None:
+        super().detach(subscription)
+        self._unstored.clear()

@@ -1,0 +1,175 @@
+# mypyc compiles this module.
+"""Makes the queues and topics of a node, of what all of them share: memory, the gate, the journal.
+
+Whoever was held back, for want of memory or because the journal was full, is asked again from here.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from orthia.broker.core.api import Done
+from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.errors import NotLive
+from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.limits.topic_memory import TopicMemory
+from orthia.broker.core.queue.gate import Deliverer, DeliveryGate
+from orthia.broker.core.queue.last_value import LastValueQueue
+from orthia.broker.core.queue.newest import ValueCount
+from orthia.broker.core.queue.optioned import OptionedQueue
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.showing import ShowingMeans, ShowingReads
+from orthia.broker.core.routing.address import Address
+from orthia.broker.core.sending.schedule_queues import ScheduleQueue
+from orthia.broker.core.sending.undeliverable import Undeliverable
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.topics.topic import Topic
+from orthia.config.settings import Settings
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.model.codec import QueueBinding
+from orthia.journal.xa import XaTransactions
+
+LOGGER = logging.getLogger("orthia.broker")
+RELIEF_MS: Final = 100
+"""How long after memory is free again consumers that were held back for it are asked."""
+
+
+class QueueFactory:
+    """Makes them; on the loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        timers: Timers,
+        gate: DeliveryGate,
+        slices: Slices,
+        disposal: Undeliverable,
+        values: ValueCount,
+        creations: QueueCreations,
+        next_id: Callable[[], int],
+        scheduled: Callable[[int], None],
+    ) -> None:
+        """``next_id`` numbers queues, as it does messages.
+
+        ``scheduled`` hears when each message is due that is to be delivered later.
+        """
+        self.budget = MemoryBudget(settings.global_max_size, self._relieved)
+        self.topic_memory = TopicMemory(
+            settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
+        )
+        self.showing = ShowingMeans(journal, self.budget, gate, slices, timers, ShowingReads())
+        self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
+        self._journal = journal
+        self._timers = timers
+        self._gate = gate
+        self._slices = slices
+        self._disposal = disposal
+        self._values = values
+        self._creations = creations
+        self._next_id = next_id
+        self._scheduled = scheduled
+        self._is_relief_due = False
+        self._unstored: dict[int, list[Done]] = {}
+        """The bindings on their way to the store, in order, and who waits for which of them."""
+        self._journal_full: Refused[Deliverer] = Refused()
+        self._withheld = _withheld_by_transactions(journal)
+        journal.register_room_listener(self._room)
+
+    def bind(self, unnumbered: QueueBinding) -> QueueBinding:
+        """Store the binding of a new queue, and return it with its id; raises NotLive."""
+        binding = replace(unnumbered, queue_id=self._next_id())
+        queue_id = binding.queue_id
+        try:
+            self._journal.add_binding(binding, lambda: self._stored(queue_id))
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        self._unstored[queue_id] = []
+        return binding
+
+    def _stored(self, queue_id: int) -> None:
+        for done in self._unstored.pop(queue_id, ()):
+            done()
+
+    def when_bound(self, done: Done) -> None:
+        """Call ``done`` once the bindings of all queues are stored.
+
+        Which may be later than what was given to the journal behind them: see its ``retry``.
+        """
+        if not self._unstored:
+            done()
+        else:
+            self._unstored[next(reversed(self._unstored))].append(done)
+
+    def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
+        """Return the queue of a binding; messages up to the seq are in the table only."""
+        kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
+        if binding.options.last_value_key is not None:
+            kind = LastValueQueue
+        elif binding.options.is_of_its_own:
+            kind = OptionedQueue
+        queue = kind(
+            binding.queue_id,
+            binding.name,
+            binding.address,
+            binding.routing_type,
+            durable=binding.durable,
+            settings=address.settings,
+            use=address.use,
+            journal=self._journal,
+            budget=self.budget,
+            disposal=self._disposal,
+            timers=self._timers,
+            gate=self._gate,
+            slices=self._slices,
+            journal_full=self._journal_full,
+            unread_up_to=unread_up_to,
+            withheld=self._withheld,
+            max_consumers=at_most(binding.max_consumers),
+            user=binding.user,
+        )
+        if isinstance(queue, OptionedQueue):
+            queue.begin(binding.options)
+            queue.show_by(self.showing)
+        if isinstance(queue, LastValueQueue):
+            queue.count_values(self._values)
+        queue.group_as(binding.options)
+        queue.count_levels(self._creations)
+        if isinstance(queue, ScheduleQueue):
+            queue.scheduled = self._scheduled
+        return queue
+
+    def topic(self) -> Topic:
+        """Return a topic that nobody hears yet."""
+        return Topic(
+            self.topic_memory, self._slices, self._gate.may_deliver, self._max_behind_bytes
+        )
+
+    def _room(self) -> None:
+        """Have queues read on that held back because the journal was full."""
+        self._journal_full.relieve(lambda: not self._journal.is_full, lambda queue: queue.resume())
+
+    def _relieved(self) -> None:
+        """Soon, and once for many acknowledgements, have consumers asked that got no more."""
+        if not self._is_relief_due:
+            self._is_relief_due = True
+            self._timers.call_later(RELIEF_MS, self._relieve)
+
+    def _relieve(self) -> None:
+        self._is_relief_due = False
+        self.budget.relieve()
+
+
+def _withheld_by_transactions(journal: MessageJournal) -> frozenset[int]:
+    in_doubt = XaTransactions(journal).in_doubt
+    if in_doubt:
+        LOGGER.warning(
+            "%d transactions are in doubt, prepared and not resolved; see `orthia data"
+            " transactions`",
+            len(in_doubt),
+        )
+    return frozenset(seq for prepared in in_doubt for seq, *_ in prepared.deletes)

@@ -1,0 +1,33 @@
+# mypyc compiles this module.
+"""Messages that stay in the table and are not delivered: once met, they count as waiting no more.
+
+Those are the messages that a transaction in doubt has acknowledged, and rows that cannot be read,
+of which nobody knows the size. The store still has them, so they count against its limits until
+their queue is deleted.
+"""
+
+from orthia.broker.core.limits.memory import size_in_store
+from orthia.broker.core.limits.quota import AddressUse
+from orthia.broker.core.queue.cursor import Cursor
+from orthia.journal.model.windows import Window
+
+
+def pass_over(window: Window, cursor: Cursor, use: AddressUse) -> None:
+    """Have what stays of a window wait no more; ``cursor`` is before it, or behind all of it."""
+    stay = [(corrupt.seq, 0) for corrupt in window.corrupt]
+    if cursor.withholds:
+        stay += [
+            (one.seq, size_in_store(one.record))
+            for one in window.messages
+            if cursor.is_withheld(one.seq)
+        ]
+    for seq, size in sorted(stay):
+        pass_one_over(seq, size, cursor, use)
+
+
+def pass_one_over(seq: int, size: int, cursor: Cursor, use: AddressUse) -> None:
+    """Have a message of ``size`` bytes wait no more, of several in their order."""
+    if not cursor.pass_over(seq):
+        return
+    if not cursor.is_counted(seq):
+        use.add(size)

@@ -1,0 +1,275 @@
+"""Windows of a queue for the views that are furthest behind, one on its way at a time.
+
+All views look at a window that are within it: views that read the same at the same time cost one
+read. Where nothing was in a window that anybody wanted, the next is read while it is looked at; and
+where little was, the next may be larger than the memory there is, as little of it stays there.
+"""
+
+import logging
+from functools import partial
+from typing import Final, Protocol
+
+from orthia.broker.core.limits.memory import MemoryBudget
+from orthia.broker.core.limits.quota import AddressUse
+from orthia.broker.core.queue.groups import is_grouped
+from orthia.broker.core.queue.left_over import pass_over
+from orthia.broker.core.queue.views import Look, Stretch, View
+from orthia.broker.core.selectors import Said
+from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.timers import Timers
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.model.windows import StoredMessage, Window
+
+LOGGER = logging.getLogger("orthia.broker")
+_RETRY_MS: Final = 1_000
+_MOST_KEPT_BYTES: Final = 65_536
+"""How much of a window that is lent is kept for a view."""
+_THIN: Final = 32
+"""Of how many messages of a window one may be wanted for the next to be lent."""
+
+
+class _Queue(Protocol):
+    """The queue, as far as it is read here."""
+
+    name: str
+    is_leaving: bool
+    use: AddressUse
+
+    def resume(self) -> None:
+        """Go on delivering."""
+
+    def note_journal_full(self) -> None:
+        """Have ``resume`` called once the journal is full no more."""
+
+    def window_bytes(self) -> int:
+        """Return how many bytes a window may have, with the memory there is."""
+
+    def lent_window_bytes(self) -> int:
+        """Return how many bytes a window may have of which little is kept."""
+
+    def has_groups(self) -> None:
+        """Have groups kept together: there is a message of one."""
+
+
+class _Reader(Protocol):
+    """Who has the views."""
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether groups are kept together."""
+
+    def is_for(self, view: View, said: Said) -> bool:
+        """Return whether a view wants a message, and may have it."""
+
+    def takes_all(self, view: View) -> bool:
+        """Return whether a view wants, and may have, every message."""
+
+    def keep(self, look: Look, message: StoredMessage) -> None:
+        """Keep a message until it is taken."""
+
+    def look(self, view: View) -> None:
+        """Have a view look for something to deliver."""
+
+    def answered_window(self, window: object) -> None:
+        """Note that all of a window was looked at."""
+
+    def forget_swept(self) -> None:
+        """Forget what can be met no more."""
+
+
+class MatchingReads:
+    """What is read of one queue; all calls on the loop's thread."""
+
+    def __init__(
+        self,
+        queue: _Queue,
+        reader: _Reader,
+        journal: MessageJournal,
+        budget: MemoryBudget,
+        timers: Timers,
+        slices: Slices,
+        *,
+        window_messages: int,
+    ) -> None:
+        self._queue = queue
+        self._reader = reader
+        self._journal = journal
+        self._budget = budget
+        self._timers = timers
+        self._slices = slices
+        self._window_messages = window_messages
+        self.waiting: dict[View, Look] = {}
+        """Views that need a window, and of what."""
+        self._asked = 0
+        """How many windows were asked for, and how many were looked at; they come in order."""
+        self._looked_at = 0
+        self._next: tuple[Stretch, int, Window] | None = None
+        """One that came while another is looked at, of what it is and where it begins."""
+        self._is_sparse = False
+        """Whether there was nothing in the last window that anybody waited for."""
+        self._is_thin = False
+        """Whether there was so little that all of it could be kept of a window that is lent."""
+        self._lent: set[int] = set()
+        """Which of the windows that were asked for are lent."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a window is on its way, or is looked at."""
+        return self._looked_at < self._asked
+
+    @property
+    def last_asked(self) -> object:
+        """The window that was asked for last."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Ask for a window, if a view waits for one."""
+        if self.is_reading or self._queue.is_leaving:
+            return
+        for view, look in list(self.waiting.items()):
+            if not look.has_unread:
+                del self.waiting[view]
+                self._reader.look(view)  # there may be something of a lower priority
+            elif not view.turns.is_wanted:
+                del self.waiting[view]
+        if not self.waiting:
+            return
+        if self._journal.is_full:
+            self._queue.note_journal_full()
+            return
+        # Who waits longest says of which level, so that each has its turn.
+        for stretch in dict.fromkeys([look.stretch for look in self.waiting.values()]):
+            looks = [look for look in self.waiting.values() if look.stretch is stretch]
+            if self._ask_behind(stretch, min([look.horizon for look in looks])):
+                return
+
+    def _ask_behind(self, stretch: Stretch, after: int) -> bool:
+        """Ask for a window; return whether anything can be read."""
+        cursor = stretch.cursor
+        up_to = min(cursor.tail_seq, self._journal.last_committed_seq)
+        uncounted = cursor.uncounted_after
+        if uncounted is not None:
+            up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
+        if up_to <= after:
+            return False  # and it is asked again, once it is counted
+        size, most = self._queue.window_bytes(), self._queue.lent_window_bytes()
+        self._asked += 1
+        if size < most and self._is_thin and self._budget.lend_window():
+            self._lent.add(self._asked)
+            size = most
+        try:
+            self._journal.read_window(
+                stretch.id,
+                after,
+                up_to,
+                self._window_messages,
+                size,
+                partial(self._window_read, stretch, after),
+            )
+        except JournalClosed:
+            self._give_back(self._asked)
+            self._asked -= 1  # this node is ending: the table is left to the next
+        return True
+
+    def _window_read(self, stretch: Stretch, after: int, window: Window | OrthiaError) -> None:
+        if isinstance(window, OrthiaError):
+            LOGGER.error(
+                "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
+            )
+            self._timers.call_later(_RETRY_MS, self._queue.resume)
+            if self._asked > self._looked_at + 1:
+                # Windows are done with in order: the one before is still looked at.
+                self._next = (stretch, after, Window([], [], after, exhausted=False))
+            else:
+                self._looked()
+            return
+        for corrupt in window.corrupt:
+            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
+        if self._asked > self._looked_at + 1:
+            self._next = (stretch, after, window)
+            return
+        self._look_at(stretch, after, window)
+
+    def _look_at(self, stretch: Stretch, after: int, window: Window) -> None:
+        last = window.next_after_seq
+        if not self._within(stretch, after, last):
+            self._looked()  # it was asked for early, and nobody waits for it any more
+            self._reader.forget_swept()
+            self._queue.resume()
+            return
+        if self._is_sparse and not self._journal.is_full and not self._queue.is_leaving:
+            self._ask_behind(stretch, last)  # it is read while this one is looked at
+        self._slices.run(self._matching(stretch, after, window))
+
+    def _within(self, stretch: Stretch, after: int, last: int) -> dict[View, Look]:
+        """Return who waits for something of what was read."""
+        return {
+            view: look
+            for view, look in self.waiting.items()
+            if look.stretch is stretch and after <= look.horizon < last
+        }
+
+    def _looked(self) -> None:
+        """Note that one more window was looked at."""
+        self._looked_at += 1
+        self._give_back(self._looked_at)
+        self._reader.answered_window(self._looked_at)
+
+    def _give_back(self, window: int) -> None:
+        if window in self._lent:
+            self._lent.remove(window)
+            self._budget.window_returned()
+
+    def _matching(self, stretch: Stretch, after: int, window: Window) -> Steps:
+        """Have the views look at a window that are within it."""
+        last = window.next_after_seq
+        reader, cursor, taken = self._reader, stretch.cursor, stretch.taken
+        is_lent, kept = self._looked_at + 1 in self._lent, 0
+        full: dict[View, int] = {}
+        try:
+            looks = self._within(stretch, after, last)
+            begins = {view: (one.horizon, one.beginnings) for view, one in looks.items()}
+            for message in window.messages:
+                seq = message.seq
+                if not reader.knows_groups and is_grouped(message.record):
+                    self._queue.has_groups()  # which has all views begin anew, without these
+                if seq not in taken and not cursor.is_withheld(seq):
+                    said = Said(message.record)
+                    for view, (begin, beginning) in begins.items():
+                        look = looks[view]
+                        if seq <= begin or view.is_gone or look.beginnings != beginning:
+                            continue
+                        if view not in full and reader.is_for(view, said):
+                            kept += 1
+                            if is_lent and look.found and look.bytes >= _MOST_KEPT_BYTES:
+                                full[view] = seq - 1  # it reads on there, in a smaller window
+                            else:
+                                reader.keep(look, message)
+                        yield GO_ON
+            pass_over(window, cursor, self._queue.use)
+        finally:
+            self._looked()
+        self._is_sparse = not any(look.found for look in looks.values())
+        self._is_thin = kept * _THIN <= len(window.messages)
+        for view, look in looks.items():
+            if not view.is_gone:
+                self.waiting.pop(view, None)
+                reader.look(view)
+                if look.beginnings != begins[view][1]:
+                    continue  # it forgot something of this window meanwhile, and reads it again
+                read_to = full.get(view, last)
+                look.read_to = max(look.read_to, read_to)
+                if reader.takes_all(view) and not look.found:
+                    cursor.pass_to(read_to)
+        reader.forget_swept()
+        self._queue.resume()
+        self._go_on_with_next()
+
+    def _go_on_with_next(self) -> None:
+        """Look at the window that came meanwhile."""
+        if self._next is not None:
+            stretch, after, window = self._next
+            self._next = None
+            self._look_at(stretch, after, window)

@@ -1,0 +1,1 @@
+"""From a destination to queues and topics: addresses, their rules, diverts, wildcards."""

@@ -1,0 +1,227 @@
+# mypyc compiles this module.
+"""One address of a node: its queues, and the subscribers of its topic."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.limits.quota import AddressUse
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.routing.diverts import Divert
+from orthia.broker.core.routing.router import Forward, Gate, Router, origin_address
+from orthia.broker.core.topics.topic import Topic
+from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+from orthia.config.addresses import ResolvedAddressSettings, options_of
+from orthia.config.queues import QueueOptions
+from orthia.journal.model.message import Message
+
+BROKER: Final = Principal("", frozenset(), unrestricted=True)
+"""Who sends what the broker itself sends."""
+
+
+class Address:
+    """An address of this node: its queues, and the topic subscribers that are there."""
+
+    __slots__ = (
+        "anycast_queues",
+        "configured",
+        "diverts",
+        "forward",
+        "gates",
+        "multicast_queues",
+        "of_origin",
+        "origins",
+        "patterns",
+        "router",
+        "schedules",
+        "settings",
+        "topic",
+        "types",
+        "use",
+    )
+
+    def __init__(
+        self, settings: ResolvedAddressSettings, use: AddressUse, forward: Forward
+    ) -> None:
+        self.settings = settings
+        self.use = use
+        self.topic: Topic | None = None
+        """Those who hear it without a queue, if there was anybody yet."""
+        self.configured: frozenset[RoutingType] = frozenset()
+        """The types it is configured with; none for an address that is not configured."""
+        self.types: frozenset[RoutingType] = frozenset()
+        """What it is, whoever uses it: as it is configured, and as its queues are."""
+        self.anycast_queues: deque[Queue] = deque()
+        self.multicast_queues: list[Queue] = []
+        self.gates: dict[Queue, Gate] = {}
+        """What those of its queues that do not take every message ask of it."""
+        self.origins: dict[Queue, str] = {}
+        """The address of those that take nothing but what was undeliverable there."""
+        self.of_origin: dict[str, dict[Queue, None]] = {}
+        """The same queues, by that."""
+        self.patterns: dict[Address, str] = {}
+        """The addresses with wildcards that stand for this one and have a queue or a subscriber, or
+        had one until lately; and their names."""
+        self.diverts: tuple[Divert, ...] = ()
+        self.forward = forward
+        self.router: Router | None = None
+        """None if every message goes to all of its queues, or to the one whose turn it is."""
+        self._look_again()
+        self.schedules: set[Queue] = set()
+        """Of what is sent to the address to be delivered later."""
+
+    def configure(self, settings: ResolvedAddressSettings) -> None:
+        """Be as other settings say from now on; its queues are told by the caller."""
+        self.settings = settings
+        self.use.configure(settings)
+        self._look_again()
+
+    def options_of_new(self, name: str) -> QueueOptions:
+        """Return what a new queue does of which nothing is said; raises DestinationRefused."""
+        options = options_of(self.settings, {})
+        if options.conflict is not None:
+            raise DestinationRefused(
+                f"queue {quoted(name)}, by the settings of its address, {options.conflict}"
+            )
+        return options
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything would be missed if the node forgot the address."""
+        return bool(
+            self.configured
+            or self.anycast_queues
+            or self.multicast_queues
+            or self.schedules
+            or (self.topic is not None and self.topic.is_used)
+            or self.use.uploading
+        )
+
+    @property
+    def type_of_plain_name(self) -> RoutingType:
+        """What its name means without a prefix."""
+        known = self.configured or self.types
+        if len(known) == 1:
+            return next(iter(known))
+        return self.settings.default_address_routing_type
+
+    @property
+    def type_of_new_queue(self) -> RoutingType:
+        """What a queue of it is that is created for a client that does not say."""
+        if len(self.types) == 1:
+            return next(iter(self.types))
+        default = self.settings.default_queue_routing_type if self.types else None
+        return default or self.settings.default_address_routing_type
+
+    def declare(self, types: frozenset[RoutingType]) -> None:
+        """Note what the address is configured as."""
+        self.configured = types
+        self._find_types()
+
+    def have_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
+        """Set what a queue of the address takes: what its ``gate`` lets in, or all without one.
+
+        That is nothing but what was undeliverable at the address ``origin``, if there is one.
+        """
+        self._forget_origin(queue)
+        if origin is not None and queue.routing_type is RoutingType.MULTICAST:
+            self.of_origin.setdefault(origin, {})[queue] = None
+            self.origins[queue] = origin
+        if gate is not None:
+            self.gates[queue] = gate
+            if self.router is None:
+                self._look_again()
+        elif self.gates.pop(queue, None) is not None:
+            self._look_again()
+
+    def add_queue(self, queue: Queue, gate: Gate | None = None, origin: str | None = None) -> None:
+        """Note a queue of the address, with its gate: see ``have_gate``."""
+        self.have_gate(queue, gate, origin)
+        self.types |= {queue.routing_type}
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.append(queue)
+        else:
+            self.multicast_queues.append(queue)
+
+    def hear(self, pattern: "Address", name: str) -> None:
+        """Add an address with wildcards, of a ``name``, that hears this one."""
+        self.patterns[pattern] = name
+        if self.router is None:  # one that is there knows of all that come
+            self._look_again()
+
+    def hear_no_more(self, patterns: Iterable["Address"]) -> None:
+        """Have it not heard by addresses with wildcards, of which some may never have heard it."""
+        for pattern in patterns:
+            self.patterns.pop(pattern, None)
+        self._look_again()
+
+    def route_by(self, diverts: Sequence[Divert]) -> None:
+        """Replace the diverts of the address."""
+        self.diverts = tuple(diverts)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        needed = self.gates or self.patterns or self.diverts or self.use.asks_first
+        router = Router(self.gates, self.patterns, self.diverts, self.forward) if needed else None
+        self.router = router
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Route nothing to a queue any more."""
+        if queue in self.schedules:
+            self.schedules.remove(queue)
+            return
+        self.gates.pop(queue, None)
+        self._look_again()
+        self._forget_origin(queue)
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.remove(queue)
+        else:
+            self.multicast_queues.remove(queue)
+        self._find_types()
+
+    def _forget_origin(self, queue: Queue) -> None:
+        origin = self.origins.pop(queue, None)
+        if origin is not None:
+            del self.of_origin[origin][queue]
+            if not self.of_origin[origin]:
+                del self.of_origin[origin]
+
+    def _find_types(self) -> None:
+        left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
+        self.types = self.configured | frozenset(left)
+
+    def anycast(self) -> Queue | None:
+        """Return the queue whose turn it is."""
+        queues = self.anycast_queues
+        if len(queues) > 1:
+            queues.rotate(-1)
+        return queues[0] if queues else None
+
+    def takers(self, record: Message) -> list[Queue]:
+        """Return the queues that take what the broker itself sends: one ANYCAST, and others.
+
+        Of those for what is of one address, which may be thousands, only the right ones are asked.
+        """
+        one = self.anycast()
+        asked: Iterable[Queue] = self.multicast_queues
+        if self.origins:
+            of_others = [queue for queue in self.multicast_queues if queue not in self.origins]
+            asked = (*of_others, *self.of_origin.get(origin_address(record), ()))
+        return [
+            queue
+            for queue in (*(() if one is None else (one,)), *asked)
+            if not queue.is_leaving
+            and (queue not in self.gates or self.gates[queue](record, BROKER))
+        ]
+
+    def anycast_to_consume(self) -> Queue | None:
+        """Return the next queue that may have another consumer, or any if none may."""
+        queue = self.anycast()
+        for _ in range(1, len(self.anycast_queues)):
+            if queue is None or queue.takes_consumers:
+                break
+            queue = self.anycast()
+        return queue

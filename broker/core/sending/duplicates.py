@@ -1,0 +1,207 @@
+"""Duplicate ids of what is sent: a message that is sent again is not stored, nor published, again.
+
+Where a message is stored its id is, in the same transaction, so that the next live node knows it:
+``orthia.journal.engine.duplicates``. Where nothing is stored of it, since it is only published or
+nothing is ever stored here, ids are in memory as the messages are.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from types import TracebackType
+from typing import Protocol, Self
+
+from orthia.broker.core.errors import NotLive
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.model.changes import DuplicateId
+from orthia.journal.model.codec import IdCacheBinding
+from orthia.journal.model.unit import Binding
+
+MOST_IN_MEMORY = 100_000
+"""Ids of messages that are not stored, of all addresses together."""
+_DIGEST_BYTES = 16
+
+
+class _Addresses(Protocol):
+    """What is asked of addresses."""
+
+    def settings_of(self, name: str) -> ResolvedAddressSettings:
+        """Return what is set for one."""
+
+    def has_queues(self, address: str) -> bool:
+        """Return whether one has any queue."""
+
+
+class DuplicateIds:
+    """The id caches of addresses; on the loop's thread."""
+
+    def __init__(
+        self,
+        journal: MessageJournal,
+        bindings: Iterable[Binding],
+        addresses: Callable[[], _Addresses],
+        creations: QueueCreations,
+    ) -> None:
+        """``addresses`` returns those of the node; ``creations`` counts id caches as queues."""
+        self._journal = journal
+        self._addresses = addresses
+        self._creations = creations
+        self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
+        for one in self._caches.values():
+            if one.user is not None:
+                creations.opened(one.user or None)
+        self._inherited = set(self._caches)
+        """Addresses of which earlier nodes stored ids, nobody knows how many."""
+        self._stored: Counter[str] = Counter()
+        """How many ids of an address were given to the store by this node."""
+        self._asked = 0
+        self._newest: dict[str, int] = {}
+        """By address, the number of the last message whose id is stored there, of this node's."""
+        self._held: Counter[str] = Counter()
+        """By address, how much is being made ready that is to be stored with ids."""
+        self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
+        """By address, the one sent to last at the end."""
+        self._count = 0
+
+    def _kept(self, address: str) -> int:
+        return self._addresses().settings_of(address).id_cache_size
+
+    def to_store(self, principal: Principal, address: str, duplicate_id: str) -> DuplicateId | None:
+        """Return by what the journal knows a message that queues get; None if it need not.
+
+        The first id of an address that has no queue counts as a queue does, since nothing else
+        bounds how many there are. Raises NotLive, LimitExceeded.
+        """
+        keep = self._kept(address)
+        if keep < 1:
+            return None
+        cache = self._caches.get(address)
+        if cache is None:
+            cache = self._caches[address] = self._bind(principal, address)
+        self._renew(address)
+        self._stored[address] += 1
+        return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
+
+    def _renew(self, address: str) -> None:
+        if address in self._caches:
+            self._asked += 1
+            self._newest[address] = self._asked
+
+    def newest(self, address: str) -> int | None:
+        """Return what tells the newest stored id of an address from any that comes after it.
+
+        Also one that was sent again counts: whoever sent it may do so once more. It is 0 while
+        nobody has sent one to this node, and None if no ids of the address are stored.
+        """
+        return self._newest.get(address, 0) if address in self._caches else None
+
+    def hold(self) -> "HeldIds":
+        """Return what keeps ids of addresses for as long as it is entered."""
+        return HeldIds(self._held, self._renew)
+
+    def is_held(self, address: str) -> bool:
+        """Return whether something is being made ready that needs the ids of an address."""
+        return address in self._held
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of which ids are stored."""
+        return list(self._caches)
+
+    def holds(self, address: str, cache_id: int) -> bool:
+        """Return whether the ids of an address are still in the cache that ``to_store`` said."""
+        cache = self._caches.get(address)
+        return cache is not None and cache.cache_id == cache_id
+
+    def is_known(self, address: str, duplicate_id: str) -> bool:
+        """Return whether a message that nothing is stored of was published before."""
+        return _digest(duplicate_id) in self._in_memory.get(address, ())
+
+    def note(self, address: str, duplicate_id: str) -> None:
+        """Know a message that nothing is stored of from now on."""
+        keep = self._kept(address)
+        if keep < 1:
+            return
+        known = self._in_memory.setdefault(address, OrderedDict())
+        self._in_memory.move_to_end(address)
+        self._count -= len(known)
+        known[_digest(duplicate_id)] = None
+        self._count += len(known)
+        while len(known) > keep:
+            known.popitem(last=False)
+            self._count -= 1
+        while self._count > MOST_IN_MEMORY and len(self._in_memory) > 1:
+            _, forgotten = self._in_memory.popitem(last=False)
+            self._count -= len(forgotten)
+
+    def forget(self, address: str) -> IdCacheBinding | None:
+        """Return the id cache of an address that is gone, if it had one: it has none any more."""
+        self._newest.pop(address, None)
+        self._stored.pop(address, None)
+        self._inherited.discard(address)
+        cache = self._caches.pop(address, None)
+        if cache is not None and cache.user is not None:
+            self._creations.deleted(cache.user or None)
+        return cache
+
+    def most_stored(self, address: str) -> int:
+        """Return how many ids of an address the store may have, at most."""
+        keep = self._kept(address)
+        return keep if address in self._inherited else min(keep, self._stored[address])
+
+    def _bind(self, principal: Principal, address: str) -> IdCacheBinding:
+        creations = self._creations
+        counts = not self._addresses().has_queues(address)
+        if counts:
+            named = f"the first duplicate id of {quoted(address)}, which has no queue,"
+            creations.refuse_if_too_many(principal, named)
+        user = creations.user_of(principal) if counts else None
+        try:
+            stored_as = (user or "") if counts else None
+            binding = IdCacheBinding(self._journal.next_id(), address, stored_as)
+            self._journal.add_binding(binding)
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        if counts:
+            creations.created(principal)
+            creations.opened(user)
+        return binding
+
+
+class HeldIds:
+    """Addresses whose ids nobody forgets yet for being old; they are new when it is left."""
+
+    def __init__(self, held: Counter[str], renew: Callable[[str], None]) -> None:
+        self._held = held
+        self._renew = renew
+        self._addresses: set[str] = set()
+
+    def add(self, address: str) -> None:
+        """Keep the ids of one more address."""
+        if address not in self._addresses:
+            self._addresses.add(address)
+            self._held[address] += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del kind, error, traceback
+        for address in self._addresses:
+            self._held[address] -= 1
+            if not self._held[address]:
+                del self._held[address]
+            self._renew(address)
+
+
+def _digest(duplicate_id: str) -> bytes:
+    return blake2b(duplicate_id.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,197 @@
+# mypyc compiles this module.
+"""The queues in which messages wait that are delivered later: one of each destination."""
+
+from collections.abc import Callable, Sequence
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Consumer, MessageReference, OutgoingMessage
+from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, schedule_name
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.window import QueueSubscription
+from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.routing.router import Routed, still_there
+from orthia.broker.core.selectors import Selector
+from orthia.broker.core.slices import Finding
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.topics.topic import Topic
+from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+from orthia.config.queues import PLAIN
+from orthia.journal.model.fields import Fields, decode_fields, encode_fields
+from orthia.journal.model.message import Message
+
+
+class ScheduleQueue(Queue):
+    """Messages of one destination that are not due; nobody consumes them, none is in memory."""
+
+    __slots__ = ("scheduled",)
+
+    scheduled: Callable[[int], None]
+    """Hears of each message that comes when it is due; set by whoever makes the queue."""
+
+    @override
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        selector: Selector | None = None,
+    ) -> QueueSubscription:
+        del consumer, prefetch, max_bytes, selector
+        raise DestinationRefused(
+            f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
+            " consumed from: see `orthia queue scheduled`"
+        )
+
+    @override
+    def id_for(self, priority: int) -> int:
+        # In turn is who is due first.
+        return self.id
+
+    @override
+    def id_for_client(self, priority: int) -> int:
+        return self.id
+
+    @override
+    def place(self, reference: MessageReference) -> None:
+        self.counters.added += 1
+        self._cursor.leave(reference.seq)
+        moment = reference.record.moment()
+        if moment is not None:
+            self.scheduled(moment.at_ms)
+
+    def left(self, seq: int, size: int) -> None:
+        """Have a message of ``size`` bytes count no more, which is gone from the store."""
+        if self._cursor.is_counted(seq):
+            self._cursor.unread -= 1
+            self.use.release(size)
+
+
+class ScheduleQueues:
+    """Finds and makes them, and says where what was in one goes; on the loop's thread."""
+
+    def __init__(
+        self, book: AddressBook, creations: QueueCreations, timers: Timers, *, is_persistent: bool
+    ) -> None:
+        """Without ``is_persistent`` nothing is stored, and so nothing is delivered later."""
+        self._book = book
+        self._creations = creations
+        self._timers = timers
+        self._is_persistent = is_persistent
+
+    def put_off(
+        self, principal: Principal, destination: str, message: OutgoingMessage
+    ) -> tuple[OutgoingMessage, Queue | None]:
+        """Return where a message waits until it is due; None if it is to be delivered at once."""
+        fields = decode_fields(message.stated)
+        if not self._is_put_off(fields):
+            fields = fields._replace(delivery_ms=None, recurrence=None)
+            return message._replace(stated=encode_fields(fields)), None
+        if not self._is_persistent:
+            raise LimitExceeded(
+                "this broker stores nothing (persistence-enabled is false), so that it delivers no"
+                " message later"
+            )
+        stated = message.stated
+        if principal.client_id is not None:
+            stated = encode_fields(fields._replace(client_id=principal.client_id))
+        # What waits is in the store, also what need not outlive the node once it is delivered.
+        message = message._replace(stated=stated, persistent=True)
+        return message, self.schedule_of(principal, destination)
+
+    def _is_put_off(self, fields: Fields) -> bool:
+        """Return whether a message that states this is not to be delivered at once."""
+        if fields.delivery_ms is None:
+            return False
+        return fields.recurrence is not None or fields.delivery_ms > self._timers.time_ms()
+
+    def schedule_of(self, principal: Principal, destination: str) -> Queue | None:
+        """Return where messages wait that are sent to a destination to be delivered later.
+
+        None for a temporary one that is gone. Raises BrokerError.
+        """
+        where = parse(destination)
+        if where.is_temporary and not self._book.is_there(where):
+            return None
+        routing_type = self._book.routing_type(where)
+        name = schedule_name(routing_type, where)
+        queue = self._book.queues.get(name)
+        if queue is not None:
+            refuse_if_leaving(queue)
+            return queue
+        self._creations.refuse_if_too_many(principal, quoted(name))
+        self._book.address(where.address).use.refuse_if_full(0)
+        user = self._creations.user_of(principal)
+        queue = self._book.create_queue(
+            name,
+            where.address,
+            routing_type,
+            auto_created=False,
+            max_consumers=-1,
+            user=user,
+            options=PLAIN,
+            durable=where.address not in self._book.temporary,
+        )
+        self._creations.created(principal)
+        return queue
+
+    def schedules(self) -> list[Queue]:
+        """Return where messages wait that are delivered later."""
+        return [queue for queue in self._book.queues.values() if is_schedule(queue.name)]
+
+    def schedule_named(self, name: str) -> Queue:
+        """Return the queue of that name that holds what is delivered later.
+
+        Raises DestinationRefused.
+        """
+        queue = self._book.queues.get(name)
+        if queue is None or not is_schedule(name):
+            raise DestinationRefused(
+                f"there is no queue {quoted(name)} of messages that are delivered later; see"
+                " `orthia queue scheduled`"
+            )
+        return queue
+
+    def route_due(
+        self, schedule: Queue, record: Message, client_id: str | None
+    ) -> Finding[list[Routed]]:
+        """Find out who gets a message of a schedule at this moment, as if it was sent now.
+
+        A queue that is gone is created anew: whether that may be was asked when it was sent, by the
+        client ``client_id``. Raises BrokerError.
+        """
+        name = schedule.address
+        _, is_qualified, only = schedule.name.partition(QUALIFIED)
+        if is_qualified:
+            return [Routed(record, [self._still_there(only)], ())]
+        address = self._book.address(name)
+        if address.patterns:
+            self._book.patterns.forget_unused(address)
+        queues: Sequence[Queue] = list(address.multicast_queues)
+        topics: tuple[Topic, ...] = ()
+        if schedule.routing_type is RoutingType.MULTICAST:
+            if address.topic is not None and address.topic.subscribers:
+                topics = (address.topic,)
+        else:
+            first = address.anycast()
+            if first is None:
+                queues = self._book.ensure_queues(name)
+            else:
+                queues = [first] if address.router is None else list(address.anycast_queues)
+        if address.router is None:
+            return [Routed(record, queues, topics)]
+        sender = Principal("", frozenset(), client_id=client_id)
+        routed = yield from address.router.route(record, sender, queues, topics)
+        return still_there(routed)
+
+    def _still_there(self, name: str) -> Queue:
+        queue = self._book.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)} any more")
+        refuse_if_leaving(queue)
+        return queue

@@ -1,0 +1,138 @@
+"""Durable subscriptions: MULTICAST queues that keep a topic's messages while nobody is connected.
+
+The queue is called ``CLIENT-ID.NAME``, as in Artemis, and its binding says whose it is: so two
+pairs that make one name are told apart. It is made when its client first subscribes, is stored, and
+goes when that client ends the subscription by its name. What it was made for stays as it is: to
+change that the subscription is ended first, and what it has with it. Artemis passes a change over,
+and its client gets messages that it has not asked for.
+"""
+
+from dataclasses import replace
+
+from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, is_name
+from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.sources import Sources
+from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+from orthia.config.queues import PLAIN, QueueOptions
+from orthia.journal.model.codec import DurableSubscription, QueueBinding
+
+
+class NoSuchSubscription(BrokerError):  # noqa: N818 - named for what is the case
+    """A client names a durable subscription that there is not, or that is somebody else's."""
+
+
+class DurableSubscriptions:
+    """Finds and makes them; on the loop's thread."""
+
+    def __init__(self, addresses: AddressBook, sources: Sources) -> None:
+        self._addresses = addresses
+        self._sources = sources
+
+    def to_consume(
+        self,
+        principal: Principal,
+        where: Destination,
+        name: str,
+        *,
+        no_local: bool,
+        options: QueueOptions = PLAIN,
+    ) -> Queue:
+        """Return the queue of a subscription, made if it is not there; raises BrokerError."""
+        wanted = DurableSubscription(_client_id(principal), name, no_local)
+        queue_name = _queue_name(wanted)
+        if where.routing_type is RoutingType.ANYCAST or (
+            where.routing_type is None
+            and self._addresses.types_of(where.address) == {RoutingType.ANYCAST}
+        ):
+            raise DestinationRefused(
+                f"durable subscription {quoted(name)} is to {quoted(where.address)}, which is"
+                " ANYCAST: a queue keeps its messages without one; subscribe to"
+                f" /topic/{where.address}, or leave out durable-subscription-name"
+            )
+        if where.is_temporary:
+            raise DestinationRefused(
+                f"durable subscription {quoted(name)} is to {quoted(where.address)}, which is"
+                " temporary: it ends with its connection; leave out durable-subscription-name"
+            )
+        if where.queue is not None:
+            raise DestinationRefused(
+                f"{where.address}::{where.queue} names a queue, and durable subscription"
+                f" {quoted(name)} is one of its own: leave out either"
+            )
+        queue = self._addresses.queues.get(queue_name)
+        if queue is None:
+            return self._sources.create_subscription(
+                principal, where.address, queue_name, wanted, options
+            )
+        self._sources.check_consume(principal, queue)
+        self._refuse_if_changed(queue, where, wanted, options)
+        return queue
+
+    def to_delete(self, principal: Principal, name: str) -> Queue:
+        """Return the queue of a subscription that is to end; raises BrokerError."""
+        wanted = DurableSubscription(_client_id(principal), name)
+        queue_name = _queue_name(wanted)
+        queue = self._addresses.queues.get(queue_name)
+        if queue is None or not _is_of(self._addresses.bindings[queue_name], wanted):
+            raise NoSuchSubscription(
+                f"client-id {quoted(wanted.client_id)} has no durable subscription {quoted(name)}"
+            )
+        return queue
+
+    def _refuse_if_changed(
+        self, queue: Queue, where: Destination, wanted: DurableSubscription, options: QueueOptions
+    ) -> None:
+        binding = self._addresses.bindings[queue.name]
+        name = quoted(wanted.name)
+        stored = binding.subscription
+        if queue.routing_type is not RoutingType.MULTICAST or not (
+            stored is None or _is_of(binding, wanted)
+        ):
+            raise DestinationRefused(
+                f"durable subscription {name} needs a queue {quoted(queue.name)}, and the queue of"
+                " that name is another's: take another name, or another client-id"
+            )
+        # One that the configuration declares says whom it is for by its name alone.
+        leaves_out = wanted.no_local if stored is None else stored.no_local
+        changes = (
+            ("destination", queue.address, where.address),
+            ("selector", binding.options.filter or "none", options.filter or "none"),
+            ("no-local", str(leaves_out).lower(), str(wanted.no_local).lower()),
+        )
+        for what, was, asked in changes:
+            if was != asked:
+                raise DestinationRefused(
+                    f"durable subscription {name} of client-id {quoted(wanted.client_id)} was made"
+                    f" with the {what} {quoted(was)}, and {quoted(asked)} is asked for: end it"
+                    f" first (unsubscribe with durable-subscription-name:{wanted.name}), which"
+                    " deletes what it has, or take another name"
+                )
+
+
+def _client_id(principal: Principal) -> str:
+    if not principal.client_id:
+        raise DestinationRefused(
+            "a durable subscription belongs to a client-id, and this client connected without one:"
+            " give it one that is the same whenever it connects"
+        )
+    return principal.client_id
+
+
+def _queue_name(subscription: DurableSubscription) -> str:
+    name = f"{subscription.client_id}.{subscription.name}"
+    if not subscription.name or not is_name(name):
+        raise DestinationRefused(
+            f"durable subscription {quoted(subscription.name[:300])} of client-id"
+            f" {quoted(subscription.client_id[:300])} is not valid; expected printable characters,"
+            f" {MAX_NAME_LENGTH - 1} at most of both together"
+        )
+    return name
+
+
+def _is_of(binding: QueueBinding, wanted: DurableSubscription) -> bool:
+    stored = binding.subscription
+    return stored is not None and replace(stored, no_local=False) == replace(wanted, no_local=False)

@@ -1,0 +1,185 @@
+# mypyc compiles this module.
+"""Topics: every subscriber that is there gets its own copy; nothing is stored.
+
+Each subscriber has a queue of its own, in memory: ``volatile``. All of them together hold
+``global-max-size`` at most; beyond it the connection that holds most is ended.
+
+A message goes to many subscribers in slices, and whoever sent it sends on when all have it: so what
+waits to be given to subscribers is bounded, and they get the messages of a topic in one order. A
+sender waits for what was published before, its own included, and not for what comes after.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from orthia.broker.core.api import Consumer, FanOut
+from orthia.broker.core.limits.topic_memory import TopicMemory
+from orthia.broker.core.queue.subscriptions import Source, Subscription
+from orthia.broker.core.selectors import Selector
+from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
+from orthia.broker.core.topics.publication import Publication
+from orthia.broker.core.topics.volatile import SelectiveVolatileQueue, VolatileQueue
+from orthia.journal.model.message import DEFAULT_PRIORITY
+from orthia.journal.model.unit import Sender
+
+_AT_ONCE = 32
+"""How many subscribers are given a message before others have a turn."""
+
+
+class Topic:
+    """The subscribers of an address, and what is on its way to them."""
+
+    __slots__ = (
+        "_is_giving",
+        "_is_sorted",
+        "_max_behind_bytes",
+        "_may_deliver",
+        "_memory",
+        "_number",
+        "_published",
+        "_slices",
+        "_underway",
+        "given",
+        "published_seq",
+        "sent_seq",
+        "subscribers",
+    )
+
+    def __init__(
+        self,
+        memory: TopicMemory,
+        slices: Slices,
+        may_deliver: Callable[[Source[Any]], bool],
+        max_behind_bytes: int,
+    ) -> None:
+        self._memory = memory
+        self._may_deliver = may_deliver
+        self._max_behind_bytes = max_behind_bytes
+        self._slices = slices
+        self._number = 0
+        self._underway: deque[tuple[Publication, int]] = deque()
+        self.subscribers: dict[VolatileQueue, int] = {}
+        """By their number; later ones have higher numbers."""
+        self._is_giving = False
+        self._is_sorted = False
+        """Whether any message had another priority than most have."""
+        self._published = 0
+        self.given = 0
+        """How many messages are with all of their subscribers."""
+        self.sent_seq = self.published_seq = 0
+        """The seq of what was sent to it last, and of what was published last of that."""
+
+    @property
+    def has_published_all(self) -> bool:
+        """Whether nothing is on its way to the store that is published once it is there.
+
+        False, too, after something was refused, until the next message.
+        """
+        return self.sent_seq == self.published_seq
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody hears it, or was to hear what is on its way."""
+        return bool(self.subscribers) or self.given < self._published
+
+    def behind(self) -> FanOut | None:
+        """Return what is being given to subscribers at this moment; None if nothing is."""
+        return _Behind(self, self._published) if self.given < self._published else None
+
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        without: Sender | None = None,
+        selector: Selector | None = None,
+    ) -> Subscription[Any]:
+        """Give a consumer what is published from now on, in a queue of its own.
+
+        All that is selected but what the connection ``without`` sends.
+        """
+        is_all = without is None and selector is None
+        kind = VolatileQueue if is_all else SelectiveVolatileQueue
+        queue = kind(
+            memory=self._memory,
+            connection=consumer.connection,
+            max_behind_bytes=self._max_behind_bytes,
+            may_deliver=self._may_deliver,
+            slices=self._slices,
+            subscribers=self.subscribers,
+        )
+        if isinstance(queue, SelectiveVolatileQueue):
+            queue.leave_out(without, selector)
+        if self._is_sorted:
+            queue.sort()
+        self._number += 1
+        self.subscribers[queue] = self._number
+        return queue.attach(consumer, prefetch, max_bytes)
+
+    def publish(self, publication: Publication) -> None:
+        """Give a message to all who are there, after those that were published before it."""
+        if publication.record.priority != DEFAULT_PRIORITY and not self._is_sorted:
+            self._is_sorted = True
+            for queue in self.subscribers:
+                queue.sort()
+        self._memory.hold(publication)
+        self._underway.append((publication, self._number))
+        self._published += 1
+        if not self._is_giving:
+            self._slices.run(self._fan_out())
+
+    def _fan_out(self) -> Steps:
+        if self._is_giving:
+            return
+        self._is_giving = True
+        try:
+            while self._underway:
+                yield from self._give(*self._underway[0])
+                if self._underway:
+                    yield GO_ON
+        except Exception:
+            self._slices.later(self._fan_out())  # the next are not held for what failed
+            raise
+        finally:
+            self._is_giving = False
+
+    def _give(self, publication: Publication, latest: int) -> Steps:
+        """Give one message to all subscribers up to the number ``latest``, once."""
+        try:
+            for index, (queue, number) in enumerate(list(self.subscribers.items()), 1):
+                if number <= latest:
+                    queue.add(publication)
+                if not index % _AT_ONCE or queue.selects:
+                    yield GO_ON  # whether a selector wants it may take as long as all that
+        finally:
+            self._underway.popleft()
+            self.given += 1
+            publication.shared = None
+            self._memory.given(publication)
+        if self._memory.is_exceeded:
+            self._memory.end_the_worst()
+
+
+class _Behind:
+    """The messages of a topic up to one, until all subscribers have them."""
+
+    __slots__ = ("_last", "_topic")
+
+    def __init__(self, topic: Topic, last: int) -> None:
+        self._topic = topic
+        self._last = last
+
+    @property
+    def is_behind(self) -> bool:
+        return self._topic.given < self._last
+
+    @property
+    def rest(self) -> bool | Wait:
+        return REST
+
+
+def first_behind(topics: Iterable[Topic]) -> FanOut | None:
+    """Return what a sender to several topics waits for first; None if none is behind."""
+    return next((behind for topic in topics if (behind := topic.behind()) is not None), None)

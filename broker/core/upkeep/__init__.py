@@ -1,0 +1,1 @@
+"""What a node does about its queues unasked: opening, expiry, deletion, reload."""

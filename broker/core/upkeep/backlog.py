@@ -1,0 +1,182 @@
+# mypyc compiles this module.
+"""Counting what earlier epochs left in the queues, after a takeover and beside the work of clients.
+
+The journal is asked for a bounded stretch at a time, which goes through all queues: what that costs
+depends on the messages there are, not on the queues. What it answers is taken in slices, between
+which the loop serves clients. A queue of which a window was read in the meantime is asked for again
+by itself, and reads no other window until that is answered.
+
+What queues have of other priorities than most is asked for first, a little of each: until it is
+known whether there is any, nothing of these queues is delivered.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol
+
+from orthia.broker.core.timers import Timers
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.model.windows import BEGINNING, QueueCounts, QueuePlace
+
+LOGGER = logging.getLogger("orthia.broker")
+COUNT_STEP = 5_000
+"""Messages the journal looks at for one answer: some milliseconds' work. MariaDB reads a message to
+know its size, so that more could take it longer than a window may have to wait."""
+SLICE = 1_000
+"""Queues that take their counts before the loop does anything else."""
+_FIRST_STEP: Final = 500
+_WINDOW_MS = 50
+"""When a queue is asked for again of which a window is on its way."""
+
+
+class _Counted(Protocol):
+    """A queue, or what it has of one priority."""
+
+    id: int
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Take note of how many messages the store has with ``after < seq <= up_to``."""
+
+    def give_up_counting(self) -> None:
+        """Note that what is not counted by now is not going to be."""
+
+    def hold_windows(self) -> bool:
+        """Read no window until ``release_windows``; return False if one is on its way."""
+
+    def release_windows(self) -> None:
+        """Read on."""
+
+
+class BacklogCount:
+    """One count of all queues; calls and callbacks on the loop's thread."""
+
+    def __init__(
+        self,
+        queues: Iterable[_Counted],
+        levels: Iterable[_Counted],
+        journal: MessageJournal,
+        timers: Timers,
+    ) -> None:
+        """Count ``queues``, and what ``levels`` have of other priorities."""
+        self._first = deque(one for one in levels if one.uncounted_after is not None)
+        uncounted = [one for one in queues if one.uncounted_after is not None]
+        self._queues = {one.id: one for one in (*uncounted, *self._first)}
+        self._journal = journal
+        self._timers = timers
+        self._horizon = journal.recovery_horizon
+        self._again: deque[_Counted] = deque()
+
+    def start(self) -> None:
+        """Begin; it ends by itself, or with the journal."""
+        if self._first:
+            self._count_first()
+        elif self._queues:
+            self._walk(BEGINNING)
+
+    def _count_first(self) -> None:
+        after = QueuePlace(self._first.popleft().id, 0)
+
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if not isinstance(counts, OrthiaError):  # else the walk says so, too
+                self._note(after, counts)
+            self.start()
+
+        self._ask(after, answered, _FIRST_STEP)
+
+    # --- all queues, one after the other
+
+    def _walk(self, after: QueuePlace) -> None:
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if isinstance(counts, OrthiaError):
+                _say(counts)
+                for queue in self._queues.values():
+                    queue.give_up_counting()
+            else:
+                self._take(self._walked(after, counts))
+
+        self._ask(after, answered)
+
+    def _take(self, slices: Iterator[None]) -> None:
+        if sum(1 for _ in islice(slices, SLICE)) == SLICE:
+            self._timers.call_later(0, lambda: self._take(slices))
+
+    def _walked(self, after: QueuePlace, counts: QueueCounts) -> Iterator[None]:
+        """Have each queue of a stretch take its count, then go on."""
+        if after.queue_id not in counts.messages:
+            self._note(after, counts)
+        for queue_id in counts.messages:
+            begin = after if queue_id == after.queue_id else QueuePlace(queue_id, 0)
+            self._note(begin, counts)
+            yield
+        if counts.next_after is not None:
+            self._walk(counts.next_after)
+            return
+        for queue in self._queues.values():
+            queue.counted(0, self._horizon, 0, 0)  # the store has nothing of one that was not met
+            if queue.uncounted_after is not None:
+                self._again.append(queue)
+            yield
+        self._count_again()
+
+    def _note(self, after: QueuePlace, counts: QueueCounts) -> None:
+        queue = self._queues.get(after.queue_id)
+        if queue is not None:
+            last = counts.next_after
+            is_last = last is not None and last.queue_id == queue.id
+            up_to = last.seq if last is not None and is_last else self._horizon
+            messages = counts.messages.get(queue.id, 0)
+            payload_bytes = counts.payload_bytes.get(queue.id, 0)
+            queue.counted(after.seq, up_to, messages, payload_bytes)
+
+    # --- one queue after the other, those that were read from meanwhile
+
+    def _count_again(self) -> None:
+        again = self._again
+        while again and again[0].uncounted_after is None:
+            again.popleft()
+        if not again:
+            return
+        queue = again[0]
+        if not queue.hold_windows():
+            self._timers.call_later(_WINDOW_MS, self._count_again)
+            return
+        after = QueuePlace(queue.id, queue.uncounted_after or 0)
+
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if isinstance(counts, OrthiaError):
+                _say(counts)
+                again.popleft()
+                queue.give_up_counting()
+            else:
+                self._note(after, counts)
+            queue.release_windows()
+            self._count_again()
+
+        self._ask(after, answered)
+
+    def _ask(
+        self,
+        after: QueuePlace,
+        answered: Callable[[QueueCounts | OrthiaError], None],
+        step: int | None = None,
+    ) -> None:
+        try:
+            self._journal.count(after, self._horizon, step or COUNT_STEP, answered)
+        except JournalClosed:
+            return  # this node is ending: the next one counts
+
+
+def _say(error: OrthiaError) -> None:
+    LOGGER.warning(
+        "not all messages that earlier nodes left are counted: until they are read, the depths of"
+        " their queues are shown too low: %s",
+        error,
+    )

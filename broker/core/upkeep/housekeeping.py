@@ -1,0 +1,95 @@
+"""What a node does about its queues without being asked by a client, from its start on."""
+
+from collections.abc import Iterable
+
+from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.queue.last_value import LastValueQueue
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.slow import SlowConsumers
+from orthia.broker.core.queue.taken import ExpiryLook
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.sending.duplicates import DuplicateIds
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.upkeep.backlog import BacklogCount
+from orthia.broker.core.upkeep.deletion import Deletions
+from orthia.broker.core.upkeep.expiry import ExpiryScan
+from orthia.broker.core.upkeep.reaper import Reaper
+from orthia.config.address_settings import AddressSettings
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import Settings
+from orthia.journal.abc import MessageJournal
+
+
+class Housekeeping:
+    """Begins what goes on beside deliveries; on the loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        addresses: AddressBook,
+        deletions: Deletions,
+        duplicates: DuplicateIds,
+        timers: Timers,
+        slices: Slices,
+        look: ExpiryLook,
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._addresses = addresses
+        self._timers = timers
+        self._slices = slices
+        self._look = look
+        self._slow = SlowConsumers(addresses, timers, slices)
+        self._reaper = Reaper(
+            addresses,
+            deletions,
+            duplicates,
+            timers,
+            slices,
+            settings.address_queue_scan_period,
+        )
+        self._is_started = False
+
+    def start(self) -> None:
+        """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
+        self._addresses.trim()
+        self._is_started = True
+        self.configure(self._settings)
+        if self._settings.address_queue_scan_period > 0:
+            self._reaper.start()
+        # Those of last values count what they read, but for what they have of another kind.
+        queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
+        levels = [level for one in self._queues() for level in one.levels_to_count]
+        BacklogCount(queues, levels, self._journal, self._timers).start()
+
+    def configure(self, settings: Settings) -> None:
+        """Look for queues and consumers as the address settings say, once it is started."""
+        self._settings = settings
+        self._reaper.deletes_queues = any(
+            one.auto_delete_queues for one in settings.address_settings
+        )
+        if self._is_started:
+            self._slow.start(_slow_consumer_periods(settings.address_settings))
+
+    def start_expiry_scan(self) -> None:
+        """Look for messages that have expired, from now on."""
+        period = self._settings.message_expiry_scan_period
+        if period > 0:
+            scan = ExpiryScan(
+                self._journal, self._queues, self._timers, self._slices, period, self._look
+            )
+            scan.start()
+
+    def _queues(self) -> list[Queue]:
+        """Return those that clients consume from."""
+        return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
+
+
+def _slow_consumer_periods(settings: Iterable[AddressSettings]) -> set[int]:
+    """Return how often slow consumers are looked for, in seconds: each of the settings'."""
+    if all((one.slow_consumer_threshold or -1) < 0 for one in settings):
+        return set()
+    default = ResolvedAddressSettings().slow_consumer_check_period
+    return {default, *(one.slow_consumer_check_period or default for one in settings)}

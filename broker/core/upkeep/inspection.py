@@ -1,0 +1,44 @@
+"""What is asked of a running node about its queues, and changes nothing.
+
+It tells what is known in memory: nothing is read from the store for it, and nothing counted.
+"""
+
+from collections.abc import Callable, Iterator
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Inspection
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.quoting import quoted
+from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import RoutingType
+
+
+class QueueInspection(Inspection):
+    """Answers from the address book; on the loop's thread."""
+
+    def __init__(
+        self, addresses: AddressBook, security: Security, refuse_if_stopped: Callable[[], None]
+    ) -> None:
+        self._addresses = addresses
+        self._security = security
+        self._refuse_if_stopped = refuse_if_stopped
+
+    @override
+    def count_messages(self, principal: Principal, name: str) -> int:
+        self._refuse_if_stopped()
+        self._security.check_management(principal, f"queue.{name}", "countMessages")
+        queue = self._addresses.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)}")
+        return queue.depth
+
+    @override
+    def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
+        self._refuse_if_stopped()
+        arguments = () if kind is None else (kind.value,)
+        self._security.check_management(principal, "broker", "getQueueNames", arguments)
+        queues = list(self._addresses.queues.values())  # at once, whatever the loop does meanwhile
+        return (queue.name for queue in queues if kind is None or queue.routing_type is kind)

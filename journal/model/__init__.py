@@ -1,0 +1,1 @@
+"""What is stored, as values and bytes: messages, units, records, and what a row shows."""

@@ -1,0 +1,1 @@
+"""What happened to pairs, for people: tables, a chart, a page and a picture."""

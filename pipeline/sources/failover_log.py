@@ -1,0 +1,223 @@
+"""``orthia.failover_log``: the table of a store, and JSON-lines files of any number of nodes.
+
+Options: ``url`` or ``config`` for the table FAILOVER_LOG; ``load(PATH)`` for files, where PATH may
+be a directory, a pattern such as ``logs/*.jsonl``, or several of these with commas between, also
+packed by gzip;
+``pair`` names the pair the events are of (default: its node id); ``numPartitions`` cuts the table.
+"""
+
+import glob
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.nodemanager.errors import FailoverLogUnreadable
+from orthia.nodemanager.merge import check_file, entries_of_file
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources.failover_rows import in_batches, table_entries
+from orthia.pipeline.sources.fetching import Source, open_source
+from orthia.pipeline.sources.options import check_options, positive
+from orthia.pipeline.sources.schemas import FAILOVER_LOG
+from orthia.pipeline.sources.store import OPTIONS, StoreReference
+from orthia.pipeline.sources.streams import FailoverLogStreamReader
+
+LOGGER: Final = logging.getLogger("orthia.pipeline")
+_READ: Final = re.compile(r"\.jsonl([.-]\d[\d-]*)?(\.gz)?\Z")
+"""The end of the names that are read in a directory: also as logrotate and others rename a log."""
+_OF_A_NODE: Final = "failover-"
+"""What a node's file is called first; beside it are others, such as the audit log."""
+_ROWS_A_PARTITION: Final = 100_000
+_MAX_PARTITIONS: Final = 32
+_BYTES_A_PARTITION: Final = 16 * 1024 * 1024
+
+
+class FailoverLogSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        check_options(options, {*OPTIONS, "pair", "numpartitions"})
+        self._store = None
+        if "url" in options or "config" in options:
+            self._store = StoreReference.from_options(options)
+        self._paths = options.get("path")
+        if self._store is None and self._paths is None:
+            raise BadOption(
+                "say where the failover log is: the option url or config for the table, load(PATH)"
+                " for files"
+            )
+        self._pair = options.get("pair")
+        self._partitions = positive(options, "numpartitions")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.failover_log"
+
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return FAILOVER_LOG
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        """Return the reader of a batch."""
+        return FailoverLogReader(self._store, self._paths, self._pair, self._partitions)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """Return the reader of a stream, of a table only."""
+        if self._store is None or self._paths is not None:
+            raise BadOption("a stream reads the table: give the option url or config, and no path")
+        return FailoverLogStreamReader(self._store, self._pair)
+
+
+class IdPartition(InputPartition):
+    """A range of rows of the table: ``first <= id < end``."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self.first = first
+        self.end = end
+
+
+class FilesPartition(InputPartition):
+    """Some files: many are small, and a task of its own for each would cost more than reading."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = list(paths)
+
+
+class FailoverLogReader(DataSourceReader):
+    """Reads the table in ranges of its ids, and files in groups."""
+
+    def __init__(
+        self,
+        store: StoreReference | None,
+        paths: str | None = None,
+        pair: str | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._pair = pair
+        self._wanted_partitions = partitions
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges and files there are now; raises BadOption if a path has no file."""
+        found: list[InputPartition] = []
+        if self._paths is not None:
+            found += in_groups(find_files(self._paths))
+        if self._store is not None:
+            settings = self._store.settings()
+            with open_source(settings) as source:
+                found += ranges_of(source, settings, self._wanted_partitions)
+        return found or [IdPartition(0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of a range or a file; a line that is no entry is passed over."""
+        if isinstance(partition, FilesPartition):
+            entries = (one for path in partition.paths for one in entries_of_file(Path(path)))
+            yield from in_batches(entries, self._pair)
+        elif isinstance(partition, IdPartition) and self._store is not None:
+            settings = self._store.settings()
+            with open_source(settings) as source:
+                table = source.table(settings.failover_log_table_name)
+                where = f"id >= {partition.first:d} AND id < {partition.end:d}"
+                yield from in_batches(table_entries(source, table, where), self._pair)
+
+
+def ranges_of(
+    source: Source, settings: DatabaseStoreSettings, partitions: int | None = None
+) -> Iterator[IdPartition]:
+    """Yield the ranges of the table's rows that there are now; raises StoreError."""
+    table = source.table(settings.failover_log_table_name)
+    ((first, last),) = source.rows(f"SELECT MIN(id), MAX(id) FROM {table}")  # noqa: S608
+    if first is None:
+        return
+    count = last - first + 1
+    parts = partitions or min(_MAX_PARTITIONS, 1 + count // _ROWS_A_PARTITION)
+    step = -(-count // parts)
+    for start in range(first, last + 1, step):
+        yield IdPartition(start, min(start + step, last + 1))
+
+
+def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
+    """Yield the files in groups that a task each reads; raises OSError."""
+    group: list[str] = []
+    size = 0
+    for path in files:
+        if size >= _BYTES_A_PARTITION:
+            yield FilesPartition(group)
+            group, size = [], 0
+        group.append(str(path))
+        size += path.stat().st_size
+    if group:
+        yield FilesPartition(group)
+
+
+def find_files(paths: str) -> list[Path]:
+    """Return the files that directories, patterns and names with commas between them stand for.
+
+    Raises BadOption for one that stands for none, FailoverLogUnreadable if none of its files is a
+    failover log.
+    """
+    files: dict[Path, None] = {}
+    for text in filter(None, (part.strip() for part in paths.split(","))):
+        path = Path(text.removeprefix("file:"))
+        if path.is_dir():
+            found = _in_directory(path)
+        else:
+            found = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - absolute
+        if not found:
+            raise BadOption(f"{text}: no failover log file there")
+        if found == [path]:
+            _check(path)
+        else:
+            found = _logs_among(found, text)
+        files |= dict.fromkeys(found)
+    return list(files)
+
+
+def _in_directory(directory: Path) -> list[Path]:
+    found = []
+    for path in sorted(directory.rglob("*.jsonl*")):
+        if _READ.search(path.name):
+            found.append(path)
+        elif path.name.startswith(_OF_A_NODE):
+            LOGGER.warning("%s looks like a failover log, and is not read: unpack or name it", path)
+    return found
+
+
+def _logs_among(found: Sequence[Path], text: str) -> list[Path]:
+    """Return which of the files are logs: others may lie there, and are nobody's mistake."""
+    logs = []
+    for path in found:
+        try:
+            _check(path)
+        except FailoverLogUnreadable as error:
+            if path.name.startswith(_OF_A_NODE):
+                LOGGER.warning("%s: it is left out", error)
+        else:
+            logs.append(path)
+    if not logs:
+        raise FailoverLogUnreadable(f"{text}: none of the files there is a failover log")
+    return logs
+
+
+def _check(path: Path) -> None:
+    """Raise FailoverLogUnreadable for a file that is no log.
+
+    One that cannot be opened is no matter of this: whoever is to read it says why it cannot.
+    """
+    with suppress(OSError):
+        check_file(path)

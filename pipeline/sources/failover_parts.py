@@ -1,0 +1,118 @@
+"""Where the failover logs of pairs are, and what their stores say of the live lock now.
+
+Asked by the driver, of many stores at once. One that does not answer is an error of that pair.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from orthia.config.errors import OrthiaError
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
+from orthia.nodemanager.locks.status import DatabaseLocks
+from orthia.pipeline.history.outages import Present
+from orthia.pipeline.sources.failover_chapters import Part
+from orthia.pipeline.sources.failover_log import in_groups, ranges_of
+from orthia.pipeline.sources.fetching import open_source
+from orthia.pipeline.sources.last_writes import last_writes
+from orthia.pipeline.sources.store import StoreReference
+
+LOGGER: Final = logging.getLogger("orthia.pipeline")
+_AT_ONCE: Final = 16
+Opened = Callable[[DatabaseStoreSettings], AbstractContextManager[Database]]
+
+
+@dataclass(frozen=True)
+class StoreLog:
+    """The table of one pair, as it was when its store was asked."""
+
+    name: str
+    """What the pair is called: as it was named, else its node id."""
+    node_id: str | None = None
+    parts: Sequence[Part] = ()
+    present: Present | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class NamedStore:
+    """A store to ask."""
+
+    name: str | None
+    settings: DatabaseStoreSettings
+    reference: StoreReference
+
+
+def ask_all(stores: Sequence[NamedStore], opened: Opened) -> list[StoreLog]:
+    """Return what each store says; ``opened`` opens one, and raises OrthiaError if it cannot."""
+    if not stores:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(stores))) as pool:
+        return list(pool.map(lambda one: _ask(one, opened), stores))
+
+
+def _ask(store: NamedStore, opened: Opened) -> StoreLog:
+    name = store.name
+    try:
+        with (
+            opened(store.settings) as database,
+            DatabaseLocks(database, store.settings, "orthia-pipeline") as locks,
+        ):
+            seen = locks.look()
+        status = seen.status
+        found = name or status.node_id or str(store.settings.jdbc_connection_url)
+        with open_source(store.settings) as source:
+            parts = [
+                Part(found, store.reference.to_options(), one.first, one.end)
+                for one in ranges_of(source, store.settings)
+            ]
+    except OrthiaError as error:
+        called = name or str(store.settings.jdbc_connection_url)
+        return StoreLog(called, error=" ".join(str(error).split()))
+    present = None
+    # Of a lock that cannot be asked from here the store says nothing: its node may well serve.
+    if Lock.LIVE not in seen.unknown:
+        present = replace(present_of(status), writes=_writes(store.settings))
+    return StoreLog(found, status.node_id, parts, present)
+
+
+def _writes(settings: DatabaseStoreSettings) -> dict[int, int]:
+    """Return the last writes to the journal; nothing if they cannot be read."""
+    try:
+        with open_source(settings) as source:
+            return last_writes(source, settings)
+    except OrthiaError as error:
+        # Whoever asks may be allowed to read the log alone: ranges are wider then, and still true.
+        LOGGER.info("the last writes of %s are not known: %s", settings.jdbc_connection_url, error)
+        return {}
+
+
+def present_of(status: NodeManagerStatus) -> Present:
+    """Return what a store says of the live lock, for the history."""
+    live = status.live
+    expires = live.expiration_time
+    return Present(
+        now=microseconds(status.database_time),
+        holder=live.holder_id,
+        token=live.token,
+        is_held=live.is_held,
+        expires_at=None if expires is None else microseconds(expires),
+        state=status.state,
+    )
+
+
+def file_parts(files: Sequence[str]) -> list[Part]:
+    """Return the parts of files that exist: many small ones are read by one task."""
+    return [Part(files=group.paths) for group in in_groups(map(Path, files))]
+
+
+def microseconds(at: datetime) -> int:
+    """Return an instant in microseconds since 1970 UTC."""
+    return round(at.timestamp() * 1_000_000)

@@ -1,0 +1,228 @@
+"""The history as a stream: every message that left its queue, once, in the order of leaving.
+
+The offset is a time, ``removed_at`` in microseconds since 1970. The one fenced writer sees to it
+that what a transaction keeps is later than all that was kept before, whatever the database's clock
+did meanwhile (``orthia.journal.sql.statements.history_of``), and a takeover waits for the batch of
+the node before. So what can be read up to the latest time there is, is complete: nothing appears
+below it later. By ``seq`` it would not be: messages leave in another order than they came.
+
+Pruning deletes the oldest, and notes up to when in the counter's row of BINDINGS. A stream that
+was overtaken has missed something, and says so: it fails, unless it was told to go on. Its first
+micro-batch has missed nothing: it begins where pruning goes on, with what it finds there.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final, Unpack
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from orthia.config.dialects import Dialect
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.journal.model.codec import decode_pruned_through
+from orthia.journal.model.records import ID_COUNTER_SEQ
+from orthia.journal.sql.tables import history_index_name
+from orthia.pipeline.errors import HistoryPruned
+from orthia.pipeline.sources.bodies import SqlBodyReader
+from orthia.pipeline.sources.decoding import Bodies, Decoder, needed
+from orthia.pipeline.sources.fetching import TIME, Column, Source, open_source
+from orthia.pipeline.sources.journal_rows import Condition, history_column, ids_by_name, queue_names
+from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
+from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.tailing import TailLimits, TailReader
+
+LOGGER: Final = logging.getLogger("orthia.pipeline")
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ROWS_A_PARTITION: Final = 250_000
+_MAX_PARTITIONS: Final = 64
+
+Offset = dict[str, int]
+_BEGINS: Final = "begins"
+"""Said by the offset before the first micro-batch, and by no other."""
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - _BEGINNING) // timedelta(microseconds=1)
+
+
+def _instant(micros: int) -> datetime:
+    return _BEGINNING + timedelta(microseconds=micros)
+
+
+class HistoryStretch(InputPartition):
+    """What left its queue later than ``after`` and not later than ``up_to``: one task's part."""
+
+    def __init__(self, after: int, up_to: int, *, begins: bool) -> None:
+        """``begins`` says that it is of the first micro-batch."""
+        self.after = after
+        self.up_to = up_to
+        self.begins = begins
+
+
+class HistoryStreamReader(TailReader):
+    """Tails the history by ``removed_at``."""
+
+    def __init__(
+        self,
+        store: StoreReference,
+        columns: Sequence[str],
+        partitions: int | None = None,
+        conditions: Sequence[Condition] = (),
+        *,
+        fail_on_pruned: bool = True,
+        **limits: Unpack[TailLimits],
+    ) -> None:
+        """As ``TailReader``; without ``fail_on_pruned`` what pruning took is only warned of."""
+        super().__init__(store, columns, partitions, conditions, **limits)
+        self._fail_on_pruned = fail_on_pruned
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Return the place before all that is kept: what was pruned before, nobody was to have."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            return {"removed_at": pruned_through(source, settings), _BEGINS: 1}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note where this run ends, however much leaves the queues meanwhile."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            self._stop_at = _History(source, settings).latest()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return the time of what left last, or of where ``limit`` rows end.
+
+        Raises HistoryPruned if what comes after ``start`` is not all there any more.
+        """
+        after = start["removed_at"]
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            if _BEGINS not in start:
+                self._look_for_pruning(source, settings, after)
+            history = _History(source, settings)
+            last = history.latest() if self._stop_at is None else self._stop_at
+            if isinstance(limit, ReadMaxRows):
+                last = history.after_rows(after, limit.max_rows, up_to=last)
+        # All of it may have been pruned.
+        return {"removed_at": last} if last > after else start
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Cut what left after ``start`` and up to ``end``, in the order of leaving."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            cuts = _History(source, settings).cut(
+                start["removed_at"], end["removed_at"], self._wanted_partitions
+            )
+        begins = _BEGINS in start
+        return [HistoryStretch(after, up_to, begins=begins) for after, up_to in pairwise(cuts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what left in a stretch, in order; raises HistoryPruned if pruning overtook it."""
+        if not isinstance(partition, HistoryStretch):
+            raise TypeError(f"{partition!r} is no stretch of this reader")
+        settings = self._store.settings()
+        with open_source(settings) as source, SqlBodyReader(settings) as reader:
+            history = _History(source, settings)
+            queues = queue_names(source, settings)
+            bodies = Bodies(reader, self._max_body) if self._max_body else None
+            schema = arrow_schema(subset(HISTORY, ",".join(self._columns)))
+            decoder = Decoder(schema, queues, bodies)
+            conditions = [one.sql(source, ids_by_name(queues)) for one in self._conditions]
+            for batch in history.rows(needed(self._columns), partition, conditions):
+                yield from decoder.decode_in_parts(batch)
+            if not partition.begins:
+                self._look_for_pruning(source, settings, partition.after)
+
+    def _look_for_pruning(
+        self, source: Source, settings: DatabaseStoreSettings, after: int
+    ) -> None:
+        through = pruned_through(source, settings)
+        if through <= after:
+            return
+        text = (
+            f"the history was pruned up to {_instant(through).isoformat()} before the stream had"
+            f" read it, from {_instant(after).isoformat()} on: what left its queue in between may"
+            " be missing from the stream"
+        )
+        if self._fail_on_pruned:
+            raise HistoryPruned(
+                f"{text}. To go on with what is left, set onPruned to continue; so that it does not"
+                " happen again, keep more (journal-retention), or run the stream more often"
+            )
+        LOGGER.warning("%s", text)
+
+
+def pruned_through(source: Source, settings: DatabaseStoreSettings) -> int:
+    """Return up to when the history was pruned, 0 if it never was; raises OrthiaError."""
+    table = source.table(settings.bindings_table_name)
+    rows = source.rows(f"SELECT record FROM {table} WHERE seq = {ID_COUNTER_SEQ}")  # noqa: S608
+    found = decode_pruned_through(bytes(rows[0][0])) if rows else None
+    return 0 if found is None else _micros(found)
+
+
+class _History:
+    """The statements."""
+
+    def __init__(self, source: Source, settings: DatabaseStoreSettings) -> None:
+        self._source = source
+        name = settings.message_history_table_name
+        self._table = source.table(name)
+        index = history_index_name(name, source.dialect)
+        # A planner that knows little of a table that fills and empties may read all of it.
+        hint = {
+            Dialect.POSTGRESQL: "",
+            Dialect.MYSQL: f" FORCE INDEX ({index})",
+            Dialect.SQLITE: f' INDEXED BY "{index}"',
+        }
+        self._from = f"FROM {self._table} m{hint[source.dialect]}"
+
+    def latest(self) -> int:
+        """Return when what left last did so; 0 if nothing is kept."""
+        return self._time("MAX(m.removed_at)", f"FROM {self._table} m") or 0
+
+    def after_rows(self, after: int, rows: int, *, up_to: int) -> int:
+        """Return when the ``rows``-th row after ``after`` left; ``up_to`` if there are fewer.
+
+        What left in the same instant belongs together, so a few more may be up to there.
+        """
+        nth = self._time(
+            "m.removed_at",
+            f"{self._within(after, up_to)} ORDER BY m.removed_at LIMIT 1 OFFSET {rows - 1:d}",
+        )
+        return up_to if nth is None else nth
+
+    def cut(self, after: int, up_to: int, partitions: int | None) -> list[int]:
+        """Return the places from ``after`` on between which there are about as many rows each."""
+        ((count,),) = self._source.rows(f"SELECT COUNT(*) {self._within(after, up_to)}")
+        if not count:
+            return []
+        wanted = partitions or min(_MAX_PARTITIONS, 1 + count // _ROWS_A_PARTITION)
+        share = -(-count // wanted)
+        cuts = [after]
+        while cuts[-1] < up_to:
+            cuts.append(self.after_rows(cuts[-1], share, up_to=up_to))
+        return cuts
+
+    def rows(
+        self, names: Sequence[str], stretch: HistoryStretch, conditions: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read columns of a stretch, in the order of leaving."""
+        tests = "".join(f" AND {one}" for one in conditions)
+        return self._source.batches(
+            [history_column(name) for name in names],
+            f"{self._within(stretch.after, stretch.up_to)}{tests} ORDER BY m.removed_at",
+        )
+
+    def _within(self, after: int, up_to: int) -> str:
+        first, last = (self._source.time(_instant(one)) for one in (after, up_to))
+        return f"{self._from} WHERE m.removed_at > {first} AND m.removed_at <= {last}"
+
+    def _time(self, expression: str, rest: str) -> int | None:
+        # To its end: what is left of a result is in the way of the next statement.
+        batches: list[Any] = list(self._source.batches([Column("at", TIME, expression)], rest))
+        values = [one for batch in batches for one in batch.column("at").cast(pa.int64())]
+        found: int | None = values[0].as_py() if values else None
+        return found

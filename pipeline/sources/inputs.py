@@ -1,0 +1,391 @@
+"""Where a job's DataFrames come from: a store, or the directory an export wrote."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+from pyspark.sql.types import DateType, StringType, StructField, StructType
+from typing_extensions import override
+
+from orthia.journal.file.inspect import read_fence
+from orthia.pipeline.errors import PipelineError, WrongInput
+from orthia.pipeline.jobs.contents import Contents
+from orthia.pipeline.jobs.manifest import NAME as MANIFEST
+from orthia.pipeline.jobs.manifest import Manifest, run_names
+from orthia.pipeline.jobs.outputs import Files
+from orthia.pipeline.sources.audit_rows import BINDINGS as AUDITED_BINDINGS
+from orthia.pipeline.sources.audit_rows import (
+    HISTORY_STORED,
+    MESSAGES,
+    PIECES,
+    STORED,
+    checked_pieces,
+    judged_messages,
+)
+from orthia.pipeline.sources.file_journal import FileReference
+from orthia.pipeline.sources.present import ExportPresent, FilePresent, Present, StorePresent
+from orthia.pipeline.sources.schemas import (
+    BINDINGS,
+    BODIES,
+    FAILOVER_LOG,
+    HISTORY,
+    JOURNAL,
+    NODE_MANAGER,
+)
+from orthia.pipeline.sources.store import StoreReference
+
+EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
+"""MESSAGES as an export keeps them: with the day they were written, in UTC."""
+
+EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateType())])
+"""The history as an export keeps it: with the day messages left their queue, in UTC."""
+
+
+class AuditInputs(ABC):
+    """The tables of one pair as an audit reads them."""
+
+    @property
+    @abstractmethod
+    def has_times(self) -> bool:
+        """Whether rows have the time they were written at: a file journal's have none."""
+
+    @property
+    @abstractmethod
+    def has_links(self) -> bool:
+        """Whether ``pieces`` has which messages each large body is noted with."""
+
+    @abstractmethod
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        """Return ``messages``, ``history`` or ``bindings``, every row judged by itself.
+
+        Without ``content`` only by its keys.
+        """
+
+    @abstractmethod
+    def pieces(self, *, content: bool) -> DataFrame | None:
+        """Return what is stored of large bodies, read if ``content``; None if that is not here."""
+
+    @abstractmethod
+    def node_manager(self) -> DataFrame:
+        """Return NODE_MANAGER_STORE, a row for each lock."""
+
+    @abstractmethod
+    def present(self) -> Present:
+        """Return what tells which rows are there now."""
+
+
+class Inputs(AuditInputs):
+    """The tables of one pair as DataFrames."""
+
+    spark: SparkSession
+
+    @abstractmethod
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Return MESSAGES, or some columns of it; ``conditions`` are ``orthia.journal``'s."""
+
+    @abstractmethod
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Return what journal-retention keeps, or some columns of it."""
+
+    @abstractmethod
+    def bindings(self) -> DataFrame:
+        """Return BINDINGS."""
+
+    @abstractmethod
+    def bodies(self) -> DataFrame:
+        """Return the bodies of large messages, a row for each piece."""
+
+    @abstractmethod
+    def failover_log(self) -> DataFrame:
+        """Return FAILOVER_LOG."""
+
+    @abstractmethod
+    def node_manager(self) -> DataFrame:
+        """Return NODE_MANAGER_STORE, a row for each lock."""
+
+
+class StoreInputs(Inputs):
+    """A store's tables as they are now."""
+
+    has_times = True
+    has_links = True
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: StoreReference | FileReference,
+        partitions: int | None = None,
+    ) -> None:
+        self.spark = spark
+        self._store = store
+        self._options = store.to_options()
+        self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
+
+    @override
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        return self._journal("messages", columns, conditions)
+
+    @override
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        return self._journal("history", columns, conditions)
+
+    @override
+    def bindings(self) -> DataFrame:
+        return self._read("orthia.journal", table="bindings")
+
+    @override
+    def bodies(self) -> DataFrame:
+        return self._read("orthia.journal", table="bodies", **self._partitions)
+
+    @override
+    def failover_log(self) -> DataFrame:
+        return self._read("orthia.failover_log", **self._partitions)
+
+    @override
+    def node_manager(self) -> DataFrame:
+        return self._read("orthia.node_manager")
+
+    @override
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        options = {**self._partitions, "content": str(content).lower()}
+        return self._read("orthia.audit", table=table, **options)
+
+    @override
+    def pieces(self, *, content: bool) -> DataFrame | None:
+        return self.audited("pieces", content=content)
+
+    @override
+    def present(self) -> Present:
+        """Asks from the driver."""
+        if isinstance(self._store, FileReference):
+            return FilePresent(self._store)
+        environment = {**os.environ, **self.spark.sparkContext.environment}
+        return StorePresent(self._store.settings(environment))
+
+    def _journal(
+        self, table: str, columns: Sequence[str] | None, conditions: Mapping[str, str] | None
+    ) -> DataFrame:
+        chosen = {} if columns is None else {"columns": ",".join(columns)}
+        options = {**self._partitions, **chosen, **(conditions or {})}
+        return self._read("orthia.journal", table=table, **options)
+
+    def _read(self, source: str, **options: str) -> DataFrame:
+        return self.spark.read.format(source).options(**self._options, **options).load()
+
+
+class FileInputs(StoreInputs):
+    """A file journal as it is now. Failover logs of such a pair are files of their own."""
+
+    has_times = False
+    has_links = False
+
+    def __init__(
+        self, spark: SparkSession, journal: FileReference, partitions: int | None = None
+    ) -> None:
+        super().__init__(spark, journal, partitions)
+        self._files = journal
+
+    def failover_log(self) -> DataFrame:
+        """Return nothing."""
+        return self.spark.createDataFrame([], FAILOVER_LOG)
+
+    def node_manager(self) -> DataFrame:
+        """Return the fence, which is all that files tell; raises JournalError."""
+        fence = {"lock": "live", "fence_token": read_fence(self._files.settings()).token}
+        return self.spark.createDataFrame([fence], NODE_MANAGER)
+
+
+class ExportInputs(Inputs):
+    """The Parquet files of ``orthia pipeline export``, or of all runs of an incremental one."""
+
+    has_links = False
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        """Look what is there; raises WrongInput if a later version wrote it."""
+        self.spark = spark
+        self._directory = directory.rstrip("/")
+        files = Files(spark, self._directory)
+        runs = run_names(files.names(self._directory))
+        self._exports = [f"{self._directory}/{run}" for run in runs] or [self._directory]
+        """Their directories, the oldest first."""
+        self._manifests: list[Manifest] = []
+        for one in self._exports:
+            if files.exists(f"{one}/{MANIFEST}"):
+                text = files.read_text(f"{one}/{MANIFEST}")
+                self._manifests.append(Manifest.from_json(text, f"{one}/{MANIFEST}"))
+
+    @override
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Spark pushes filters into Parquet by itself."""
+        _refuse(conditions)
+        found = (
+            self._read_whole_names("messages", EXPORTED)
+            if len(self._exports) == 1
+            else self._messages_of_runs()
+        )
+        return found if columns is None else found.select(*columns)
+
+    @override
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Raises WrongInput if the export was made without it."""
+        _refuse(conditions)
+        try:
+            found = self._read_whole_names("history", EXPORTED_HISTORY)
+        except AnalysisException as error:
+            raise WrongInput(f"{self._directory} has no history: export with --history") from error
+        return found if columns is None else found.select(*columns)
+
+    @override
+    def bindings(self) -> DataFrame:
+        """Of several runs the last one's."""
+        return self._read("bindings", BINDINGS)
+
+    @override
+    def bodies(self) -> DataFrame:
+        """Raises WrongInput if the export was made without them."""
+        try:
+            found = self.spark.read.schema(BODIES)
+            return found.parquet(*(f"{one}/bodies" for one in self._exports))
+        except AnalysisException as error:
+            raise WrongInput(
+                f"{self._directory} has no bodies of large messages: it was exported with"
+                " --no-bodies, or by an older Orthia"
+            ) from error
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one that can be brought back, and so tells what it has."""
+        return len(self._manifests) == 1 and self._manifests[0].contents is not None
+
+    def contents(self) -> Contents:
+        """Return what it takes to bring the export back; raises WrongInput if it cannot be."""
+        (manifest,) = self._manifests if len(self._manifests) == 1 else (None,)
+        if manifest is None or manifest.contents is None:
+            raise WrongInput(
+                f"{self._directory} cannot be brought back: that takes a whole export of this"
+                " Orthia as Parquet, without --queue, --since, --until, --incremental and"
+                " --no-bodies; what it has can be sent with `orthia pipeline replay`"
+            )
+        try:
+            return Contents.from_fields(manifest.contents)
+        except ValueError as error:
+            raise WrongInput(
+                f"{self._exports[-1]}/{MANIFEST} was changed by hand, and does not tell what the"
+                f" export has: {error}; bring back the file, or export again"
+            ) from error
+
+    @override
+    def failover_log(self) -> DataFrame:
+        """Of several runs the last one's."""
+        return self._read("failover_log", FAILOVER_LOG)
+
+    @override
+    def node_manager(self) -> DataFrame:
+        """Of several runs the last one's."""
+        return self._read("node_manager", NODE_MANAGER)
+
+    @property
+    @override
+    def has_times(self) -> bool:
+        return not self.messages(["written_at"]).where("written_at IS NOT NULL").isEmpty()
+
+    @override
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        """Of bindings an export has no records, only what they say."""
+        if table == "bindings":
+            return _audited_bindings(self.bindings())
+        history = table == "history"
+        stored = [
+            *(HISTORY_STORED if history else STORED),
+            "size",
+            *(["record"] if content else []),
+        ]
+        frame = self.history(stored) if history else self.messages(stored)
+        return frame.mapInArrow(partial(_judged, history=history, records=content), MESSAGES)
+
+    @override
+    def pieces(self, *, content: bool) -> DataFrame | None:
+        try:
+            stored = self.bodies()
+        except WrongInput:
+            if self.is_whole:
+                raise
+            return None
+        if len(self._exports) > 1:
+            # A message that was moved between two runs is in both, and its body with it.
+            stored = stored.dropDuplicates(["large_id", "position"])
+        ordered = stored.repartition("large_id").sortWithinPartitions("large_id", "position")
+        return ordered.mapInArrow(partial(checked_pieces, content=content), PIECES)
+
+    @override
+    def present(self) -> Present:
+        return ExportPresent(self.contents().left if self.is_whole else ())
+
+    def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
+        # A directory has a long name's beginning only; exports of before queue_name have no other.
+        found = self._read(name, _with_whole_name(schema))
+        return found.withColumn("queue", F.coalesce("queue_name", "queue")).drop("queue_name")
+
+    def _messages_of_runs(self) -> DataFrame:
+        # Spark makes columns of directories' names below one root only. Whatever has runs has a
+        # queue_name, and the day is that of the row.
+        found = (
+            self.spark.read.schema(_with_whole_name(EXPORTED))
+            .option("recursiveFileLookup", "true")
+            .parquet(*(f"{one}/messages" for one in self._exports))
+        )
+        written_on = F.to_date(F.coalesce("written_at", "timestamp"))
+        return found.withColumns({"queue": F.col("queue_name"), "day": written_on}).drop(
+            "queue_name"
+        )
+
+    def _read(self, name: str, schema: StructType) -> DataFrame:
+        # With the schema said, a queue that is called 007 keeps its name, and a column that an
+        # older version did not write is NULL.
+        return self.spark.read.schema(schema).parquet(f"{self._exports[-1]}/{name}")
+
+
+def _with_whole_name(schema: StructType) -> StructType:
+    return StructType([*schema.fields, StructField("queue_name", StringType())])
+
+
+def _refuse(conditions: Mapping[str, str] | None) -> None:
+    if conditions:
+        raise PipelineError("conditions are for stores: filter the DataFrame of an export")
+
+
+def _judged(
+    batches: Iterator[pa.RecordBatch], *, history: bool, records: bool
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield judged_messages(batch, history=history, records=records)
+
+
+def _audited_bindings(bindings: DataFrame) -> DataFrame:
+    """Return exported bindings in the columns of an audit."""
+    finding = F.struct(F.lit("corrupt-binding").alias("fault"), F.col("corrupt").alias("detail"))
+    missing = [
+        F.lit(None).cast(AUDITED_BINDINGS[name].dataType).alias(name)
+        for name in ("queues", "deletes", "large")
+    ]
+    found = F.when(F.col("corrupt").isNotNull(), F.array(finding)).alias("findings")
+    keys = ("seq", "id", "type", "name", "address", "epoch", "written_at")
+    return bindings.select(*keys, *missing, found)

@@ -1,0 +1,303 @@
+"""``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
+
+Options: ``url`` or ``config`` say where the store is, or ``directory`` and ``bindingsDirectory``
+where the files of a file journal are (and ``largeMessagesDirectory``, if it is not beside them);
+``table`` is ``messages`` (default), ``history`` (what journal-retention keeps), ``bindings`` or
+``bodies`` (of large messages, in pieces); ``columns`` names what is wanted (nothing is decoded that
+is not), ``numPartitions`` how many tasks read. ``maxLargeBodyBytes`` has the column ``body`` hold
+bodies of large messages, too, up to that size. What the database leaves out by itself is said by
+options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since``
+(included) and ``until`` (not included) by the time a row was written, ``queue``: a name, or a JSON
+list of names.
+
+A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
+``maxRowsPerBatch`` bounds a micro-batch. With ``until`` it stands still before the first message
+that is not older, so that a later ``until`` goes on there. A stream of the history has every
+message that left its queue, in the order of leaving; ``onPruned`` says what is to happen if pruning
+overtakes it: ``fail`` (default) or ``continue``.
+
+The columns and filters of a DataFrame's query come here by a rule of Spark's optimizer,
+``orthia.pipeline.sources.pushdown``, which says so with the option ``takesFilters``.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from orthia import config
+from orthia.config.parts import Part
+from orthia.config.store_settings import FileStoreSettings
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources.bodies import FileBodiesReader, SqlBodiesReader
+from orthia.pipeline.sources.decoding import decode_bindings
+from orthia.pipeline.sources.fetching import open_source
+from orthia.pipeline.sources.file_journal import (
+    FileBindingsReader,
+    FileJournalReader,
+    FileReference,
+    default_bodies,
+)
+from orthia.pipeline.sources.history_stream import HistoryStreamReader
+from orthia.pipeline.sources.journal_ranges import RangePartition, read_range
+from orthia.pipeline.sources.journal_rows import Condition, SeqRange, column, plan_ranges
+from orthia.pipeline.sources.options import check_options, positive
+from orthia.pipeline.sources.pushdown import TAKES_FILTERS, taken
+from orthia.pipeline.sources.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, subset
+from orthia.pipeline.sources.store import OPTIONS, StoreReference
+from orthia.pipeline.sources.streams import JournalStreamReader
+from orthia.pipeline.sources.tailing import TailLimits
+
+_OWN_OPTIONS: Final = frozenset(
+    {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
+    | {TAKES_FILTERS}
+)
+_TABLES: Final = ("messages", "history", "bindings", "bodies")
+_BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
+
+
+class JournalSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        self._store = reference_of(options)
+        self._table = options.get("table", "messages").lower()
+        if self._table not in _TABLES:
+            raise BadOption(
+                f"option table: {self._table!r} is no table of a journal; expected one of"
+                f" {', '.join(_TABLES)}"
+            )
+        self._columns = options.get("columns")
+        self._partitions = positive(options, "numpartitions")
+        self._max_rows = positive(options, "maxrowsperbatch")
+        self._max_body = positive(options, "maxlargebodybytes") or 0
+        on_pruned = options.get("onpruned", "fail")
+        if on_pruned not in ("fail", "continue"):
+            raise BadOption(f"option onPruned: {on_pruned!r} is neither fail nor continue")
+        self._fail_on_pruned = on_pruned == "fail"
+        self._conditions = conditions_of(options)
+        self._takes_filters = options.get(TAKES_FILTERS) == "true"
+        files = {"directory", "bindingsdirectory", "largemessagesdirectory"}
+        check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.journal"
+
+    def schema(self) -> StructType:
+        """Return the wanted columns."""
+        if self._table == "bindings":
+            return BINDINGS
+        if self._table == "bodies":
+            return BODIES
+        return subset(HISTORY if self._table == "history" else JOURNAL, self._columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        store = self._store
+        if isinstance(store, FileReference):
+            if self._table == "history":
+                raise BadOption("option table: only a database has its history read here")
+            if self._table == "bindings":
+                return FileBindingsReader(store)
+            if self._table == "bodies":
+                directory = store.settings().large_messages_directory
+                return FileBodiesReader(directory, self._partitions)
+            columns = schema.fieldNames()
+            of_files = NarrowedFileReader if self._takes_filters else FileJournalReader
+            return of_files(
+                store, columns, self._partitions, self._conditions, max_body=self._max_body
+            )
+        if self._table == "bindings":
+            return BindingsReader(store)
+        if self._table == "bodies":
+            return SqlBodiesReader(store, self._partitions)
+        of_table = NarrowedReader if self._takes_filters else JournalReader
+        return of_table(
+            store,
+            schema.fieldNames(),
+            self._partitions,
+            self._conditions,
+            history=self._table == "history",
+            max_body=self._max_body,
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of a stream of messages, or of the history."""
+        if self._table not in ("messages", "history"):
+            raise BadOption(
+                f"a stream reads messages or the history: the option table must not be"
+                f" {self._table}"
+            )
+        if isinstance(self._store, FileReference):
+            raise BadOption("a file journal cannot be read as a stream: read it as a batch")
+        what = (self._store, schema.fieldNames(), self._partitions, self._conditions)
+        limits: TailLimits = {"max_rows": self._max_rows, "max_body": self._max_body}
+        if self._table == "history":
+            return HistoryStreamReader(*what, fail_on_pruned=self._fail_on_pruned, **limits)
+        return JournalStreamReader(*what, **limits)
+
+
+def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
+    """Return where the journal is: a database, or the directories of a file journal.
+
+    Raises BadOption.
+    """
+    if "directory" in options:
+        if "url" in options or "config" in options:
+            raise BadOption("option directory: the store is files, or at url or config, not both")
+        if "bindingsdirectory" not in options:
+            raise BadOption("option directory: say bindingsDirectory, too")
+        directory = options["directory"]
+        bodies = options.get("largemessagesdirectory", str(default_bodies(Path(directory))))
+        return FileReference(directory, options["bindingsdirectory"], bodies)
+    if "config" in options and "url" not in options:
+        store = config.load(Path(options["config"]), part=Part.STORE).store
+        if isinstance(store, FileStoreSettings):
+            return FileReference.of(store)
+    return StoreReference.from_options(options)
+
+
+class JournalReader(DataSourceReader):
+    """Reads MESSAGES, or the history, in ranges of seq; it can be pickled: it is not connected."""
+
+    def __init__(
+        self,
+        store: StoreReference,
+        columns: Sequence[str],
+        partitions: int | None = None,
+        conditions: Sequence[Condition] = (),
+        *,
+        history: bool = False,
+        max_body: int = 0,
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._max_body = max_body
+        self._columns = list(columns)
+        self._wanted_partitions = partitions
+        self._conditions = list(conditions)
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the rows there are now."""
+        settings = self._store.settings(history=self._history)
+        with open_source(settings) as source:
+            ranges = plan_ranges(source, settings, self._wanted_partitions, self._conditions)
+        # Spark asks for at least one; this one is empty.
+        return [RangePartition(seqs) for seqs in ranges or [SeqRange(0, 0)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+        if not isinstance(partition, RangePartition):
+            raise TypeError(f"{partition!r} is no range of this reader")
+        settings = self._store.settings(history=self._history)
+        with open_source(settings) as source:
+            yield from read_range(
+                source,
+                settings,
+                self._columns,
+                partition.seqs,
+                self._conditions,
+                history=self._history,
+                max_body=self._max_body,
+            )
+
+
+class NarrowedReader(JournalReader):
+    """Reads for one scan of a query, whose filters it takes.
+
+    Spark asks readers that have this method for a setting of its own, so others have it not.
+    """
+
+    @override
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        conditions, left = taken(filters)
+        self._conditions += conditions
+        return left
+
+
+class NarrowedFileReader(FileJournalReader):
+    """Reads a file journal for one scan of a query, whose filters it takes."""
+
+    @override
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        conditions, left = taken(filters, has_times=False)
+        self._conditions += conditions
+        return left
+
+
+class BindingsReader(DataSourceReader):
+    """Reads BINDINGS, which is small, whole."""
+
+    def __init__(self, store: StoreReference) -> None:
+        self._store = store
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield every binding."""
+        return map(decode_bindings, bindings_of(self._store, _BINDING_COLUMNS))
+
+
+def bindings_of(store: StoreReference, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the columns ``names`` of all BINDINGS, as stored, from one statement."""
+    settings = store.settings()
+    with open_source(settings) as source:
+        table = source.table(settings.bindings_table_name)
+        yield from source.batches([column(name) for name in names], f"FROM {table} m")
+
+
+def _integer(text: str) -> tuple[int]:
+    return (int(text),)
+
+
+def _instant(text: str) -> tuple[datetime]:
+    instant = datetime.fromisoformat(text)
+    return (instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC),)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if not text.lstrip().startswith("["):
+        return (text,)
+    names = json.loads(text)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(text)
+    return tuple(names)
+
+
+_Read = Callable[[str], tuple[Any, ...]]
+_CONDITIONS: Final[Mapping[str, tuple[str, str, _Read, str]]] = {
+    "minseq": ("seq", ">=", _integer, "a number"),
+    "maxseq": ("seq", "<=", _integer, "a number"),
+    "minepoch": ("epoch", ">=", _integer, "a number"),
+    "maxepoch": ("epoch", "<=", _integer, "a number"),
+    "since": ("written_at", ">=", _instant, "a time such as 2026-01-31T12:00:00Z"),
+    "until": ("written_at", "<", _instant, "a time such as 2026-01-31T12:00:00Z"),
+    "queue": ("queue", "IN", _names, "a queue's name, or a JSON list of names"),
+}
+"""Options that restrict what is read, in lower case: column, operator, and how it is read."""
+
+
+def conditions_of(options: Mapping[str, str]) -> list[Condition]:
+    """Return the conditions that options put on rows; raises BadOption."""
+    found = []
+    for option, (name, operator, read, expected) in _CONDITIONS.items():
+        text = options.get(option)
+        if text is not None:
+            try:
+                found.append(Condition(name, operator, read(text)))
+            except ValueError:
+                raise BadOption(f"option {option}: {text!r} is not {expected}") from None
+    return found

@@ -1,0 +1,294 @@
+"""Reading MESSAGES and BINDINGS in ranges of ``seq``: the statements, and what cuts the ranges.
+
+``seq`` is given out by one fenced writer, so a range that lies below the highest committed one is
+complete for ever: rows only leave it. Ranges begin where a message begins: a body and its
+references, which have consecutive ``seq``, are always read by one statement, hence as of one
+instant, and a reader on a running broker never sees a reference without its body.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.model.codec import QueueBinding, decode_queue_binding
+from orthia.journal.model.records import UserRecordType
+from orthia.pipeline.sources.fetching import TIME, Column, Source
+
+LAST_SEQ: Final = 2**63 - 1
+_PROBES_A_PARTITION: Final = 8
+_ROWS_A_PARTITION: Final = 250_000
+_MAX_PARTITIONS: Final = 64
+
+_TYPES: Final = {
+    "seq": pa.int64(),
+    "id": pa.int64(),
+    "record_type": pa.int16(),
+    "user_record_type": pa.int16(),
+    "tx_id": pa.int64(),
+    "queue_id": pa.int64(),
+    "epoch": pa.int64(),
+    "written_at": TIME,
+    "record": pa.binary(),
+    "removed_at": TIME,
+    "reason": pa.string(),
+}
+_OF_HISTORY: Final = {
+    "size": Column("size", pa.int64(), "m.size"),
+    "user_record_type": Column(
+        "user_record_type", pa.int16(), f"{int(UserRecordType.ADD_MESSAGE)}"
+    ),
+    "body_record": Column("body_record", pa.binary(), "NULL"),
+}
+"""What the history's rows are to those who read messages: each is one, with its body."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison that the database makes: ``column operator value``, or one of the values."""
+
+    column: str
+    operator: str
+    """``=``, ``<``, ``<=``, ``>``, ``>=`` or ``IN``."""
+    values: tuple[Any, ...]
+
+    def sql(self, source: Source, queue_ids: dict[str, list[int]]) -> str:
+        """Return it for the WHERE clause; a queue's name stands for the ids it has had."""
+        column, values, operator = self.column, self.values, self.operator
+        if column == "queue":
+            column, operator = "queue_id", "IN"
+            values = tuple(one for name in values for one in queue_ids.get(name, []))
+        literals = [self._literal(source, value) for value in values]
+        if operator != "IN":
+            return f"m.{column} {operator} {literals[0]}"
+        return f"m.{column} IN ({', '.join(literals)})" if literals else "1 = 0"
+
+    @staticmethod
+    def _literal(source: Source, value: object) -> str:
+        return source.time(value) if isinstance(value, datetime) else f"{value:d}"
+
+
+@dataclass(frozen=True)
+class SeqRange:
+    """Rows with ``first <= seq < end``."""
+
+    first: int
+    end: int
+
+
+def column(name: str) -> Column:
+    """Return a column of MESSAGES; ``size`` and ``body_record`` are computed by the database."""
+    match name:
+        case "size":
+            return Column("size", pa.int64(), "LENGTH(m.record)")
+        case _:
+            return Column(name, _TYPES[name], f"m.{name}")
+
+
+def history_column(name: str) -> Column:
+    """Return a column of the history, as readers of messages name it."""
+    return _OF_HISTORY[name] if name in _OF_HISTORY else column(name)
+
+
+def body_column(table: str) -> Column:
+    """Return the body's record of a row that is a reference, looked up by key; else NULL."""
+    reference = int(UserRecordType.ADD_REF)
+    lookup = f"SELECT b.record FROM {table} b WHERE b.seq = m.id"  # noqa: S608 - a validated name
+    return Column(
+        "body_record",
+        pa.binary(),
+        f"CASE WHEN m.user_record_type = {reference} THEN ({lookup}) END",
+    )
+
+
+def select_rows(
+    source: Source,
+    settings: DatabaseStoreSettings,
+    names: Sequence[str],
+    seqs: SeqRange,
+    conditions: Sequence[Condition] = (),
+    queue_ids: dict[str, list[int]] | None = None,
+    *,
+    history: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Read columns of MESSAGES, which ``history`` says is one; raises StoreError."""
+    table = source.table(settings.message_table_name)
+    columns = [
+        history_column(name)
+        if history
+        else body_column(table)
+        if name == "body_record"
+        else column(name)
+        for name in names
+    ]
+    tests = [f"m.seq >= {seqs.first:d}", f"m.seq <= {seqs.end - 1:d}"]
+    tests += [condition.sql(source, queue_ids or {}) for condition in conditions]
+    return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}")
+
+
+def last_seq(source: Source, settings: DatabaseStoreSettings) -> int:
+    """Return the highest seq in MESSAGES, 0 if it is empty; raises StoreError."""
+    table = source.table(settings.message_table_name)
+    ((found,),) = source.rows(f"SELECT MAX(seq) FROM {table}")  # noqa: S608
+    return int(found or 0)
+
+
+def first_seq_since(
+    source: Source, settings: DatabaseStoreSettings, instant: datetime, *, after: int
+) -> int | None:
+    """Return where the first message above ``after`` begins that is of ``instant`` or later.
+
+    None if there is none; raises StoreError.
+    """
+    table = source.table(settings.message_table_name)
+    # A row's id is the seq at which its message begins.
+    ((found,),) = source.rows(
+        f"SELECT MIN(id) FROM {table} WHERE seq > {after:d}"  # noqa: S608
+        f" AND written_at >= {source.time(instant)}"
+    )
+    return None if found is None else int(found)
+
+
+def seq_after_rows(
+    source: Source, settings: DatabaseStoreSettings, after: int, rows: int, *, up_to: int
+) -> int:
+    """Return the seq of the ``rows``-th row above ``after``, or ``up_to`` if there are fewer."""
+    table = source.table(settings.message_table_name)
+    ((count, last),) = source.rows(
+        f"SELECT COUNT(*), MAX(seq) FROM (SELECT seq FROM {table}"  # noqa: S608
+        f" WHERE seq > {after:d} AND seq <= {up_to:d} ORDER BY seq LIMIT {rows:d}) AS part"
+    )
+    return up_to if count < rows else int(last)
+
+
+def plan_ranges(
+    source: Source,
+    settings: DatabaseStoreSettings,
+    partitions: int | None,
+    conditions: Sequence[Condition] = (),
+    *,
+    within: SeqRange = SeqRange(0, LAST_SEQ),
+) -> list[SeqRange]:
+    """Cut the rows there are now into ranges of about the same size; raises StoreError.
+
+    Ids are reserved in blocks, so there may be a gap of a million at each takeover: where rows
+    begin and end is asked by probes of the primary key, never by counting.
+    """
+    table = source.table(settings.message_table_name)
+    tests = [f"m.seq >= {within.first:d}", f"m.seq <= {within.end - 1:d}"]
+    tests += [one.sql(source, {}) for one in conditions if one.column == "seq"]
+    where = " AND ".join(tests)
+    ((first, last),) = source.rows(
+        f"SELECT MIN(m.seq), MAX(m.seq) FROM {table} m WHERE {where}"  # noqa: S608
+    )
+    if first is None:
+        return []
+    # The references of a body that a filter on seq cuts off are read all the same.
+    wanted = partitions or min(_MAX_PARTITIONS, 1 + (last - first) // _ROWS_A_PARTITION)
+    if wanted <= 1:
+        return [SeqRange(first, last + 1)]
+    return _balanced(_all_stretches(source, table, _Stretch(first, last), wanted), wanted)
+
+
+class _Stretch(NamedTuple):
+    """Rows from one that begins a message to the last one before a gap, or before the next."""
+
+    first: int
+    last: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first + 1
+
+
+def _all_stretches(source: Source, table: str, whole: _Stretch, wanted: int) -> list[_Stretch]:
+    """Cut ``whole`` so finely that ``wanted`` ranges of about one size can be made of it."""
+    rough = _stretches(source, table, whole, wanted * _PROBES_A_PARTITION)
+    # What is left without the gaps may be little of the whole.
+    fair = sum(stretch.width for stretch in rough) / wanted / 2
+    return [
+        part
+        for stretch in rough
+        for part in (
+            _stretches(source, table, stretch, ceil(stretch.width / fair))
+            if stretch.width > fair
+            else [stretch]
+        )
+    ]
+
+
+def _stretches(source: Source, table: str, whole: _Stretch, count: int) -> list[_Stretch]:
+    step = max(1, whole.width // count)
+    # Not one more than asked for: the first stretch begins without a probe.
+    probes = range(whole.first + step, whole.last + 1, step)[: count - 1]
+    if not probes:
+        return [whole]
+    # A row's id is the seq at which its message begins.
+    parts = (
+        f"(SELECT id FROM {table} WHERE seq >= {probe:d} ORDER BY seq LIMIT 1),"  # noqa: S608
+        f" (SELECT MAX(seq) FROM {table} WHERE seq < {probe:d})"
+        for probe in probes
+    )
+    (answers,) = source.rows(f"SELECT {', '.join(parts)}")
+    before: dict[int, int] = {}
+    """Where each stretch but the first begins, and where the rows before it end."""
+    for start, end in zip(answers[::2], answers[1::2], strict=True):
+        if start is not None and whole.first < start <= whole.last:
+            before.setdefault(int(start), min(int(end), int(start) - 1))
+    begins = sorted(before)
+    return [
+        _Stretch(first, last)
+        for first, last in zip(
+            [whole.first, *begins], [*(before[one] for one in begins), whole.last], strict=True
+        )
+    ]
+
+
+def _balanced(stretches: Sequence[_Stretch], count: int) -> list[SeqRange]:
+    share = sum(stretch.width for stretch in stretches) / count
+    begins = [stretches[0].first]
+    filled = 0
+    for stretch in stretches:
+        if filled >= share * len(begins):
+            begins.append(stretch.first)
+        filled += stretch.width
+    return [
+        SeqRange(first, end)
+        for first, end in zip(begins, [*begins[1:], stretches[-1].last + 1], strict=True)
+    ]
+
+
+def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, str]:
+    """Return the queues that are bound, by id; one whose record is corrupt is left out."""
+    table = source.table(settings.bindings_table_name)
+    kind = int(UserRecordType.QUEUE_BINDING)
+    names: dict[int, str] = {}
+    for seq, record in source.rows(
+        f"SELECT seq, record FROM {table} WHERE user_record_type = {kind}"  # noqa: S608
+    ):
+        binding = _queue(seq, record)
+        if binding is not None:
+            names[seq] = binding.name
+    return names
+
+
+def ids_by_name(queues: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the ids each queue's name has."""
+    ids: dict[str, list[int]] = {}
+    for queue_id, name in queues.items():
+        ids.setdefault(name, []).append(queue_id)
+    return ids
+
+
+def _queue(seq: int, record: object) -> QueueBinding | None:
+    if not isinstance(record, bytes | memoryview):
+        return None
+    try:
+        return decode_queue_binding(bytes(record), seq)
+    except CorruptRecord:
+        return None

@@ -1,0 +1,76 @@
+"""``orthia.node_manager``: who holds which lock of a pair now.
+
+Options: ``url`` or ``config`` say where the store is; ``pair`` names it (default: its node id).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from orthia.database import Database
+from orthia.nodemanager.locks.lease import LockStatus
+from orthia.nodemanager.locks.status import DatabaseLocks, Seen
+from orthia.pipeline.sources.options import check_options
+from orthia.pipeline.sources.schemas import NODE_MANAGER, arrow_schema
+from orthia.pipeline.sources.store import OPTIONS, StoreReference
+
+
+class NodeManagerSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        check_options(options, {*OPTIONS, "pair"})
+        self._store = StoreReference.from_options(options)
+        self._pair = options.get("pair")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.node_manager"
+
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return NODE_MANAGER
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        """Return the reader."""
+        return NodeManagerReader(self._store, self._pair)
+
+
+class NodeManagerReader(DataSourceReader):
+    """Reads NODE_MANAGER_STORE in one statement, and asks a lock whose row has expired."""
+
+    def __init__(self, store: StoreReference, pair: str | None = None) -> None:
+        self._store = store
+        self._pair = pair
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield a row for each lock."""
+        settings = self._store.settings()
+        database = Database.from_settings(settings)
+        try:
+            with DatabaseLocks(database, settings, "orthia-pipeline") as locks:
+                seen = locks.look()
+        finally:
+            database.dispose()
+        rows = [self._row(seen, lock) for lock in (seen.status.live, seen.status.backup)]
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(NODE_MANAGER))
+
+    def _row(self, seen: Seen, lock: LockStatus) -> dict[str, Any]:
+        status = seen.status
+        return {
+            "pair": self._pair or status.node_id,
+            "node_id": status.node_id,
+            "state": status.state.value,
+            "lock": lock.lock.name.lower(),
+            "holder_id": lock.holder_id,
+            "token": lock.token,
+            "expires_at": lock.expiration_time,
+            "held": None if lock.lock in seen.unknown else lock.is_held,
+            "fence_token": status.fence_token,
+            "database_time": status.database_time,
+        }

@@ -1,0 +1,204 @@
+"""Is what an audit suspects still there? Asked of the store itself, by key, when all was read.
+
+An audit reads one table after the other, beside a pair that goes on. A row that was there when the
+first was read, and is there after the last, was there all the time, since no ``seq`` is given out
+twice; so was all that it needs. A row that is gone by then proves nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import MetaData, exists, func, select
+from typing_extensions import override
+
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.file.inspect import list_large_references
+from orthia.journal.model.moments import MomentKind
+from orthia.journal.sql.bodies import is_needed_reference
+from orthia.journal.sql.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+    times_table,
+)
+from orthia.pipeline.sources.file_journal import FileReference, read_files
+
+_KEYS_AT_ONCE = 1_000
+_ROWS_AT_ONCE = 50_000
+
+
+class OrphanedAttempts(NamedTuple):
+    """A row of MESSAGES_TIMES that says how often a message that is gone was delivered in vain."""
+
+    seq: int
+    queue_id: int
+    attempts: int
+
+
+class Present(ABC):
+    """What is there now."""
+
+    @abstractmethod
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in MESSAGES."""
+
+    @abstractmethod
+    def history(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in the history."""
+
+    @abstractmethod
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in BINDINGS."""
+
+    @abstractmethod
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        """Return those of the large bodies that are still there, and that nothing refers to."""
+
+    def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:  # noqa: ARG002 - a default
+        """Return rows of MESSAGES_TIMES, ``limit`` at most, whose message is gone.
+
+        Files and exports have no such table.
+        """
+        return []
+
+
+class ExportPresent(Present):
+    """Of what does not change, an export.
+
+    But for the messages ``left``, whose large bodies went while it was written: the messages had
+    left their queue by then, as the export itself tells. Only what was needed was exported.
+    """
+
+    def __init__(self, left: Iterable[int] = ()) -> None:
+        self._left = frozenset(left)
+
+    @override
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        return set(seqs) - self._left
+
+    @override
+    def history(self, seqs: Iterable[int]) -> set[int]:
+        return set(seqs)
+
+    bindings = history
+
+    @override
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        return set()
+
+
+class StorePresent(Present):
+    """Asks a database; raises StoreError."""
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        self._settings = settings
+
+    @override
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        return self._seqs(self._settings.message_table_name, seqs)
+
+    @override
+    def history(self, seqs: Iterable[int]) -> set[int]:
+        return self._seqs(self._settings.message_history_table_name, seqs)
+
+    @override
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        return self._seqs(self._settings.bindings_table_name, seqs)
+
+    @override
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        s = self._settings
+        database = Database.from_settings(s)
+        metadata, dialect = MetaData(), database.dialect
+        table = large_messages_table(metadata, s.large_message_table_name, dialect)
+        holders = (
+            messages_table(metadata, s.message_table_name, dialect),
+            bindings_table(metadata, s.bindings_table_name, dialect),
+            history_table(metadata, s.message_history_table_name, dialect),
+        )
+        found: set[int] = set()
+        try:
+            with translate_errors("look for large messages"), database.engine.connect() as asking:
+                for some in _portions(bodies):
+                    mine = select(table.c.id).where(table.c.id.in_(some)).distinct()
+                    needed = mine.where(is_needed_reference(table, holders))
+                    found.update(asking.execute(mine).scalars())
+                    found.difference_update(asking.execute(needed).scalars())
+        finally:
+            database.dispose()
+        return found
+
+    @override
+    def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:
+        """One statement for each portion: a row and its message are deleted in one transaction."""
+        s = self._settings
+        database = Database.from_settings(s)
+        metadata, dialect = MetaData(), database.dialect
+        times = times_table(metadata, s.message_times_table_name, dialect)
+        messages = messages_table(metadata, s.message_table_name, dialect)
+        is_there = exists().where(messages.c.seq == times.c.seq)
+        # What has a moment is met, and deleted, when that comes.
+        wanted = (times.c.kind == int(MomentKind.NEVER), ~is_there)
+        ask = select(times.c.seq, times.c.queue_id, times.c.attempts).where(*wanted)
+        found: list[OrphanedAttempts] = []
+        try:
+            with translate_errors("look for attempts"), database.engine.connect() as asking:
+                last: int | None = asking.execute(select(func.max(times.c.seq))).scalar_one()
+                after = -1
+                while last is not None and after < last and len(found) < limit:
+                    ahead = select(times.c.seq).where(times.c.seq > after).order_by(times.c.seq)
+                    end = asking.execute(ahead.offset(_ROWS_AT_ONCE - 1).limit(1)).scalar()
+                    end = last if end is None else end
+                    portion = ask.where(times.c.seq > after, times.c.seq <= end)
+                    rows = asking.execute(portion.order_by(times.c.seq).limit(limit - len(found)))
+                    found += [OrphanedAttempts(*row) for row in rows]
+                    after = end
+        finally:
+            database.dispose()
+        return found
+
+    def _seqs(self, name: str, seqs: Iterable[int]) -> set[int]:
+        database = Database.from_settings(self._settings)
+        table = messages_table(MetaData(), name, database.dialect)
+        found: set[int] = set()
+        try:
+            with translate_errors("look for rows"), database.engine.connect() as asking:
+                for some in _portions(seqs):
+                    found.update(
+                        asking.execute(select(table.c.seq).where(table.c.seq.in_(some))).scalars()
+                    )
+        finally:
+            database.dispose()
+        return found
+
+
+class FilePresent(Present):
+    """Reads the files again; raises JournalError."""
+
+    def __init__(self, reference: FileReference) -> None:
+        self._reference = reference
+
+    @override
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        found = read_files(self._reference).messages
+        return {seq for seq in seqs if found.find(seq) is not None}
+
+    history = messages
+
+    @override
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        return set(seqs) & read_files(self._reference).bindings.records.keys()
+
+    @override
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        contents = read_files(self._reference)
+        return set(bodies) - {one.large_id for one in list_large_references(contents)}
+
+
+def _portions(keys: Iterable[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(set(keys))
+    for at in range(0, len(ordered), _KEYS_AT_ONCE):
+        yield ordered[at : at + _KEYS_AT_ONCE]

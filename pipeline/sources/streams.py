@@ -1,0 +1,157 @@
+"""Tailing a journal and a failover log, each row once.
+
+A journal's offset is a ``seq``. It is given out by one fenced writer in the order of its commits,
+and after a takeover it goes on above every one there ever was: what is below the highest committed
+``seq`` is complete, and no row appears there later.
+
+A failover log has many writers, so the ids of its table are not in the order of commits: a row may
+appear below the highest id. Each holder's own events are inserted one after the other, though. So
+the offset there is the last ``event_seq`` of each holder.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from orthia.pipeline.sources.failover_rows import in_batches, table_entries
+from orthia.pipeline.sources.fetching import open_source
+from orthia.pipeline.sources.journal_ranges import RangePartition, read_range
+from orthia.pipeline.sources.journal_rows import (
+    SeqRange,
+    first_seq_since,
+    last_seq,
+    plan_ranges,
+    seq_after_rows,
+)
+from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.tailing import TailReader
+
+_HOLDERS_A_STATEMENT: Final = 100
+
+
+class JournalStreamReader(TailReader):
+    """Tails MESSAGES by ``seq``."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return the place before everything: a new stream begins with what is there."""
+        return {"seq": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note where this run ends, however much is written meanwhile."""
+        self._stop_at = self._last_seq()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Return the highest committed seq, or where ``limit`` rows end."""
+        after = start["seq"]
+        last = self._last_seq() if self._stop_at is None else self._stop_at
+        last = min(last, self._before_until(after, last))
+        if isinstance(limit, ReadMaxRows) and last > after:
+            settings = self._store.settings()
+            with open_source(settings) as source:
+                last = seq_after_rows(source, settings, after, limit.max_rows, up_to=last)
+        # Acknowledged rows are gone: the highest seq may have been higher before.
+        return {"seq": max(after, last)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Cut ``start < seq <= end``."""
+        settings = self._store.settings()
+        within = SeqRange(start["seq"] + 1, end["seq"] + 1)
+        with open_source(settings) as source:
+            ranges = plan_ranges(
+                source, settings, self._wanted_partitions, self._conditions, within=within
+            )
+        return [RangePartition(seqs) for seqs in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+        if not isinstance(partition, RangePartition):
+            raise TypeError(f"{partition!r} is no range of this reader")
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            yield from read_range(
+                source,
+                settings,
+                self._columns,
+                partition.seqs,
+                self._conditions,
+                max_body=self._max_body,
+            )
+
+    def _before_until(self, after: int, last: int) -> int:
+        """Return the seq before the first message that is too new for the option ``until``.
+
+        Were it passed, whoever goes on from here with a later ``until`` would never see it.
+        """
+        for condition in self._conditions:
+            if condition.column == "written_at" and condition.operator == "<":
+                settings = self._store.settings()
+                with open_source(settings) as source:
+                    found = first_seq_since(source, settings, condition.values[0], after=after)
+                return last if found is None else found - 1
+        return last
+
+    def _last_seq(self) -> int:
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            return last_seq(source, settings)
+
+
+class HolderPartition(InputPartition):
+    """New events of some holders: those after the first number up to the second."""
+
+    def __init__(self, numbers: Mapping[str, tuple[int, int]]) -> None:
+        self.numbers = dict(numbers)
+
+
+class FailoverLogStreamReader(DataSourceStreamReader):
+    """Tails FAILOVER_LOG by each holder's own numbers."""
+
+    def __init__(self, store: StoreReference, pair: str | None = None) -> None:
+        self._store = store
+        self._pair = pair
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the place before every holder's first event."""
+        return {}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Return the number of each holder's last event."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            table = source.table(settings.failover_log_table_name)
+            found = source.rows(
+                f"SELECT holder_id, MAX(event_seq) FROM {table} GROUP BY holder_id"  # noqa: S608
+            )
+        # Events may be pruned from the table; they are not new again.
+        return start | {holder: max(last, start.get(holder, 0)) for holder, last in found}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the holders that have new events."""
+        new = [
+            (holder, (start.get(holder, 0), last))
+            for holder, last in sorted(end.items())
+            if last > start.get(holder, 0)
+        ]
+        return [
+            HolderPartition(dict(new[at : at + _HOLDERS_A_STATEMENT]))
+            for at in range(0, len(new), _HOLDERS_A_STATEMENT)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield new events."""
+        if not isinstance(partition, HolderPartition):
+            raise TypeError(f"{partition!r} is not of this reader")
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            table = source.table(settings.failover_log_table_name)
+            tests = (
+                f"(holder_id = {source.placeholder(number)} AND event_seq > {after:d}"
+                f" AND event_seq <= {last:d})"
+                for number, (after, last) in enumerate(partition.numbers.values(), 1)
+            )
+            holders = list(partition.numbers)
+            entries = table_entries(source, table, " OR ".join(tests), holders)
+            yield from in_batches(entries, self._pair)
