@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JAVASCRIPT := tests/websocket/javascript
 GO := tests/clients/go
+GO_EXAMPLES := examples/go
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
@@ -71,9 +72,14 @@ $(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json | $(VENV)/.instal
 
 # Nor is anything tested with go-stomp where there is no Go, or it cannot be had.
 $(GO)/build/client: $(addprefix $(GO)/,main.go go.mod go.sum)
+$(GO)/build/client: GO_BUILD := build/client .
+$(GO_EXAMPLES)/build/producer: $(addprefix $(GO_EXAMPLES)/,producer/main.go consumer/main.go pair/pair.go go.mod go.sum)
+$(GO_EXAMPLES)/build/producer: GO_BUILD := build/ ./...
+$(GO)/build/client $(GO_EXAMPLES)/build/producer:
 	@if ! command -v go >/dev/null; then \
 		echo "There is no Go: STOMP is not tested with go-stomp"; \
-	elif ! (cd $(GO) && GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o build/client .); then \
+	elif ! (mkdir -p $(@D) && cd $(@D)/.. && \
+			GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o $(GO_BUILD)); then \
 		echo "go build failed: STOMP is not tested with go-stomp"; \
 	fi
 
@@ -85,7 +91,8 @@ setup-test: $(VENV)/bin/python ## The same with what `make test` needs
 setup-test-all: LATER := later test-all
 setup-test-all: $(VENV)/bin/python ## The same with what `make test-all` needs
 	@$(MAKE) --no-print-directory --jobs 2 packages-all $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client
+	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client \
+		$(GO_EXAMPLES)/build/producer
 
 packages: ## Install what `make test` starts privately: PostgreSQL, MariaDB, Java
 	@PYTHON=$(PYTHON) tools/packages test
@@ -202,5 +209,5 @@ format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

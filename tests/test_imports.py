@@ -309,7 +309,7 @@ def test_what_every_protocol_uses_speaks_of_none(
     assert not strange, "\n".join(strange)
 
 
-@pytest.mark.parametrize("top", [*_TOPS, "benchmarks", "tests", "docs", "tools"])
+@pytest.mark.parametrize("top", [*_TOPS, "benchmarks", "tests", "docs", "examples", "tools"])
 def test_rooms_are_imported_from_orthia(top: str) -> None:
     """Installed there is nothing else; in a checkout ``import broker`` would be a second copy."""
     bare = [

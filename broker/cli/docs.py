@@ -18,6 +18,7 @@ _PATTERNS: Final = (
     "docs/*.service",
     "docs/*/*.md",
     "benchmarks/README.md",
+    "examples/README.md",
 )
 _TITLES: Final = {
     ".example": "A broker.xml to start from, with every element explained",

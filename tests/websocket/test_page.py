@@ -92,7 +92,7 @@ def chromium(directory: Path, url: str) -> Iterator[None]:
     arguments = [
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         "--no-first-run", "--disable-background-networking", "--disable-component-update",
-        "--disable-sync", f"--user-data-dir={directory / 'profile'}",
+        "--disable-sync", "--enable-logging=stderr", f"--user-data-dir={directory / 'profile'}",
     ]  # fmt: skip
     with (directory / "chromium.log").open("wb") as log:
         process = subprocess.Popen(

@@ -1,0 +1,1 @@
+"""The programs and files of examples/, run as their README says."""
