@@ -47,8 +47,8 @@ _VARIABLE = "ORTHIA_COMPILED"
 _FOR_SETUP = "_ORTHIA_MYPYC_LEVEL"
 """Set while setup.py is to compile or to name what is compiled; users do not set it."""
 _FOLDERS = (
-    *("benchmarks", "broker", "config", "database", "docs", "journal", "migrations"),
-    *("nodemanager", "orthia", "pipeline", "tests/simulation", "tools"),
+    *("benchmarks", "broker", "config", "database", "docs", "examples", "journal"),
+    *("migrations", "nodemanager", "orthia", "pipeline", "tests/simulation", "tools"),
 )
 _FILES = ("*.md", "*.in", "*.example", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
 """What is built of, as far as it is there: in a source archive the rooms are in orthia/ only."""
@@ -107,7 +107,7 @@ def _copy(for_setup: str | None) -> Iterator[Path]:
         for pattern in _FILES:
             for file in Path().glob(pattern):
                 shutil.copy(file, copy)
-        leave = shutil.ignore_patterns("__pycache__")
+        leave = shutil.ignore_patterns("__pycache__", "node_modules", "build")
         for folder in map(Path, _FOLDERS):
             if folder.is_dir():
                 shutil.copytree(folder, copy / folder, symlinks=True, ignore=leave)
