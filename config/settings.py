@@ -182,6 +182,8 @@ class StompLimits:
     """Queues there may be that one user had created, by whatever connection and node."""
     max_queues_per_connection: int = 1_000
     """Queues that one connection may have created."""
+    max_selector_bytes: int = 134_217_728
+    """Bytes of the parsed selectors of durable subscriptions that clients may have made."""
 
 
 SERVER_STORE_BYTES = 10 * 1024**3

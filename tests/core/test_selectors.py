@@ -3,6 +3,7 @@
 import gc
 import time
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -368,14 +369,17 @@ def test_a_selector_knows_how_many_operations_it_does() -> None:
 
 
 def test_parsed_selectors_are_shared_and_bounded() -> None:
-    """Equal texts are parsed once; those that nobody used for longest are parsed again."""
+    """Equal texts are parsed once while any is in use; of others the last ones are kept."""
     cache = SelectorCache(most_bytes=10_000)
-    first = cache.get("a = 1")
-    assert cache.get("a = 1") is first
+    used = cache.get("a = 1")
+    unused = weakref.ref(cache.get("a = 2"))
+    assert cache.get("a = 2") is unused()
     for number in range(100):
-        cache.get(f"a = {number + 2}")
+        cache.get(f"a = {number + 3}")
     assert cache.bytes <= 10_000
-    assert cache.get("a = 1") is not first
+    assert cache.get("a = 1") is used
+    gc.collect()
+    assert unused() is None
     with pytest.raises(SelectorRefused):
         cache.get("a =")
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from orthia.broker.core.selectors import selector as selector_module
+from orthia.broker.core.slices import Finding
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -13,11 +15,12 @@ from orthia.config.address_settings import (
 )
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings
+from orthia.config.settings import Settings, StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client, acknowledge, bodies
 
 TOPIC = "/topic/news"
+_NEEDED = ("send", "consume", "createAddress", "createDurableQueue", "deleteDurableQueue")
 NAMES = ["durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"]
 
 
@@ -61,6 +64,85 @@ def test_what_is_sent_while_a_subscriber_is_away_waits_for_it(version: str, head
     successor.send(TOPIC, "5")
     assert subscribe(client(successor)) == ["4", "5"]
     assert list(successor.broker.queues()) == ["me.paper"]
+
+
+def _with_selectors(characters: int) -> Settings:
+    """Return settings of two users, with room for so many characters of selectors."""
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        security_settings=(SecuritySetting("#", {one: frozenset({"all"}) for one in _NEEDED}),),
+        users=tuple(User(one, Secret("pw"), frozenset({"all"})) for one in ("ada", "bob")),
+        stomp_limits=StompLimits(max_selector_bytes=100 * characters),
+    )
+
+
+def _of(core: CoreUnderTest, user: str) -> Client:
+    return Client(core, login=user, passcode="pw", client_id=user)
+
+
+def _refusal(subscriber: Client, name: str, selector: str) -> str:
+    headers = {NAMES[0]: name, "id": name, "selector": selector}
+    subscriber.send("SUBSCRIBE", destination=TOPIC, **headers)
+    return subscriber.error()
+
+
+def test_selectors_of_a_user_are_bounded_whoever_serves() -> None:
+    """Equal ones count once; another user has room, and what is deleted makes some."""
+    given = _with_selectors(80)
+    core = CoreUnderTest(given)
+    for name in ("one", "two", "three"):
+        subscribe(_of(core, "ada"), name, selector="a = 1" + " " * 60)
+    for _ in range(2):
+        assert (
+            "the selectors of durable subscriptions of user 'ada' are 6500 bytes, and one may have"
+            " 7000 of max-selector-bytes 8000: that of 'ada.four' is 600 more"
+        ) in _refusal(_of(core, "ada"), "four", "b = 22")
+        assert subscribe(_of(core, "bob"), "four", selector="b = 22") == []
+        core = core.takeover(given)
+    refused = _refusal(_of(core, "bob"), "five", "c = 1234567")
+    assert "are 7100 bytes, and all may have max-selector-bytes 8000" in refused
+    for name in ("one", "two", "three"):
+        subscriber = _of(core, "ada")
+        subscriber.send("UNSUBSCRIBE", id="s", **{NAMES[0]: name})
+        core.settle()
+        leave(subscriber)
+    subscriber = _of(core, "ada")
+    assert subscribe(subscriber, "four", selector="c = 1234567") == []
+    leave(subscriber)
+    smaller = core.takeover(_with_selectors(10))
+    assert list(smaller.broker.queues()) == ["bob.four", "ada.four"]
+
+
+def test_selectors_of_a_connection_are_bounded_where_there_are_no_users() -> None:
+    """Another connection has what is left."""
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_selector_bytes=8_000)))
+    greedy = client(core)
+    subscribe(greedy, selector="a = 1" + " " * 60)
+    subscribe(client(core, "other"), selector="b = 22")
+    refused = _refusal(greedy, "two", "c = 22")
+    assert "of this connection are 6500 bytes, and one may have 7000" in refused
+
+
+def test_a_selector_in_use_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not for each message, however many others were parsed since."""
+    parsed: list[str] = []
+    parse = selector_module._parse
+
+    def counted(text: str) -> Finding[selector_module.Selector]:
+        parsed.append(text)
+        return parse(text)
+
+    core = CoreUnderTest()
+    for number in range(3):
+        leave_durable = client(core)
+        subscribe(leave_durable, f"s{number}", selector=f"in_use = {number}")
+        leave(leave_durable)
+    core = core.takeover()
+    monkeypatch.setattr(selector_module, "_CACHE", selector_module.SelectorCache(1))
+    monkeypatch.setattr(selector_module, "_parse", counted)
+    core.send(TOPIC, "1", "2", "3")
+    assert parsed == ["in_use = 0", "in_use = 1", "in_use = 2"]
 
 
 def test_unacknowledged_messages_come_back() -> None:

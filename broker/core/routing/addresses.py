@@ -24,6 +24,7 @@ from dataclasses import replace
 from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.failures import by_itself
+from orthia.broker.core.filter_memory import FilterMemory
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.quota import AddressUse, StoreUse
@@ -78,6 +79,8 @@ class AddressBook:
         """Addresses that are a connection's own, and whose."""
         self.expiry: AddressExpiry | None = None
         """Has what diverts take expire as its new address says; None where none says so."""
+        self.filters = FilterMemory(settings.stomp_limits.max_selector_bytes)
+        """What the filters take that clients gave queues."""
         self.left_over: list[Queue] = []
         """Queues of earlier nodes whose messages nobody is to get any more."""
         self.wildcards = settings.wildcard_addresses
@@ -134,6 +137,14 @@ class AddressBook:
         options = replace(binding.options, filter=options.filter, enabled=options.enabled)
         binding = self.bindings[name] = replace(binding, options=options)
         self.address(queue.address).have_gate(queue, gate_of(binding, queue), origin_of(binding))
+        self._count_filter(binding)
+
+    def _count_filter(self, binding: QueueBinding) -> None:
+        """Count the filter of a queue if a client asked for it, and if it is parsed at all."""
+        is_counted = binding.auto_created and origin_of(binding) is None
+        self.filters.hold(
+            binding.name, binding.user, binding.options.filter if is_counted else None
+        )
 
     def _sweep(self) -> None:
         """Forget addresses that clients made and nobody uses: clients can make any number."""
@@ -266,6 +277,7 @@ class AddressBook:
         self.queues[binding.name] = queue
         self.bindings[binding.name] = binding
         self._creations.opened(binding.user)
+        self._count_filter(binding)
         return queue
 
     def leave_over(self, binding: QueueBinding, *, unread_up_to: int) -> None:
@@ -307,6 +319,7 @@ class AddressBook:
         del self.queues[queue.name]
         del self.bindings[queue.name]
         self._creations.deleted(queue.user, len(queue.ids))
+        self.filters.release(queue.name)
 
     # --- what the broker itself sends
 

@@ -12,6 +12,7 @@ from orthia.broker.core.destinations import (
     is_schedule,
 )
 from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.filter_memory import owner_of
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.quota import StoreUse
@@ -213,6 +214,9 @@ class AutoCreation:
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check_new_queue(principal, address_name, name)
         self._creations.refuse_if_too_many(principal, quoted(name))
+        filters, selector = self._book.filters, options.filter
+        if selector is not None:
+            filters.refuse_if_too_much(principal, selector, quoted(name))
         self._store_use.refuse_if_closed()
         queue = self._book.create_queue(
             name,
@@ -224,6 +228,7 @@ class AutoCreation:
             options=options,
         )
         self._creations.created(principal)
+        filters.hold(name, owner_of(principal), selector)
         return queue
 
 

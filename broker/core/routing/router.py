@@ -19,8 +19,8 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.diverts import Divert
-from orthia.broker.core.selectors import Said, parse, parsing
-from orthia.broker.core.slices import GO_ON, Finding, Steps
+from orthia.broker.core.selectors import Said, Selector, parsing
+from orthia.broker.core.slices import GO_ON, Finding, Steps, found
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -165,8 +165,8 @@ def _take(
     uploaded = 0 if large is None or is_copy else large.size
     for number, one in enumerate(queues, 1):
         gate = gates.get(one)
-        if isinstance(gate, QueueGate) and gate.filter is not None:
-            yield from parsing(gate.filter)
+        if isinstance(gate, QueueGate) and not gate.is_read:
+            yield from gate.reading()
         uncounted = uploaded if one.use.name == record.address else 0
         if (gate is None or gate(record, principal)) and not one.use.drops(size - uncounted):
             takes.append(one)
@@ -189,26 +189,43 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
         asks.append(lambda *_: queue.consumers > 0)
     if binding.options.last_value_key is not None:
         asks.append(lambda *_: True)  # what is routed is stored by a unit, which can delete, too
-    text = binding.options.filter
+    text, origin = binding.options.filter, origin_of(binding)
+    if origin is not None:
+        asks.append(lambda record, _: origin_address(record) == origin)
+        text = None
     return QueueGate(asks, text) if asks or text is not None else None
 
 
 class QueueGate:
     """What one queue asks of its messages."""
 
-    __slots__ = ("_asks", "filter")
+    __slots__ = ("_asks", "_filter", "_selector")
 
     def __init__(self, asks: Sequence[Gate], text: str | None) -> None:
+        """``text`` is its selector; None without one."""
         self._asks = asks
-        self.filter = text
-        """Its selector, which is parsed when a message is asked, or before; None without one."""
+        self._filter = text
+        self._selector: Selector | None = None
+        """Parsed when the first message is asked, or before, and kept as long as the queue is."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it can be asked without a selector to be parsed first."""
+        return self._selector is not None or self._filter is None
+
+    def reading(self) -> Finding[None]:
+        """Parse its selector, in steps; raises SelectorRefused."""
+        if self._filter is not None and self._selector is None:
+            self._selector = yield from parsing(self._filter)
 
     def __call__(self, record: Message, principal: Principal) -> bool:
-        """Return whether the queue takes a message."""
+        """Return whether the queue takes a message; raises SelectorRefused."""
         for ask in self._asks:
             if not ask(record, principal):
                 return False
-        return self.filter is None or parse(self.filter).matches(record)
+        if not self.is_read:
+            found(self.reading())
+        return self._selector is None or self._selector.matches(record)
 
 
 def origin_of(binding: QueueBinding) -> str | None:

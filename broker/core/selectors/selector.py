@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
 from typing import Final
+from weakref import WeakValueDictionary
 
 from orthia.broker.core.selectors.grammar import Parser
 from orthia.broker.core.selectors.lexer import tokens
@@ -23,11 +24,10 @@ from orthia.journal.model.message import Message
 
 MAX_LENGTH: Final = 4_096
 """Characters of a selector: parsing and matching take a time that is in proportion."""
-_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Of all selectors that are kept parsed."""
-_OPERATION_BYTES: Final = 64
-_CHARACTER_BYTES: Final = 48
-"""What a parsed selector takes at most, measured on CPython 3.11."""
+CHARACTER_BYTES: Final = 100
+"""What each character of a parsed selector takes at most, measured of the costliest."""
+_KEPT_BYTES: Final = 4 * 1024 * 1024
+"""Of all selectors that are kept parsed though nobody uses them."""
 _PREFIXES: Final = {
     "convert_string_expressions:": ("converts", True),
     "no_convert_string_expressions:": ("converts", False),
@@ -39,7 +39,7 @@ _PREFIXES: Final = {
 class Selector:
     """Says of messages whether they are wanted; equal to another of the same text."""
 
-    __slots__ = ("_evaluate", "operations", "text")
+    __slots__ = ("__weakref__", "_evaluate", "operations", "text")
 
     def __init__(self, text: str, parsed: Node) -> None:
         self.text = text
@@ -49,8 +49,8 @@ class Selector:
 
     @property
     def bytes(self) -> int:
-        """What it takes of memory, about."""
-        return _OPERATION_BYTES * self.operations + _CHARACTER_BYTES * len(self.text)
+        """What it takes of memory at most."""
+        return CHARACTER_BYTES * len(self.text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and other.text == self.text
@@ -77,40 +77,41 @@ class Selector:
 class SelectorCache:
     """Selectors that were parsed, shared by all that have the same text.
 
-    Bounded by what they take: those that were not used for longest go first, and are parsed again
-    when they are wanted.
+    One that is in use is here as long as it is. Of those that were used last some are kept besides,
+    bounded by what they take: the least recently used goes first, and is parsed again when it is
+    wanted.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._known: OrderedDict[str, Selector] = OrderedDict()
+        self._in_use: WeakValueDictionary[str, Selector] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Selector] = OrderedDict()
         self._most_bytes = most_bytes
         self.bytes = 0
-        """What all of them take together."""
+        """What all of those take together that were used last."""
 
     def get(self, text: str) -> Selector:
         """Return a selector; see ``parse``."""
-        selector = self._known.get(text)
-        if selector is not None:
-            self._known.move_to_end(text)
-            return selector
         return found(self.parsing(text))
 
     def parsing(self, text: str) -> Finding[Selector]:
         """Find out what a selector is, in steps."""
-        known = self._known
-        selector = known.get(text)
-        if selector is not None:
-            known.move_to_end(text)
-            return selector
-        selector = yield from _parse(text)
-        if text in known:
-            return known[text]  # somebody else was quicker
-        known[text] = selector
-        self.bytes += selector.bytes
-        while self.bytes > self._most_bytes:
-            _, oldest = known.popitem(last=False)
-            self.bytes -= oldest.bytes
+        selector = self._in_use.get(text)
+        if selector is None:
+            parsed = yield from _parse(text)
+            selector = self._in_use.setdefault(text, parsed)  # somebody else may have been quicker
+        self._keep(text, selector)
         return selector
+
+    def _keep(self, text: str, selector: Selector) -> None:
+        recent = self._recent
+        if text in recent:
+            recent.move_to_end(text)
+            return
+        recent[text] = selector
+        self.bytes += selector.bytes
+        while self.bytes > self._most_bytes and len(recent) > 1:
+            _, oldest = recent.popitem(last=False)
+            self.bytes -= oldest.bytes
 
 
 _CACHE: Final = SelectorCache(_KEPT_BYTES)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference, SubscriptionHandle
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.selectors.selector import CHARACTER_BYTES
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
     TAG,
@@ -36,8 +37,6 @@ _TO_ACK: Final = b"%b%d%b%d" + _REST
 """A MESSAGE, and one that the client is to acknowledge by its ack id."""
 _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
-_COST_OF_SELECTOR = 100
-"""What each character of its selector counts for, which is compiled: measured of the costliest."""
 
 
 _END = 0
@@ -309,7 +308,8 @@ class ClientSubscriptions:
         It is of so many ``parts``: destinations with a consumer at each.
         """
         names = len(key) + len(subscription.destination)
-        subscription.cost = _COST * parts + 4 * names + _COST_OF_SELECTOR * len(selector or "")
+        of_selector = CHARACTER_BYTES * len(selector or "")
+        subscription.cost = _COST * parts + 4 * names + of_selector
         self.size += subscription.cost
         self._by_key[key] = subscription
         self._by_number[subscription.number] = subscription
