@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orthia.broker.core.routing import addresses
+from orthia.broker.core.routing import addresses, patterns
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -219,6 +221,57 @@ def test_a_pattern_that_is_heard_again_hears_each_address_once() -> None:
     assert bodies(again.frames()) == ["a", "b", "c"]
 
 
+def test_who_hears_many_addresses_is_not_kept_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known is of the order of subscriptions and addresses; all hear all the same."""
+    monkeypatch.setattr(patterns, "MOST_PAIRS", 100)
+    core = CoreUnderTest()
+    every = Client(core)
+    for number in range(20):
+        destination = f"/topic/{'#.' * number}#"
+        every.send("SUBSCRIBE", destination=destination, id=str(number))
+    for _ in range(2):
+        for number in range(20):
+            core.send(f"/topic/{'.'.join(['a'] * 20)}.{number}", str(number))
+            assert bodies(every.frames()) == [str(number)] * 20
+    known = core.broker._addresses.known.values()
+    assert sum(len(one.heard_by) for one in known) <= 100
+    assert core.broker._addresses.patterns._pairs == sum(len(one.heard_by) for one in known)
+
+
+def test_a_subscription_does_nothing_for_addresses_that_are_not_sent_to() -> None:
+    """Nor an address for subscriptions: what many have done at once holds nobody up."""
+    core = CoreUnderTest()
+    for number in range(50):
+        core.send(f"/topic/a.{number}", "known")
+    clients = [subscriber(core, f"/topic/{'*.' * number}#") for number in range(20)]
+    known = core.broker._addresses.known.values()
+    assert not any(one.heard_by for one in known)
+    core.send("/topic/a.7", "x")
+    assert [bodies(one.frames()) for one in clients] == [["x"]] * 3 + [[]] * 17
+
+
+@given(st.data())
+def test_subscriptions_hear_what_matches_whoever_comes_and_goes(data: st.DataObject) -> None:
+    """As if each message was matched against each name."""
+    core = CoreUnderTest()
+    core.broker._addresses._sweep_at = data.draw(st.integers(1, 8))
+    names = ["a", "b", "a.a", "a.b", "b.a", "b.b.a"]
+    wild = ["#", "*", "a.#", "*.a", "b.*", "#.a"]
+    clients: dict[str, Client] = {}
+    for number in range(data.draw(st.integers(1, 25))):
+        match = data.draw(st.sampled_from(wild))
+        name = data.draw(st.sampled_from(names))
+        if data.draw(st.booleans()):
+            core.send(f"/topic/{name}", str(number))
+            for pattern, client in clients.items():
+                matches = WildcardAddresses().matches(pattern, name)
+                assert bodies(client.frames()) == [str(number)] * matches
+        elif match in clients:
+            clients.pop(match).send("DISCONNECT")
+        else:
+            clients[match] = subscriber(core, f"/topic/{match}")
+
+
 def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many a client thinks of, and though nothing is sent."""
     monkeypatch.setattr(addresses, "MIN_SWEEP", 10)
@@ -232,7 +285,8 @@ def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch
         core.send("/topic/b.b", "to find it out")
     known = core.broker._addresses.known
     assert len(known) < 30
-    assert all(len(one.patterns) < 30 for one in known.values())
+    assert all(len(one.heard_by) < 30 for one in known.values())
+    assert len(core.broker._addresses.patterns._heard) < 30
     assert quiet.texts == []
 
 

@@ -2,7 +2,7 @@
 """One address of a node: its queues, and the subscribers of its topic."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from orthia.broker.core.errors import DestinationRefused
@@ -11,6 +11,7 @@ from orthia.broker.core.limits.quota import AddressUse
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.diverts import Divert
 from orthia.broker.core.routing.router import Forward, Gate, Router, origin_address
+from orthia.broker.core.slices import Finding
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -31,10 +32,12 @@ class Address:
         "diverts",
         "forward",
         "gates",
+        "heard_by",
+        "heard_up_to",
+        "hearing",
         "multicast_queues",
         "of_origin",
         "origins",
-        "patterns",
         "router",
         "schedules",
         "settings",
@@ -44,7 +47,11 @@ class Address:
     )
 
     def __init__(
-        self, settings: ResolvedAddressSettings, use: AddressUse, forward: Forward
+        self,
+        settings: ResolvedAddressSettings,
+        use: AddressUse,
+        forward: Forward,
+        hearing: "Callable[[Address], Finding[Iterable[Address]]]",
     ) -> None:
         self.settings = settings
         self.use = use
@@ -62,9 +69,12 @@ class Address:
         """The address of those that take nothing but what was undeliverable there."""
         self.of_origin: dict[str, dict[Queue, None]] = {}
         """The same queues, by that."""
-        self.patterns: dict[Address, str] = {}
-        """The addresses with wildcards that stand for this one and have a queue or a subscriber, or
-        had one until lately; and their names."""
+        self.hearing = hearing
+        """Finds out which addresses with wildcards hear it, and notes it in the next two."""
+        self.heard_by: tuple[Address, ...] = ()
+        """Those that did when a message was sent to it last; some of them may be used no more."""
+        self.heard_up_to = 0
+        """The number of the name with wildcards that came last until then."""
         self.diverts: tuple[Divert, ...] = ()
         self.forward = forward
         self.router: Router | None = None
@@ -146,17 +156,22 @@ class Address:
         else:
             self.multicast_queues.append(queue)
 
-    def hear(self, pattern: "Address", name: str) -> None:
-        """Add an address with wildcards, of a ``name``, that hears this one."""
-        self.patterns[pattern] = name
-        if self.router is None:  # one that is there knows of all that come
+    def hear(self, by: "tuple[Address, ...]", up_to: int) -> None:
+        """Have it heard by addresses with wildcards, of those that came ``up_to`` a number."""
+        needs_router = bool(by) != bool(self.heard_by)
+        self.heard_by = by
+        self.heard_up_to = up_to
+        if needs_router:
             self._look_again()
 
-    def hear_no_more(self, patterns: Iterable["Address"]) -> None:
-        """Have it not heard by addresses with wildcards, of which some may never have heard it."""
-        for pattern in patterns:
-            self.patterns.pop(pattern, None)
-        self._look_again()
+    def router_of_topic(self, newest: int) -> Router | None:
+        """Return what routes its MULTICAST messages; None if every one goes to all of its queues.
+
+        Of names with wildcards the ``newest`` has that number.
+        """
+        if self.router is None and self.heard_up_to != newest:
+            return self._router()
+        return self.router
 
     def route_by(self, diverts: Sequence[Divert]) -> None:
         """Replace the diverts of the address."""
@@ -164,9 +179,14 @@ class Address:
         self._look_again()
 
     def _look_again(self) -> None:
-        needed = self.gates or self.patterns or self.diverts or self.use.asks_first
-        router = Router(self.gates, self.patterns, self.diverts, self.forward) if needed else None
-        self.router = router
+        needed = self.gates or self.heard_by or self.diverts or self.use.asks_first
+        self.router = self._router() if needed else None
+
+    def _router(self) -> Router:
+        return Router(self.gates, self._hearing, self.diverts, self.forward)
+
+    def _hearing(self) -> "Finding[Iterable[Address]]":
+        return self.hearing(self)
 
     def remove_queue(self, queue: Queue) -> None:
         """Route nothing to a queue any more."""

@@ -84,7 +84,7 @@ class AddressBook:
         self.left_over: list[Queue] = []
         """Queues of earlier nodes whose messages nobody is to get any more."""
         self.wildcards = settings.wildcard_addresses
-        self.patterns = Patterns(self.wildcards, self.known, self.temporary)
+        self.patterns = Patterns(self.wildcards, self.temporary)
         self.said = AddressRules(settings)
         """What ``broker.xml`` says of addresses; ``refreshing`` has an address be as others say."""
         self._creations = creations
@@ -102,13 +102,14 @@ class AddressBook:
             self._sweep()
             settings = self.said.settings_of(name)
             use = AddressUse(name, settings, self._store_use)
-            address = self.known[name] = Address(settings, use, self._forward)
+            address = self.known[name] = Address(
+                settings, use, self._forward, self.patterns.hearing
+            )
             if name in self.temporary:
                 return address
             diverts = self.said.diverts_of(name)
             if diverts:
                 address.route_by(diverts)
-            self.patterns.join(name, address)
         return address
 
     def refreshing(self, name: str) -> Steps:
@@ -153,7 +154,7 @@ class AddressBook:
         unused = {name: one for name, one in self.known.items() if not one.is_used}
         for name in unused:
             del self.known[name]
-        self.patterns.left(unused)
+        self.patterns.left(unused.items())
         self._sweep_at = max(MIN_SWEEP, 2 * len(self.known))
 
     def types_of(self, name: str) -> frozenset[RoutingType]:
@@ -373,16 +374,18 @@ class AddressBook:
         for one in divert.kinds(kind, types):
             queues: Sequence[Queue] = address.multicast_queues
             topics = () if address.topic is None else (address.topic,)
+            router = address.router_of_topic(self.patterns.newest)
             if one is not RoutingType.MULTICAST:
                 # As of a dead letter: where there is no queue one is made, and nothing is lost.
                 first = address.anycast() or self.ensure_queues(name)[0]
-                queues = [first] if address.router is None else list(address.anycast_queues)
+                router = address.router
+                queues = [first] if router is None else list(address.anycast_queues)
                 topics = ()
-            if address.router is None:
+            if router is None:
                 found.append(Routed(copy, queues, topics))
             else:
                 passed = (*through, divert)
-                found += yield from address.router.route(copy, principal, queues, topics, passed)
+                found += yield from router.route(copy, principal, queues, topics, passed)
         return found
 
 

@@ -61,6 +61,10 @@ class _Listeners(Protocol):
         """Those without a queue."""
 
 
+Hearing = Callable[[], Finding[Iterable[_Listeners]]]
+"""Finds out who hears an address by wildcards."""
+
+
 class Forward(Protocol):
     """Routes what a divert takes."""
 
@@ -81,21 +85,22 @@ class Forward(Protocol):
 class Router:
     """What the messages of one address are asked before they go to its queues."""
 
-    __slots__ = ("_diverts", "_forward", "_gates", "_patterns")
+    __slots__ = ("_diverts", "_forward", "_gates", "_hearing")
 
     def __init__(
         self,
         gates: dict[Queue, Gate],
-        patterns: Collection[_Listeners],
+        hearing: Hearing | None,
         diverts: Sequence[Divert],
         forward: Forward | None,
     ) -> None:
         """``gates`` are of those queues of the address that do not take every message.
 
-        Without ``forward`` there are no ``diverts``.
+        ``hearing`` finds out who hears it by wildcards; without it nobody does. Without ``forward``
+        there are no ``diverts``.
         """
         self._gates = gates
-        self._patterns = patterns
+        self._hearing = hearing
         self._diverts = diverts
         self._forward = forward
 
@@ -115,8 +120,9 @@ class Router:
         kind = queues[0].routing_type if queues else RoutingType.MULTICAST
         there = [(list(queues), self._gates)]
         heard = list(topics)
-        if kind is RoutingType.MULTICAST:
-            for pattern in self._patterns:
+        if kind is RoutingType.MULTICAST and self._hearing is not None:
+            hearing = yield from self._hearing()
+            for pattern in hearing:
                 if pattern.multicast_queues:
                     there.append((list(pattern.multicast_queues), pattern.gates))
                 if pattern.topic is not None and pattern.topic.subscribers:

@@ -16,7 +16,7 @@ from orthia.config.address_settings import RoutingType
 
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every message: an enumeration looks its members up each time."""
-_BY_UNIT: Final = Router({}, (), (), None)
+_BY_UNIT: Final = Router({}, None, (), None)
 """For a queue that is named itself: what is routed is stored by a unit, which can delete, too, and
 an address that is full is asked what it does."""
 Route = tuple[str, list[Queue], Topic | None, Router | None]
@@ -54,9 +54,8 @@ class Targets:
                 self._creation.refuse_type(name, address, RoutingType.MULTICAST)
             topic = address.topic
             heard = topic if topic is not None and topic.subscribers else None
-            if address.patterns:
-                self._book.patterns.forget_unused(address)
-            return name, address.multicast_queues, heard, address.router
+            router = address.router_of_topic(self._book.patterns.newest)
+            return name, address.multicast_queues, heard, router
         known = self._known.get(name)
         queue = None if known is None else known.anycast()
         if queue is None:

@@ -170,23 +170,25 @@ class ScheduleQueues:
         if is_qualified:
             return [Routed(record, [self._still_there(only)], ())]
         address = self._book.address(name)
-        if address.patterns:
-            self._book.patterns.forget_unused(address)
         queues: Sequence[Queue] = list(address.multicast_queues)
         topics: tuple[Topic, ...] = ()
         if schedule.routing_type is RoutingType.MULTICAST:
+            router = address.router_of_topic(self._book.patterns.newest)
             if address.topic is not None and address.topic.subscribers:
                 topics = (address.topic,)
         else:
             first = address.anycast()
             if first is None:
                 queues = self._book.ensure_queues(name)
+            elif address.router is not None:
+                queues = list(address.anycast_queues)
             else:
-                queues = [first] if address.router is None else list(address.anycast_queues)
-        if address.router is None:
+                queues = [first]
+            router = address.router
+        if router is None:
             return [Routed(record, queues, topics)]
         sender = Principal("", frozenset(), client_id=client_id)
-        routed = yield from address.router.route(record, sender, queues, topics)
+        routed = yield from router.route(record, sender, queues, topics)
         return still_there(routed)
 
     def _still_there(self, name: str) -> Queue:

@@ -1,7 +1,6 @@
 """Opening the queues of a node that are stored.
 
-In steps: a client can have stored any number of them, within its limits. A step takes 0.1 ms, and
-1 us more for each address that a queue hears by wildcards, or that hears its address so.
+In steps: a client can have stored any number of them, within its limits. A step takes 0.1 ms.
 """
 
 from orthia.broker.core.routing.addresses import AddressBook
