@@ -113,17 +113,23 @@ class Security:
         return not roles.isdisjoint(principal.roles)
 
     def check(
-        self, principal: Principal, permission: str, address: str, queue: str | None = None
+        self,
+        principal: Principal,
+        permission: str,
+        address: str,
+        queue: str | None = None,
+        *,
+        why: str = "",
     ) -> None:
         """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``.
 
         What is asked is about ``queue`` of it, if that is given: a setting for exactly
-        ``address::queue`` decides alone then.
+        ``address::queue`` decides alone then. ``why`` ends the sentence, if it is not plain.
         """
         if self.allows(principal, permission, address, queue):
             return
         match = address if queue is None else self._match_of(address, queue)
-        raise self._refused(principal, permission, match)
+        raise self._refused(principal, permission, match, why)
 
     def _refused(
         self, principal: Principal, permission: str, match: str, why: str = ""

@@ -1,11 +1,15 @@
 """Consumers of Classic's virtual topics: ``virtualTopicConsumerWildcards`` of an acceptor."""
 
+from dataclasses import replace
+
 import pytest
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
-from orthia.config.settings import AcceptorSettings, VirtualTopicConsumers
-from tests.core.support import CoreUnderTest, settings
+from orthia.config.secrets import Secret
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import AcceptorSettings, Settings, VirtualTopicConsumers
+from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import Client, bodies
 
 ACCEPTOR = AcceptorSettings(
@@ -138,3 +142,60 @@ def test_a_queue_of_the_topic_needs_no_parameter(caplog: pytest.LogCaptureFixtur
     Client(core).send("SEND", "a", destination="/topic/VirtualTopic.Orders")
     assert bodies(client.frames()) == ["a"]
     assert not [one for one in caplog.messages if "virtualTopicConsumerWildcards" in one]
+
+
+def _guarded(*topics: str) -> Settings:
+    """Return settings of a user who has all rights on queues of consumers and on some topics."""
+    permissions = ("send", "consume", "createAddress", "createDurableQueue")
+    granted = {one: frozenset({"r"}) for one in permissions}
+    return replace(
+        SETTINGS,
+        acceptors=(ACCEPTOR,),
+        security_enabled=True,
+        users=(User("eve", Secret("p"), frozenset({"r"})),),
+        security_settings=tuple(SecuritySetting(one, granted) for one in ("Consumer.#", *topics)),
+    )
+
+
+def _eve(core: CoreUnderTest) -> Client:
+    return Client(core, login="eve", passcode="p", client_id="Consumer.a")
+
+
+_SQUATTED = "Consumer.a.VirtualTopic.private.x"
+_SQUATTING = [
+    f"/queue/VirtualTopic.public::{_SQUATTED}",
+    f"/topic/VirtualTopic.public::{_SQUATTED}",
+    f"/queue/{_SQUATTED}",
+]
+
+
+@pytest.mark.parametrize("frame", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("destination", _SQUATTING)
+def test_nobody_takes_the_queue_of_a_topic_without_its_rights(destination: str, frame: str) -> None:
+    """By whatever address; with them it is a name like others."""
+    core = CoreUnderTest(_guarded("VirtualTopic.public"))
+    eve = _eve(core)
+    eve.send(frame, destination=destination, id="s")
+    assert (
+        f"on address 'VirtualTopic.private.x', whose consumer queue '{_SQUATTED}' is called as"
+        in eve.error()
+    )
+    assert core.broker.depths() == {}
+    core = CoreUnderTest(_guarded("VirtualTopic.#"))
+    eve = _eve(core)
+    eve.send(frame, destination=destination, id="s", receipt="r")
+    assert eve.commands() == ["RECEIPT"]
+    core = core.takeover(_guarded("VirtualTopic.public"))
+    eve = _eve(core)
+    eve.send("SUBSCRIBE", destination=destination, id="s")
+    assert "permission 'consume' on address 'VirtualTopic.private.x'" in eve.error()
+
+
+def test_no_durable_subscription_takes_such_a_name() -> None:
+    """Its queue is called ``CLIENT-ID.NAME``."""
+    core = CoreUnderTest(_guarded("VirtualTopic.public"))
+    eve = _eve(core)
+    durable = {"id": "s", "durable-subscription-name": "VirtualTopic.private.x"}
+    eve.send("SUBSCRIBE", destination="/topic/VirtualTopic.public", **durable)
+    assert "on address 'VirtualTopic.private.x'" in eve.error()
+    assert core.broker.depths() == {}

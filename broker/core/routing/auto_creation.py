@@ -20,6 +20,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.resources import ReservedNames
+from orthia.broker.core.virtual_topic_queues import VirtualTopicQueues
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
@@ -44,6 +45,8 @@ class AutoCreation:
         self._security = security
         self._creations = creations
         self._store_use = store_use
+        self.virtual_topics = VirtualTopicQueues(settings, security)
+        """Whose consumers queues are by their names."""
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
@@ -174,6 +177,7 @@ class AutoCreation:
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
         self._security.check_new_queue(principal, address_name, name)
+        self.virtual_topics.check(principal, "createDurableQueue", address_name, name)
         options = address.options_of_new(name)
         self._creations.refuse_if_too_many(principal, quoted(name))
         if to_consume:
@@ -213,6 +217,7 @@ class AutoCreation:
         )
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check_new_queue(principal, address_name, name)
+        self.virtual_topics.check(principal, "createDurableQueue", address_name, name)
         self._creations.refuse_if_too_many(principal, quoted(name))
         filters, selector = self._book.filters, options.filter
         if selector is not None:

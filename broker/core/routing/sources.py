@@ -139,6 +139,7 @@ class Sources:
         # The queue is the broker's choice, or one of the name of its address.
         name = where.address if queue is None else queue.name
         self._security.check(principal, "consume", where.address, name)
+        self._creation.virtual_topics.check(principal, "consume", where.address, name)
         self._refuse_if_anothers(principal, where.address)
         if queue is None:
             self._refuse_wildcard(where.address, RoutingType.ANYCAST)
@@ -197,6 +198,8 @@ class Sources:
         By a ``queue`` of it, if there is one.
         """
         self._security.check(principal, "consume", name, queue)
+        if queue is not None:
+            self._creation.virtual_topics.check(principal, "consume", name, queue)
         self._refuse_if_anothers(principal, name)
         if self._book.hears_many(name):
             self._security.check_pattern(principal, "consume", name)
