@@ -16,7 +16,7 @@ from orthia.config.address_settings import (
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, anyone, message
 from tests.stomp.support import Client, acknowledge, bodies
 
 TOPIC = "/topic/news"
@@ -112,6 +112,33 @@ def test_selectors_of_a_user_are_bounded_whoever_serves() -> None:
     leave(subscriber)
     smaller = core.takeover(_with_selectors(10))
     assert list(smaller.broker.queues()) == ["bob.four", "ada.four"]
+
+
+def test_another_user_of_the_same_client_id_neither_uses_nor_ends_it() -> None:
+    """A client-id is what a client says; its messages are there for the user who made it."""
+    given = _with_selectors(1_000)
+    core = CoreUnderTest(given)
+    subscriber = _of(core, "ada")
+    assert subscribe(subscriber) == []
+    leave(subscriber)
+    for _ in range(2):
+        core.broker.send(anyone(), TOPIC, message("1"), None)
+        for frame in ("SUBSCRIBE", "UNSUBSCRIBE"):
+            bob = Client(core, login="bob", passcode="pw", client_id="ada")
+            bob.send(frame, destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+            assert "was made by another user, and user 'bob' may neither use" in bob.error()
+        core = core.takeover(given)
+    assert subscribe(_of(core, "ada")) == ["1", "1"]
+
+
+def test_one_that_was_made_without_security_is_its_client_ids() -> None:
+    """Nobody knows who made it."""
+    core = CoreUnderTest()
+    subscriber = client(core, "ada")
+    subscribe(subscriber)
+    leave(subscriber)
+    core.send(TOPIC, "1")
+    assert subscribe(_of(core.takeover(_with_selectors(1_000)), "ada")) == ["1"]
 
 
 def test_selectors_of_a_connection_are_bounded_where_there_are_no_users() -> None:

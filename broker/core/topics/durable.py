@@ -5,12 +5,15 @@ pairs that make one name are told apart. It is made when its client first subscr
 goes when that client ends the subscription by its name. What it was made for stays as it is: to
 change that the subscription is ended first, and what it has with it. Artemis passes a change over,
 and its client gets messages that it has not asked for.
+
+A client-id is whatever a client says. So a subscription is also its user's, as far as it is stored
+who made it; in Artemis it is anybody's with the permissions and the client-id.
 """
 
 from dataclasses import replace
 
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, is_name
-from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
@@ -69,6 +72,8 @@ class DurableSubscriptions:
                 principal, where.address, queue_name, wanted, options
             )
         self._sources.check_consume(principal, queue)
+        if _is_of(self._addresses.bindings[queue_name], wanted):
+            self._refuse_if_anothers(principal, queue, wanted)
         self._refuse_if_changed(queue, where, wanted, options)
         return queue
 
@@ -81,7 +86,26 @@ class DurableSubscriptions:
             raise NoSuchSubscription(
                 f"client-id {quoted(wanted.client_id)} has no durable subscription {quoted(name)}"
             )
+        self._refuse_if_anothers(principal, queue, wanted)
         return queue
+
+    @staticmethod
+    def _refuse_if_anothers(
+        principal: Principal, queue: Queue, wanted: DurableSubscription
+    ) -> None:
+        """Raise NotAuthorized if another user made a subscription: a client-id is what one says.
+
+        Where it is not known who made it, as without security, it is the client-id's.
+        """
+        if principal.unrestricted or queue.user in (None, principal.name):
+            return
+        raise NotAuthorized(
+            f"durable subscription {quoted(wanted.name)} of client-id {quoted(wanted.client_id)}"
+            f" was made by another user, and user {quoted(principal.name)} may neither use nor end"
+            " it:"
+            " take another client-id, or have an operator delete it with `orthia queue delete"
+            f" {queue.name}`"
+        )
 
     def _refuse_if_changed(
         self, queue: Queue, where: Destination, wanted: DurableSubscription, options: QueueOptions
