@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
+from tests.process.nodes import forget_ended, judge_turns
 from tests.support.leftovers import remove_left
 from tests.support.schema import make_tables
 from tests.support.servers import (
@@ -29,6 +30,7 @@ from tests.support.servers import (
     StoreServer,
     url_with_password,
 )
+from tests.support.turns import ENVIRONMENT, limit_seconds
 from tests.support.waiting import wait_until
 
 EVERY_DBMS = [*SERVER_NAMES, "sqlite"]
@@ -100,6 +102,25 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _turns_are_measured() -> None:
+    """Tell all nodes that tests start as processes how long a turn of their loop may take."""
+    os.environ.setdefault(ENVIRONMENT, str(limit_seconds()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Fail a test amid which a turn of the loop of a node that is a process was too long.
+
+    Before its fixtures end, and the directory of a test that passed is removed with its logs.
+    """
+    try:
+        yield
+        judge_turns()
+    finally:
+        forget_ended()
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from orthia.broker.node.restarts import Life, begin
 from orthia.broker.node.service import Service
 from orthia.broker.node.shell import NodeShell
 from orthia.broker.node.state import NodeState, Phase, Terms
-from orthia.broker.node.turn_meter import TurnMeter
+from orthia.broker.node.turn_meter import LOOK_SECONDS, TurnMeter
 from orthia.config.clock import monotonic_seconds
 from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.settings import Settings
@@ -144,9 +144,11 @@ class BrokerNode:
         self._driver.begin()
         if self._watch is not None:
             self._watch.start()
+        long_seconds = float(os.environ.get(_LONG_TURN, "1"))
         meter = TurnMeter(
             loop,
-            long_seconds=float(os.environ.get(_LONG_TURN, "1")),
+            long_seconds=long_seconds,
+            look_seconds=min(LOOK_SECONDS, long_seconds / 10),
             measured=self._metrics.loop_turned,
             too_long=_say_long_turn,
         )
@@ -244,7 +246,7 @@ class BrokerNode:
 
 def _say_long_turn(seconds: float, where: str) -> None:
     LOGGER.warning(
-        "the event loop computed for %.2f s in one turn, and all clients waited; it was at\n%s",
+        "the event loop computed for %.3f s in one turn, and all clients waited; it was at\n%s",
         seconds,
         where,
     )

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from xml.sax.saxutils import escape
 
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
@@ -63,7 +64,7 @@ class LimitedNode(NodeProcess):
         path = self.directory / "broker.xml"
         path.write_text(
             _FILE.format(
-                url=self.url,
+                url=escape(self.url),
                 port=self.port,
                 parameters=self.parameters,
                 limits=limits,
@@ -75,7 +76,7 @@ class LimitedNode(NodeProcess):
         with self.log_path.open("ab") as output:
             self.process = start_program(
                 command,
-                {**os.environ, ENVIRONMENT: str(limit_seconds())},
+                {**os.environ, ENVIRONMENT: str(limit_seconds()), **self.environment},
                 output.fileno(),
                 self._limit_descriptors if self.descriptors else None,
             )

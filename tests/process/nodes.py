@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from orthia.config.settings import Role
 from tests.support.forked import ForkedProcess, start_program
@@ -22,6 +22,7 @@ from tests.support.servers import (
     NODE_NETWORK_TIMEOUT_MS,
     free_port,
 )
+from tests.support.turns import SAID
 from tests.support.waiting import wait_until
 
 RENEW_PERIOD_MS = 300
@@ -68,6 +69,8 @@ class NodeProcess:
     program: str = "orthia.broker.cli"
     """Which module is run: ``broker.cli`` in a checkout from before there was ``orthia``."""
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
+    judged: int = 0
+    """How many long turns in its log were judged."""
 
     @property
     def log_path(self) -> Path:
@@ -98,6 +101,7 @@ class NodeProcess:
 
     def start(self) -> "NodeProcess":
         """Start the process and return at once."""
+        STARTED.append(self)
         with self.log_path.open("ab") as output:
             environment = {**os.environ, **self.environment}
             self.process = start_program(self.command(), environment, output.fileno())
@@ -179,6 +183,28 @@ class NodeProcess:
             with suppress(ProcessLookupError):  # it has ended by itself meanwhile
                 self.signal(signal.SIGCONT)
                 self.kill()
+
+
+STARTED: Final[list[NodeProcess]] = []
+"""Those whose turns of the loop are to be judged."""
+
+
+def judge_turns() -> None:
+    """Fail if a turn of the loop of a node that was started took longer than clients may wait.
+
+    It asks what the logs say: nodes are told of the limit by the environment of the tests.
+    """
+    long: list[str] = []
+    for node in STARTED:
+        said = node.log.split(SAID)[1:]
+        long += [f"{node.name}: {SAID}{one}" for one in said[node.judged :]]
+        node.judged = len(said)
+    assert not long, "\n".join(long)
+
+
+def forget_ended() -> None:
+    """Judge those no more that have ended, or are ended with their test."""
+    STARTED[:] = [node for node in STARTED if node.is_running]
 
 
 @dataclass
