@@ -36,10 +36,7 @@ from tests.support.turns import ENVIRONMENT, LIMIT_SECONDS, SAID, limit_seconds
 _OPENING_SECONDS = 900
 _TOLD_SECONDS = 0.01
 """Turns above it are told of."""
-_TURN = re.compile(
-    SAID + r" ([\d.]+) s in one turn.*?it was at\n(.*?)(?=^\d{4}-|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_TURN = re.compile(SAID + r" ([\d.]+) s in one turn.*? it was at(?: \| )?(.*)")
 
 
 @dataclass
@@ -79,7 +76,7 @@ def longest_turn(log: str) -> tuple[float, str]:
     """Return the longest turn that a node told of, in scaled milliseconds, and where it was."""
     turns = [(float(seconds), where) for seconds, where in _TURN.findall(log)]
     seconds, where = max(turns, default=(0.0, ""))
-    return 1000 * seconds / scale(), where
+    return 1000 * seconds / scale(), where.replace(" | ", "\n")
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from typing import Final, Self
 from benchmarks.stomp_load import Client, LoadError, pump
 from orthia.config.settings import StompLimits
 from tests.hostile.node import MIB, LimitedNode
+from tests.websocket.client import WebSocketClient
+from tests.websocket.test_websocket import frame
 
 LIMITS: Final = StompLimits()
 NEARLY_A_NUMBER: Final = ("1" * 308 + "." + "1" * 308 + "e1x").ljust(1_024, "x")
@@ -206,6 +208,26 @@ def large_messages(stage: Stage) -> None:
     taker = stage.clients(1)
     stage.send(taker, b"SUBSCRIBE\nid:1\ndestination:/queue/b\nack:auto\n\n\0")
     stage.send(taker, b"")
+
+
+def web_sockets(stage: Stage) -> None:
+    """16 WebSockets send frames as large as they may be, and 100,000 empty ones each."""
+    send = b"SEND\ndestination:/queue/w\n\nx\0"
+    full = frame(0x82, send * (65_536 // len(send)))
+    empty = frame(0x02, b"") + frame(0x00, b"") * 100_000 + frame(0x80, _DONE)
+    clients: list[WebSocketClient] = []
+    for _ in range(16):
+        client = WebSocketClient(
+            socket.create_connection(("127.0.0.1", stage.node.port), timeout=_SILENCE_SECONDS)
+        )
+        client.connect()
+        clients.append(client)
+    for data in (full * 4, empty):
+        for client in clients:
+            client.socket.sendall(data)
+    for client in clients:
+        client.message()
+        client.socket.close()
 
 
 # --- what a connection holds
@@ -603,6 +625,7 @@ WORKS: Final = {
     "header-bytes": Work(header_bytes),
     "headers": Work(headers),
     "bodies": Work(bodies),
+    "web-sockets": Work(web_sockets),
     "large-messages": Work(large_messages),
     "subscriptions": Work(subscriptions),
     "behind": Work(behind),
