@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
-from benchmarks.limits_at_bound import WORKS, Stage, everything_stored
+from benchmarks.limits_at_bound import WORKS, Secured, Stage, everything_stored
 from benchmarks.throughput import resident_mib
 from orthia.config.settings import Role
 from tests.hostile.node import LimitedNode
@@ -80,29 +80,38 @@ def longest_turn(log: str) -> tuple[float, str]:
 
 
 @contextmanager
-def a_node(server: StoreServer, core: str) -> Iterator[LimitedNode]:
+def a_stage(server: StoreServer, core: str = "") -> Iterator[Stage]:
     """Make a node, on a store of its own."""
     url = url_with_password(server.settings(server.create_database()))
     told = {ENVIRONMENT: str(_TOLD_SECONDS)}
     with tempfile.TemporaryDirectory() as name:
-        node = LimitedNode(Role.LIVE, url, Path(name), "live", core=core, environment=told)
+        secured = Secured(Path(name))
+        node = LimitedNode(
+            Role.LIVE,
+            url,
+            Path(name),
+            "live",
+            core=core,
+            parameters=secured.parameters,
+            environment=told,
+        )
         try:
-            yield node
+            with Stage(node, secured) as stage:
+                yield stage
         finally:
             node.end()
 
 
 def measure_opening(server: StoreServer, share: float) -> str:
     """Return how long a node takes to serve a store with all that may be stored, or a share."""
-    with a_node(server, "") as node:
-        seconds, logged = [], 0
+    with a_stage(server) as stage:
+        node, seconds, logged = stage.node, [], 0
         for fills in (True, False):
             began = time.monotonic()
             node.start().wait_serving(_OPENING_SECONDS)
             seconds.append(time.monotonic() - began)
             if fills:
-                with Stage(node) as stage:
-                    everything_stored(stage, share)
+                everything_stored(stage, share)
                 node.kill()
                 logged = len(node.log)
         turn, where = longest_turn(node.log[logged:])
@@ -117,7 +126,8 @@ def measure(server: StoreServer, name: str) -> Measured:
     work = WORKS[name]
     seen = Measured()
     with ExitStack() as stack:
-        node = stack.enter_context(a_node(server, work.core))
+        stage = stack.enter_context(a_stage(server, work.core))
+        node = stage.node
         node.start().wait_serving()
         told = node.directory / "witness"
         with told.open("wb") as output:
@@ -128,7 +138,6 @@ def measure(server: StoreServer, name: str) -> Measured:
             )
         stack.callback(witness.wait)
         stack.callback(witness.kill)
-        stage = stack.enter_context(Stage(node))
         began = time.monotonic()
         try:
             work.run(stage)

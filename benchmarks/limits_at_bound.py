@@ -5,15 +5,21 @@ otherwise. What is not the loop's work has none here.
 """
 
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from benchmarks.stomp_load import Client, LoadError, pump
 from orthia.config.settings import StompLimits
 from tests.hostile.node import MIB, LimitedNode
+from tests.support.certificates import Authority
+from tests.support.servers import free_port
+from tests.tls.test_acceptors import trusting
 from tests.websocket.client import WebSocketClient
 from tests.websocket.test_websocket import frame
 
@@ -32,11 +38,32 @@ def long_selector(number: int) -> str:
     return " OR ".join([f"b={number}", *["a>1"] * _COMPARISONS])
 
 
+class Secured:
+    """An acceptor with TLS, beside the one without."""
+
+    def __init__(self, directory: Path) -> None:
+        authority = Authority()
+        self._context = trusting(authority)
+        self._port = free_port()
+        pem = authority.sign().write_pem(directory / "broker.pem")
+        self.parameters: Final = (
+            f'</acceptor><acceptor name="tls">tcp://127.0.0.1:{self._port}?protocols=STOMP'
+            f";sslEnabled=true;keyStorePath={pem}"
+        )
+        """What makes it, where those of the other acceptor end."""
+
+    def connect(self) -> ssl.SSLSocket:
+        """Do the handshake."""
+        plain = socket.create_connection(("127.0.0.1", self._port), timeout=_SILENCE_SECONDS)
+        return self._context.wrap_socket(plain, server_hostname="localhost")
+
+
 class Stage:
     """A node, and the clients of one work."""
 
-    def __init__(self, node: LimitedNode) -> None:
+    def __init__(self, node: LimitedNode, secured: Secured) -> None:
         self.node = node
+        self.secured = secured
         self._clients: list[Client] = []
 
     def __enter__(self) -> Self:
@@ -228,6 +255,35 @@ def web_sockets(stage: Stage) -> None:
     for client in clients:
         client.message()
         client.socket.close()
+
+
+def handshakes(stage: Stage) -> None:
+    """Eight clients at a time do 800 handshakes of TLS."""
+
+    def some() -> None:
+        for _ in range(100):
+            stage.secured.connect().close()
+
+    threads = [threading.Thread(target=some) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+
+def records(stage: Stage) -> None:
+    """Four clients send 20,000 records of TLS of one byte each, and then more frames."""
+    clients = [stage.secured.connect() for _ in range(4)]
+    for client in clients:
+        client.sendall(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    for _ in range(20_000):
+        for client in clients:
+            client.send(b"\n")
+    for client in clients:
+        client.sendall(_DONE)
+        while b"receipt-id:done" not in client.recv(65_536):
+            pass
+        client.close()
 
 
 # --- what a connection holds
@@ -626,6 +682,8 @@ WORKS: Final = {
     "headers": Work(headers),
     "bodies": Work(bodies),
     "web-sockets": Work(web_sockets),
+    "handshakes": Work(handshakes),
+    "records": Work(records),
     "large-messages": Work(large_messages),
     "subscriptions": Work(subscriptions),
     "behind": Work(behind),

@@ -20,6 +20,7 @@ from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.foreign import ENOUGH, GET, recognise, without_tls
 from orthia.broker.security.sources import source_of
 from orthia.broker.tls.channel import IS_HANDSHAKING
@@ -212,16 +213,20 @@ class Connection(asyncio.Protocol):
         self._hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """End what the client began."""
+        """End what the client began, in turn with others: all clients may be lost at once."""
         self.abort()
         if self._lingering is not None:
             self._lingering.cancel()
+        self._slices.run(self._ending())
+
+    def _ending(self) -> Steps:
         with ExitStack() as ends:  # from the last to the first, whatever one of them raises
             ends.callback(self._clients.forget, self)
             ends.callback(self.protocol.connection_lost)
             ends.callback(self._authentication.end)
             if self._stream is not None:
                 ends.callback(self._stream.abandon)
+        yield GO_ON
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client does not keep up."""

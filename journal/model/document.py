@@ -25,7 +25,11 @@ def check_version(version: int, seq: int, newest: int) -> None:
 
 def encode_document(document: dict[str, object], version: int = FIRST_VERSION) -> bytes:
     """Return the bytes of a document."""
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return seal(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), version)
+
+
+def seal(text: bytes, version: int = FIRST_VERSION) -> bytes:
+    """Return the bytes of a document of which the text is there."""
     return _HEADER.pack(version, zlib.crc32(text)) + text
 
 
