@@ -186,8 +186,11 @@ class Broker:
 
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
-        self._temporaries.delete_left()
-        self._housekeeping.start()
+        self.slices.run(self._counting())
+
+    def _counting(self) -> Steps:
+        yield from self._temporaries.deleting_left()
+        yield from self._housekeeping.starting()
 
     def start_schedule(self) -> None:
         """Begin to deliver what was to be delivered later, and to look for what has expired.

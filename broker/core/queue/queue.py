@@ -306,6 +306,8 @@ class Queue(LeveledQueue):
                 some = references[first : first + AT_ONCE]
                 first += AT_ONCE
                 self._give_some_back(some, in_vain)
+                if self._matching is not None and not self._dispatching:
+                    self._matching.take_in()  # here, and not all of them in one step at the end
                 yield GO_ON
             some, first = references[first:], len(references)
             self._give_last_back(some, in_vain, done)

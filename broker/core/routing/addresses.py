@@ -303,11 +303,12 @@ class AddressBook:
             return
         queue.open_level(binding, unread_up_to)
 
-    def trim(self) -> None:
+    def trimming(self) -> Steps:
         """Have queues that may keep few messages keep no more of what earlier nodes left."""
-        for queue in self.queues.values():
+        for queue in [*self.queues.values()]:
             if isinstance(queue, OptionedQueue):
                 queue.open_trimmed()
+            yield GO_ON
 
     def withdraw(self, queue: Queue) -> None:
         """Route nothing to a queue any more; its name is not free yet."""

@@ -17,6 +17,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.quota import StoreUse
 from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
@@ -86,8 +87,10 @@ class TemporaryDestinations:
             for queue in [queue for queue in own if not queue.is_leaving]:
                 self._deletions.end_temporary(queue)
 
-    def delete_left(self) -> None:
+    def deleting_left(self) -> Steps:
         """Delete what is left of those whose node is gone, and of queues that are not durable."""
-        for queue in self._addresses.left_over:
-            self._deletions.delete_left_over(queue)
+        left = [*self._addresses.left_over]
         self._addresses.left_over.clear()
+        for queue in left:
+            self._deletions.delete_left_over(queue)
+            yield GO_ON

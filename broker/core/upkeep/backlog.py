@@ -12,7 +12,7 @@ known whether there is any, nothing of these queues is delivered.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, Protocol
 
@@ -58,21 +58,24 @@ class _Counted(Protocol):
 class BacklogCount:
     """One count of all queues; calls and callbacks on the loop's thread."""
 
-    def __init__(
-        self,
-        queues: Iterable[_Counted],
-        levels: Iterable[_Counted],
-        journal: MessageJournal,
-        timers: Timers,
-    ) -> None:
-        """Count ``queues``, and what ``levels`` have of other priorities."""
-        self._first = deque(one for one in levels if one.uncounted_after is not None)
-        uncounted = [one for one in queues if one.uncounted_after is not None]
-        self._queues = {one.id: one for one in (*uncounted, *self._first)}
+    def __init__(self, journal: MessageJournal, timers: Timers) -> None:
+        self._first: deque[_Counted] = deque()
+        self._queues: dict[int, _Counted] = {}
         self._journal = journal
         self._timers = timers
         self._horizon = journal.recovery_horizon
         self._again: deque[_Counted] = deque()
+
+    def add(self, queue: _Counted) -> None:
+        """Have a queue counted, before the start."""
+        if queue.uncounted_after is not None:
+            self._queues[queue.id] = queue
+
+    def add_level(self, level: _Counted) -> None:
+        """Have counted what a queue has of another priority than most, before the start."""
+        if level.uncounted_after is not None:
+            self._first.append(level)
+            self._queues[level.id] = level
 
     def start(self) -> None:
         """Begin; it ends by itself, or with the journal."""

@@ -9,7 +9,7 @@ from orthia.broker.core.queue.slow import SlowConsumers
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.sending.duplicates import DuplicateIds
-from orthia.broker.core.slices import Slices
+from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.upkeep.backlog import BacklogCount
 from orthia.broker.core.upkeep.deletion import Deletions
@@ -52,17 +52,22 @@ class Housekeeping:
         )
         self._is_started = False
 
-    def start(self) -> None:
+    def starting(self) -> Steps:
         """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
-        self._addresses.trim()
+        yield from self._addresses.trimming()
         self._is_started = True
         self.configure(self._settings)
         if self._settings.address_queue_scan_period > 0:
             self._reaper.start()
-        # Those of last values count what they read, but for what they have of another kind.
-        queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
-        levels = [level for one in self._queues() for level in one.levels_to_count]
-        BacklogCount(queues, levels, self._journal, self._timers).start()
+        count = BacklogCount(self._journal, self._timers)
+        for queue in self._queues():
+            # Those of last values count what they read, but for what they have of another kind.
+            if not isinstance(queue, LastValueQueue):
+                count.add(queue)
+            for level in queue.levels_to_count:
+                count.add_level(level)
+            yield GO_ON
+        count.start()
 
     def configure(self, settings: Settings) -> None:
         """Look for queues and consumers as the address settings say, once it is started."""
