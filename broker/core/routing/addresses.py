@@ -24,9 +24,9 @@ from dataclasses import replace
 from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.failures import by_itself
-from orthia.broker.core.filter_memory import FilterMemory
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.filter_memory import FilterMemory
 from orthia.broker.core.limits.quota import AddressUse, StoreUse
 from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.optioned import OptionedQueue

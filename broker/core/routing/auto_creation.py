@@ -12,9 +12,9 @@ from orthia.broker.core.destinations import (
     is_schedule,
 )
 from orthia.broker.core.errors import DestinationRefused
-from orthia.broker.core.filter_memory import owner_of
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.filter_memory import owner_of
 from orthia.broker.core.limits.quota import StoreUse
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
