@@ -69,7 +69,7 @@ def test_a_message_whose_move_was_refused_can_be_cancelled(reason: OrthiaError) 
 
 
 @BOTH
-@pytest.mark.parametrize("repeats", [{}, {"AMQ_SCHEDULED_PERIOD": 90, "AMQ_SCHEDULED_REPEAT": 3}])
+@pytest.mark.parametrize("repeats", [{}, {"AMQ_SCHEDULED_PERIOD": 100, "AMQ_SCHEDULED_REPEAT": 3}])
 def test_refused_moves_count_against_no_limit(reason: OrthiaError, repeats: dict[str, int]) -> None:
     """However often: what others send is taken as before, up to the limit."""
     limits = settings(address_full_policy=AddressFullPolicy.FAIL, max_size_messages=3)

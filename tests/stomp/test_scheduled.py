@@ -8,6 +8,7 @@ import pytest
 
 from orthia.broker.core.routing.diverts import Divert
 from orthia.broker.core.sending import schedule as schedule_module
+from orthia.broker.core.sending.recurrence import FOR_EVER, Recurrence, decode
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -341,6 +342,15 @@ def test_times_that_no_node_saw_are_not_made_up_for(clock: Clock) -> None:
     assert consumer.texts == ["tick"] * 4
 
 
+def test_an_earlier_nodes_series_without_pause_has_one() -> None:
+    """Each delivery is a transaction: what was stored with a millisecond between waits for more."""
+    stored = decode(Recurrence(period_ms=1, repeats=FOR_EVER).encode())
+    for now_ms in (NOON_MS, NOON_MS + 3_600_000):
+        ((following_ms, follows),) = stored.after(NOON_MS, now_ms).scheduled
+        assert following_ms == now_ms + 100
+        assert follows == stored
+
+
 def test_a_pattern_delivers_at_its_times(clock: Clock) -> None:
     """At each full hour of UTC, again and again, until somebody deletes it."""
     consumer = clock.core.consume("/queue/orders", auto=True)
@@ -385,6 +395,10 @@ def test_each_time_of_a_pattern_begins_a_series(clock: Clock) -> None:
         ({"AMQ_SCHEDULED_PERIOD": "x"}, "AMQ_SCHEDULED_PERIOD"),
         ({"AMQ_SCHEDULED_PERIOD": "5", "AMQ_SCHEDULED_REPEAT": "-2"}, "AMQ_SCHEDULED_REPEAT"),
         ({"AMQ_SCHEDULED_REPEAT": "5"}, "AMQ_SCHEDULED_PERIOD"),
+        (
+            {"AMQ_SCHEDULED_PERIOD": "99", "AMQ_SCHEDULED_REPEAT": "-1"},
+            "AMQ_SCHEDULED_PERIOD of SEND is 99, and AMQ_SCHEDULED_REPEAT -1; expected 100",
+        ),
         ({"AMQ_SCHEDULED_CRON": "every day"}, "AMQ_SCHEDULED_CRON"),
         ({"AMQ_SCHEDULED_CRON": "0 0 31 2 *"}, "AMQ_SCHEDULED_CRON"),
         ({"AMQ_SCHEDULED_CRON": "0 * * * *", "AMQ_SCHEDULED_TIME": "5"}, "AMQ_SCHEDULED_CRON"),

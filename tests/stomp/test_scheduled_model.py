@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from orthia.broker.core.sending.recurrence import MIN_PERIOD_MS
 from orthia.journal.errors import UnitRefused
 from tests.core.support import anyone
 from tests.stomp.test_scheduled import Clock, send
@@ -15,7 +16,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(0, 50)),
         st.tuples(st.just("repeat"), st.integers(1, 20)),
-        st.tuples(st.just("pass"), st.integers(0, 20)),
+        st.tuples(st.just("pass"), st.integers(0, 150)),
         st.tuples(st.just("cancel"), st.integers(0, 9)),
         st.tuples(st.just("takeover"), st.just(0)),
         st.tuples(st.just("crash amid a move"), st.integers(1, 50)),
@@ -24,6 +25,7 @@ STEPS = st.lists(
     max_size=10,
 )
 REPEATS: Final = 2
+LONGEST_MS: Final = (REPEATS + 1) * (MIN_PERIOD_MS + 20) + 10
 RETRIED_MS: Final = 10_100
 
 
@@ -98,9 +100,10 @@ def test_each_message_comes_once_and_in_time(steps: list[tuple[str, int]]) -> No
                 send(model.clock, f"<{text}>", AMQ_SCHEDULED_DELAY=number)
                 model.due[text] = [model.now + number]
             case "repeat":
-                period = {"AMQ_SCHEDULED_PERIOD": number, "AMQ_SCHEDULED_REPEAT": REPEATS}
+                period_ms = MIN_PERIOD_MS + number
+                period = {"AMQ_SCHEDULED_PERIOD": period_ms, "AMQ_SCHEDULED_REPEAT": REPEATS}
                 send(model.clock, f"<{text}>", **period)
-                model.due[text] = [model.now + number * (n + 1) for n in range(REPEATS + 1)]
+                model.due[text] = [model.now + period_ms * (n + 1) for n in range(REPEATS + 1)]
             case "pass":
                 model.pass_ms(number)
             case "cancel":
@@ -113,7 +116,7 @@ def test_each_message_comes_once_and_in_time(steps: list[tuple[str, int]]) -> No
                 model.disturb(number, crash=False)
         model.collect()
     late_ms = model.late_ms
-    model.pass_ms(70)  # as long as the longest of them takes, if nothing held it up
+    model.pass_ms(LONGEST_MS)  # as long as the longest of them takes, if nothing held it up
     model.clock.pass_ms(10 * RETRIED_MS)
     model.now += 10 * RETRIED_MS
     model.collect()

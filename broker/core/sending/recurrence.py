@@ -23,6 +23,10 @@ MOST_CHARACTERS: Final = 256
 _FIELDS: Final = 5
 
 
+MIN_PERIOD_MS = 100
+"""What lies between two deliveries of a message at least: each is a transaction of the journal."""
+
+
 class RecurrenceRefused(OrthiaError):  # noqa: N818 - named for what is the case
     """A pattern cannot be read, or names a time that never comes."""
 
@@ -52,9 +56,10 @@ class Recurrence(NamedTuple):
             return Following(is_delivered=True, scheduled=[])
         left = FOR_EVER if self.repeats == FOR_EVER else self.repeats - 1
         # Times that passed while no node was live are not made up for, as in Classic.
-        following = due_ms + self.period_ms
+        period_ms = max(self.period_ms, MIN_PERIOD_MS)  # earlier nodes stored any
+        following = due_ms + period_ms
         if following <= now_ms:
-            following = now_ms + self.period_ms
+            following = now_ms + period_ms
         if following > LATEST_MS:
             return Following(is_delivered=True, scheduled=[])
         scheduled = [(following, self._replace(repeats=left))]

@@ -6,6 +6,7 @@ from typing import Final
 from orthia.broker.core.sending.recurrence import (
     FOR_EVER,
     LATEST_MS,
+    MIN_PERIOD_MS,
     Recurrence,
     RecurrenceRefused,
     next_time,
@@ -40,6 +41,11 @@ def stated(frame: Frame, time_ms: Callable[[], int]) -> bytes:
         raise ProtocolError(
             "SEND has AMQ_SCHEDULED_REPEAT and no AMQ_SCHEDULED_PERIOD: say how many milliseconds"
             " lie between the repeats"
+        )
+    if repeats and period_ms < MIN_PERIOD_MS:
+        raise ProtocolError(
+            f"the header AMQ_SCHEDULED_PERIOD of SEND is {period_ms}, and AMQ_SCHEDULED_REPEAT"
+            f" {repeats}; expected {MIN_PERIOD_MS} milliseconds or more between the repeats"
         )
     if not (at_ms or delay_ms or period_ms or cron):
         return b""
