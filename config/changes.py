@@ -12,7 +12,7 @@ from typing import Any, Final
 from orthia.config.address_settings import AddressSettings
 from orthia.config.passwords import HashedPassword
 from orthia.config.rendering import written
-from orthia.config.secrets import Secret, is_secret
+from orthia.config.secrets import Secret, is_secret, without_passwords
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings
 from orthia.config.urls import DatabaseUrl
@@ -190,8 +190,14 @@ def _by_key(several: tuple[Any, ...]) -> dict[str, Any]:
 def _what(name: str, was: Any, now: Any) -> str:
     if is_secret(name) or any(isinstance(one, Secret | HashedPassword) for one in (was, now)):
         return "changed"
+    if any(_is_element(one) for one in (was, now)) and None in (was, now):
+        return "added" if was is None else "removed"
     before, after = _shown(was), _shown(now)
     return "changed" if before == after else f"{before} -> {after}"  # a password inside it
+
+
+def _is_element(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, DatabaseUrl)
 
 
 def _shown(value: Any) -> str:
@@ -199,4 +205,4 @@ def _shown(value: Any) -> str:
         return "not set"
     if isinstance(value, frozenset | tuple):
         return ",".join(sorted(map(written, value))) or "none"
-    return written(value) if not is_dataclass(value) or isinstance(value, DatabaseUrl) else "set"
+    return "set" if _is_element(value) else without_passwords(written(value))

@@ -126,6 +126,8 @@ def _content(path: Path) -> bytes:
         raise ConfigurationError(
             f"{path}: is larger than {MAXIMUM_FILE_BYTES} bytes, so it is no broker.xml"
         )
+    if not content.strip():
+        raise ConfigurationError(f"{path}: is empty; a broker.xml has the element <configuration>")
     return content
 
 

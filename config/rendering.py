@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.login_domains import LoginDomain, LoginModule
-from orthia.config.secrets import HIDDEN, is_secret
+from orthia.config.secrets import HIDDEN, is_secret, without_passwords
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import (
     AcceptorSettings,
@@ -121,7 +121,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     else:
         yield from _all(_STORE, settings.store)
         for name, value in settings.store.data_source_properties.items():
-            shown = HIDDEN if is_secret(name) else value
+            shown = HIDDEN if is_secret(name) else without_passwords(value)
             yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", shown)
     yield from _locker(settings.store)
     yield from _ha_policy(settings.ha_policy)
@@ -198,7 +198,8 @@ def _locker(store: DatabaseStoreSettings | FileStoreSettings) -> Iterator[Effect
                 is_default=value == default_of(one),
             )
     for name, value in getattr(locker, "properties", {}).items():
-        yield EffectiveSetting(f"{path}/property[{name}]", HIDDEN if is_secret(name) else value)
+        shown = HIDDEN if is_secret(name) else without_passwords(value)
+        yield EffectiveSetting(f"{path}/property[{name}]", shown)
 
 
 def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:

@@ -49,6 +49,21 @@ def is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+_OF_USER: Final = re.compile(r"(?<=://)([^/?#\s:]*):[^/?#\s]*(?=@)")
+"""User and password in a URL, before its host."""
+_PARAMETER: Final = re.compile(r"(?P<name>[\w.-]+)=(?P<value>[^&;,\s]+)")
+
+
+def without_passwords(text: str) -> str:
+    """Return a text without the passwords of URLs in it, of their users and parameters."""
+
+    def hidden(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"{name}={HIDDEN}" if is_secret(name) else found[0]
+
+    return _PARAMETER.sub(hidden, _OF_USER.sub(rf"\1:{HIDDEN}", text))
+
+
 class Secret:
     """A password. ``str``, ``repr`` and formatting show ``****``; ``reveal`` returns it."""
 

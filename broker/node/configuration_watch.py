@@ -17,6 +17,8 @@ from orthia.config.settings import Settings
 LOGGER = logging.getLogger("orthia.broker")
 SETTLE_SECONDS: Final = 0.25
 """How long a file that changed is to stand still before it is read: it may be half written."""
+MOST_TOLD: Final = 100
+"""How many changes of a file have a line each."""
 _WARNED_OF: Final = frozenset({Effect.RESTART, Effect.STORED})
 
 Apply = Callable[[NewRules, Callable[[], None]], None]
@@ -119,12 +121,21 @@ class ConfigurationWatch:
         """Log what changed, a line each, and then how much."""
         still = {one.path for one in changes(self._first, read) if one.needs_restart}
         found = changes(self._read, read)
-        for one in found:
+        for one in found[:MOST_TOLD]:
             if _is_back(one, still):
                 LOGGER.info("%s: %s: %s (this node runs with that)", self._name, one.path, one.what)
             else:
                 level = logging.WARNING if one.effect in _WARNED_OF else logging.INFO
                 LOGGER.log(level, "%s: %s", self._name, one)
+        if len(found) > MOST_TOLD:
+            left = found[MOST_TOLD:]
+            LOGGER.log(
+                logging.WARNING if any(one.effect in _WARNED_OF for one in left) else logging.INFO,
+                "%s: and %d more changes, of which %d wait for a restart",
+                self._name,
+                len(left),
+                sum(one.needs_restart and one.path in still for one in left),
+            )
         for what, now, before in (
             ("not applied: ", read.not_applied, self._read.not_applied),
             ("", read.warnings, self._read.warnings),

@@ -288,7 +288,8 @@ class Service:
         if changed:
             ended = server.clients.end_users(changed, _USER_CHANGED)
             broker.security.audit.users_changed(changed, ended)
-            LOGGER.info("%d connections of changed users were ended", ended)
+            if ended:
+                LOGGER.info("the connections of changed users were ended: %d", ended)
         broker.reconfigure(rules, done)
 
     def _users_are(self, users: tuple[User, ...]) -> None:

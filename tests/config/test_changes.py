@@ -7,6 +7,7 @@ import pytest
 
 from orthia import config
 from orthia.config.changes import RELOADED, Effect, changes, reloaded
+from orthia.config.login_domains import LoginDomain
 from orthia.config.settings import Settings
 from orthia.config.urls import DatabaseUrl
 
@@ -205,3 +206,14 @@ def test_each_file_that_is_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(config.ConfigurationError, match="there is no file"):
         config.load(tmp_path / "broker.xml", reads=opened.append)
     assert part in opened
+
+
+def test_an_element_that_came_or_went_is_told_in_words(tmp_path: Path) -> None:
+    """And not as a value that is set and then not."""
+    without = read(tmp_path, "")
+    domain = LoginDomain(Path("login.config"), "work")
+    told = Effect.RESTART.value
+    (change,) = changes(replace(without, login_domain=domain), without)
+    assert str(change) == f"login-domain: removed ({told})"
+    (change,) = changes(without, replace(without, login_domain=domain))
+    assert str(change) == f"login-domain: added ({told})"

@@ -6,6 +6,7 @@ import pytest
 
 from orthia import config
 from orthia.config import ConfigurationError, DatabaseStoreSettings, DatabaseUrl, FileStoreSettings
+from orthia.config.changes import changes
 from orthia.config.lockers import lock_database, with_locker
 from orthia.config.settings import Settings
 from orthia.config.store_rules import lease_query_timeout
@@ -222,6 +223,23 @@ def test_a_custom_locker_has_properties_of_its_own(tmp_path: Path) -> None:
     )
     paths = {one.path: one.value for one in config.render(settings)}
     assert paths["core/store/database-store/locker/custom-locker/property[host]"] == "e1"
+
+
+def test_no_password_of_a_custom_locker_is_shown(tmp_path: Path) -> None:
+    """Neither in what is in effect nor in what changed: also one within a URL."""
+    urls = ["https://ada:s3cret@h:1/a?token=s3cret&amp;x=1", "https://ada:s3cret@h:2/a?x=1"]
+    before, after = (
+        load(
+            tmp_path, f'<custom-locker name="e"><property key="url" value="{url}"/></custom-locker>'
+        )
+        for url in urls
+    )
+    shown = [f"{one.path} {one.value}" for one in config.render(before)]
+    told = [str(one) for one in changes(before, after)]
+    assert told
+    assert not [one for one in (*shown, *told) if "s3cret" in one]
+    assert any("https://ada:****@h:1/a?token=****&x=1" in one for one in shown)
+    assert "https://ada:****@h:2/a?x=1" in told[0]
 
 
 def test_no_locker_changes_nothing() -> None:

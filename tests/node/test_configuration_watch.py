@@ -101,6 +101,20 @@ def test_what_changed_is_applied_and_told(node: Node, caplog: pytest.LogCaptureF
     assert node.shown == [0]
 
 
+def test_of_very_many_changes_the_first_are_told(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And how many more there are."""
+    node.look()
+    many = "".join(f'<address name="a{number}"><anycast/></address>' for number in range(150))
+    node.write(f"<addresses>{many}</addresses>")
+    node.look()
+    assert len(caplog.messages) == 102
+    assert caplog.messages[-2] == (
+        f"{node.path}: and 50 more changes, of which 0 wait for a restart"
+    )
+
+
 def test_a_file_that_is_being_written_is_left_until_it_stands_still(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,7 +27,10 @@ def test_a_selector_that_cannot_be_read_is_refused_with_its_column() -> None:
     subscriber.send("SUBSCRIBE", destination=QUEUE, id="s", selector="colour = 'red' AMD a = 1")
     error = subscriber.read()
     assert error.command == "ERROR"
-    assert "at column 16: 'AMD' is not expected" in error.body.decode()
+    assert (
+        f"the selector of user 'anonymous' for '{QUEUE}' is refused: at column 16: 'AMD' is not"
+        " expected"
+    ) in error.body.decode()
     assert not core.broker.queues()
 
 

@@ -19,7 +19,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.diverts import Divert
-from orthia.broker.core.selectors import Said, Selector, parsing
+from orthia.broker.core.selectors import Said, Selector, SelectorRefused, parsing
 from orthia.broker.core.slices import GO_ON, Finding, Steps, found
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
@@ -199,16 +199,17 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
     if origin is not None:
         asks.append(lambda record, _: origin_address(record) == origin)
         text = None
-    return QueueGate(asks, text) if asks or text is not None else None
+    return QueueGate(binding.name, asks, text) if asks or text is not None else None
 
 
 class QueueGate:
     """What one queue asks of its messages."""
 
-    __slots__ = ("_asks", "_filter", "_selector")
+    __slots__ = ("_asks", "_filter", "_queue", "_selector")
 
-    def __init__(self, asks: Sequence[Gate], text: str | None) -> None:
-        """``text`` is its selector; None without one."""
+    def __init__(self, queue: str, asks: Sequence[Gate], text: str | None) -> None:
+        """``text`` is the selector of a ``queue``; None without one."""
+        self._queue = queue
         self._asks = asks
         self._filter = text
         self._selector: Selector | None = None
@@ -222,7 +223,10 @@ class QueueGate:
     def reading(self) -> Finding[None]:
         """Parse its selector, in steps; raises SelectorRefused."""
         if self._filter is not None and self._selector is None:
-            self._selector = yield from parsing(self._filter)
+            try:
+                self._selector = yield from parsing(self._filter)
+            except SelectorRefused as error:
+                raise error.of(f"queue {quoted(self._queue)}") from None
 
     def __call__(self, record: Message, principal: Principal) -> bool:
         """Return whether the queue takes a message; raises SelectorRefused."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.selectors import parsing
+from orthia.broker.core.selectors import SelectorRefused, parsing
 from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.stomp.attempts import attempted
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -35,6 +35,7 @@ from orthia.broker.protocols.stomp.subscriptions import (
 )
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
+from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.model.message import LargeBody
 
@@ -123,7 +124,11 @@ class Receiver:
         asked = read_subscribe(frame, self._client.version, limits.prefetch_count)
         self._options.unknown_headers.look("SUBSCRIBE", frame.raw)
         if asked.selector is not None:
-            yield from parsing(asked.selector)
+            try:
+                yield from parsing(asked.selector)
+            except SelectorRefused as error:
+                user = quoted(self._client.principal.name)
+                raise error.of(f"user {user} for {quoted(asked.destination)}") from None
         self._subscribe(frame, asked)
         yield GO_ON
 
