@@ -1,4 +1,3 @@
-# mypyc compiles this module.
 """Queues that are called as consumers of a virtual topic: who has one needs the topic's rights.
 
 ``virtualTopicConsumerWildcards`` of an acceptor makes ``Consumer.a.VirtualTopic.b`` a queue of the

@@ -1,4 +1,3 @@
-# mypyc compiles this module.
 """What the selectors of queues take of memory, by whose they are: those of durable subscriptions.
 
 They stay when their clients leave, and with them what they were parsed to. A selector is parsed
