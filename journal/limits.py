@@ -12,10 +12,11 @@ class JournalLimits:
     longer transaction would only keep a successor's fence, and the first caller, waiting."""
     max_batch_bytes: int = 4 * 1024 * 1024
     """Payload of one transaction; it is held about three times while it is on its way."""
-    max_waiting_rows: int = 20_000
-    """Rows appended and not yet stored, above which ``is_full``: about a second's work, so a full
-    journal means the database is behind, not that a burst came in."""
-    max_waiting_bytes: int = 32 * 1024 * 1024
+    max_waiting_rows: int = 4_000
+    """Rows appended and not yet stored, above which ``is_full``: two transactions, so that the
+    writer never waits for the loop. Whoever sends one message waits for all of them, and the more
+    the loop takes in meanwhile, the longer each transaction takes."""
+    max_waiting_bytes: int = 8 * 1024 * 1024
     """Payload appended and not yet stored, above which ``is_full``."""
     drain_timeout_ms: int = 10_000
     """How long ``close(drain=True)`` waits for what was appended to be stored."""

@@ -86,8 +86,9 @@ class TurnWatch:
                 return
             self._asked = self._passed = None
             ended, whole = passed
-            self._judge(ended - asked, self._where)
-            self._judge(whole, "")
+            rest, where = ended - asked, self._where
+            self._judge(rest, where if rest >= whole else "")
+            self._judge(whole, where if whole > rest else "")
             self._where = ""
         if was_busy:
             self._asked = used
