@@ -40,6 +40,10 @@ class KeepAlive:
     for a scheduler that follows the wall clock waits when that is set back. It looks once a period
     at least, since a wait for a lock does not count the time a host was suspended.
 
+    The watchdog is there before the renewals, and waits for nothing that these or the scheduler may
+    hold. At the deadline it also says that a lease is lost where a failed renewal has not said so:
+    without memory the thread of the renewals may die before.
+
     What ``report`` and ``on_renewed`` raise is logged and goes no further: telling of a lease must
     not decide about it. A MemoryError ends the thread, and goes to ``threading.excepthook``.
     """
@@ -61,7 +65,8 @@ class KeepAlive:
         """Prepare to keep ``lease``.
 
         ``on_lost`` gets the reason, from a scheduler or watchdog thread; ``on_renewed`` the
-        seconds each successful renewal took. ``delivery_ms`` is for how long after the beginning of
+        seconds each successful renewal took. ``on_lost`` gets it twice only if the first call has
+        not returned by the deadline. ``delivery_ms`` is for how long after the beginning of
         a renewal deliveries are allowed, if not for the whole of the lease.
         """
         self._locker = locker
@@ -77,6 +82,7 @@ class KeepAlive:
         self._delivers_until = lease.deadline_seconds - self._withheld_seconds
         self._changed = threads.condition()
         self._lost: str | None = None
+        self._is_told = False
         self._stopped = False
         self._renewing = False
         self._started_seconds = lease.deadline_seconds - certain_seconds(expiration_ms)
@@ -105,8 +111,8 @@ class KeepAlive:
         """Begin to renew and to watch; with a period of 0 there is nothing to do."""
         if self._period_ms == 0:
             return
-        self._renewals.start()
         self._watchdog.start()
+        self._renewals.start()
 
     def stop(self) -> None:
         """End both threads without touching the store; a renewal that hangs is left behind.
@@ -174,27 +180,33 @@ class KeepAlive:
                 return
             self._lost = reason
             self._changed.notify_all()
+        self._say_lost(reason)
+
+    def _say_lost(self, reason: str) -> None:
         self._on_lost(reason)
+        self._is_told = True
 
     def _watch(self) -> None:
         noticed, overrun = self._started_seconds, -math.inf
         while True:
             with self._changed:
-                if self._stopped or self._lost is not None:
+                if self._stopped or self._is_told:
                     return
                 now, started = self._clock(), self._started_seconds
                 late_at = not_triggered_after_seconds(max(started, noticed), self._period_ms)
                 idle = not self._renewing
                 over_at = started + self._period_ms / 1000 if overrun != started else math.inf
-                wake_at = min(self._lease.deadline_seconds, late_at if idle else over_at)
+                until = self._lease.deadline_seconds
+                lost = self._lost
+                wake_at = until if lost is not None else min(until, late_at if idle else over_at)
                 if now < wake_at:
                     self._changed.wait(min(wake_at - now, self._period_ms / 1000))
                     continue
-                expired = now >= self._lease.deadline_seconds
-            if expired:
+            if lost is not None:
+                self._say_lost(lost)
+            elif now >= until:
                 self._lose(self._expiry_reason(now, hung=not idle))
-                return
-            if idle:
+            elif idle:
                 noticed = now
                 self._ask_again(now - started - self._period_ms / 1000, now)
             else:

@@ -373,6 +373,8 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             for listener in self._lock_listeners:
                 try:
                     listener(reason)
+                except MemoryError:
+                    raise  # the node is to end with this thread
                 except Exception as error:  # noqa: BLE001 - logged below, when all are told
                     failures.append(error)
         # The console comes last: it may have stopped as well.

@@ -4,14 +4,15 @@ What waits, wakes, or runs beside the activation thread gets it here. The names 
 ``threading``, whose objects these are in a broker.
 """
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol
 
-from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from typing_extensions import override
@@ -80,7 +81,7 @@ class Repeated(ABC):
 
     @abstractmethod
     def run_now(self) -> None:
-        """Do it soon instead, and then after each period."""
+        """Do it soon instead, and then after each period; waits for nothing."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -120,47 +121,97 @@ class RealThreads(Threads):
 
     @override
     def thread(self, run: Callable[[], None], name: str) -> Thread:
-        return threading.Thread(target=run, name=name, daemon=True)
+        return threading.Thread(target=_Run(run), name=name, daemon=True)
 
     @override
     def every(self, seconds: float, run: Callable[[], None]) -> Repeated:
         return _ScheduledJob(seconds, run)
 
 
+class _Run:
+    """What a thread runs; a MemoryError that ends it goes to ``threading.excepthook``.
+
+    ``threading`` calls that hook, too, but makes the hook's argument only then. Here it is there
+    before, in case there is no memory for it.
+    """
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._prepared = threading.ExceptHookArgs((MemoryError, None, None, None))
+
+    def __call__(self) -> None:
+        try:
+            self._run()
+        except MemoryError as error:
+            try:
+                told = self._told(error)
+            except MemoryError:
+                told = self._prepared
+            threading.excepthook(told)
+
+    @staticmethod
+    def _told(error: MemoryError) -> threading.ExceptHookArgs:
+        thread = threading.current_thread()
+        return threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
+
+
 class _ScheduledJob(Repeated):
+    """APScheduler says when, and a thread that is there from the start does it.
+
+    A pool of APScheduler begins its thread when a job is due, and has the scheduler locked
+    meanwhile. Without memory that thread may never begin; the scheduler then stays locked, and
+    whoever asks it for something waits for ever.
+    """
+
     def __init__(self, seconds: float, run: Callable[[], None]) -> None:
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(1)},
+            executors={"default": DebugExecutor()},  # calls on the thread of the scheduler
             job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         )
         self._seconds = seconds
         self._run = run
+        self._due = threading.Event()
+        self._is_late = False
+        self._is_stopped = False
+        self._thread = threading.Thread(
+            target=_Run(self._work), name="orthia-renewals", daemon=True
+        )
 
     @override
     def start(self) -> None:
-        self._job: Any = self._scheduler.add_job(self._do, "interval", seconds=self._seconds)
+        self._thread.start()
+        self._job: Any = self._scheduler.add_job(self._due.set, "interval", seconds=self._seconds)
         self._scheduler.start()
-
-    def _do(self) -> None:
-        try:
-            self._run()
-        except MemoryError as error:
-            # The scheduler would log it and go on; a thread of its own would have ended.
-            ended = (type(error), error, error.__traceback__, threading.current_thread())
-            threading.excepthook(threading.ExceptHookArgs(ended))
 
     @override
     def run_now(self) -> None:
-        try:
-            self._job.modify(next_run_time=datetime.now(UTC))
-        except JobLookupError:
-            return  # stopped meanwhile
+        self._is_late = True
+        self._due.set()
 
     @override
     def stop(self) -> None:
+        self._is_stopped = True
+        self._due.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
+
+    def _work(self) -> None:
+        while True:
+            self._due.wait()
+            self._due.clear()
+            if self._is_stopped:
+                return
+            was_late, self._is_late = self._is_late, False
+            self._run()
+            if was_late:
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Have the scheduler count the next period from now, whatever the wall clock showed."""
+        after = datetime.now(UTC) + timedelta(seconds=self._seconds)
+        with contextlib.suppress(JobLookupError):  # stopped meanwhile
+            self._job.modify(next_run_time=after)
 
 
 REAL_THREADS: Threads = RealThreads()

@@ -129,10 +129,10 @@ def _as_it_was() -> Iterator[None]:
 
     It would end, with the death of any thread of a later test, a node that is long over.
     """
-    hooks = threading.excepthook, sys.unraisablehook
+    hooks = threading.excepthook, sys.excepthook, sys.unraisablehook
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     yield
-    threading.excepthook, sys.unraisablehook = hooks
+    threading.excepthook, sys.excepthook, sys.unraisablehook = hooks
     sys.setswitchinterval(interval)
     gc.set_threshold(*thresholds)
 

@@ -6,8 +6,12 @@
 | IO error, asleep from the start | the IO-error shutdown: without memory no thread is to be had |
 | end, asleep from the start | the process's end, if the IO-error shutdown does not come to it |
 | whichever tells an event | all else that follows from it |
+
+A node fails once: whoever then has no memory left to carry out what follows ends the process. What
+wakes the two threads that are asleep, and what the last one does, takes no memory.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -40,6 +44,22 @@ class _Shell(Protocol):
         """End it, though threads may hang in a call to the store."""
 
 
+class _Alarm:
+    """Wakes one thread, once; as an event of ``threading``, but takes no memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set_off(self) -> None:
+        """Wake the thread; called once."""
+        self._lock.release()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Wait until it is set off, for so many seconds if that is not negative."""
+        self._lock.acquire(True, seconds)  # noqa: FBT003 - names would take a dictionary
+
+
 class Driver:
     """One node's state, and its threads."""
 
@@ -49,9 +69,9 @@ class Driver:
         self._shell = shell
         self._lock = threading.RLock()
         self._reason = ""
-        self._is_failing = threading.Event()
-        self._is_ending = threading.Event()
-        self._grace = threading.Event()  # never set: it is only waited for
+        self._failing = _Alarm()
+        self._ending = _Alarm()
+        self._grace = _Alarm()  # never set off: it is only waited for
         self._activation = self._thread("orthia-activation", self._live)
         self._standing_by = [
             self._thread("orthia-io-error", self._shut_down),
@@ -77,7 +97,19 @@ class Driver:
         self._take(event)
 
     def _take(self, event: NodeEvent) -> Work | None:
-        """Do so and return the work that follows, which it does from the end of other work only."""
+        """Do so and return the work that follows, which it does from the end of other work only.
+
+        With a MemoryError the process ends if the node has failed, since what follows from that
+        may be left undone; else it is raised.
+        """
+        try:
+            return self._carry_out(self._note(event))
+        except MemoryError:
+            if self._state.failure is not None:
+                self._shell.end_process()
+            raise
+
+    def _note(self, event: NodeEvent) -> tuple[Effect, ...]:
         with self._lock:
             while True:
                 before = self._state
@@ -87,15 +119,18 @@ class Driver:
                 if self._state is before:
                     self._state = after
                     break
+        return effects
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> Work | None:
         work = None
         for effect in effects:
             if isinstance(effect, Work):
                 work = effect
             elif isinstance(effect, EndInTime):
-                self._is_ending.set()
+                self._ending.set_off()
             elif isinstance(effect, ShutDown):
                 self._reason = effect.reason
-                self._is_failing.set()
+                self._failing.set_off()
             else:
                 self._shell.carry_out(effect)
         return work
@@ -117,11 +152,12 @@ class Driver:
             return self._shell.event_of(error)
 
     def _shut_down(self) -> None:
-        self._is_failing.wait()
+        self._failing.wait()
         self._shell.shut_down(self._reason)
         self.tell(ShutDownDone())
 
     def _end_in_time(self) -> None:
-        self._is_ending.wait()
-        self._grace.wait(IO_ERROR_GRACE_SECONDS)
+        with contextlib.suppress(MemoryError):
+            self._ending.wait()
+            self._grace.wait(IO_ERROR_GRACE_SECONDS)
         self._shell.end_process()

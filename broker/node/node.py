@@ -25,8 +25,7 @@ from orthia.broker.node.configuration_watch import ConfigurationWatch
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
 from orthia.broker.node.driver import Driver
 from orthia.broker.node.events import LoopWedged, PartDied, StopRequested
-from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.out_of_memory import OutOfMemory, UnraisableErrors, end_at_once
 from orthia.broker.node.restarts import Life, begin
 from orthia.broker.node.service import Service
 from orthia.broker.node.shell import NodeShell
@@ -69,6 +68,7 @@ class BrokerNode:
             (phase.value for phase in Phase), (reason.value for reason in Refusal)
         )
         self._out_of_memory = OutOfMemory(self._part_died)
+        self._unraisable = UnraisableErrors(self._unraisable_error)
         self._service = Service(settings, self._metrics, self._part_died)
         self._watch: ConfigurationWatch | None = None
         if file is not None and settings.source is not None:
@@ -106,8 +106,10 @@ class BrokerNode:
         for warning in self._settings.warnings:
             LOGGER.warning("%s", warning)
         self._driver.stand_by()
+        self._unraisable.start()
         threading.excepthook = self._thread_died
-        sys.unraisablehook = self._thread_not_begun
+        sys.excepthook = self._out_of_memory.hook_failed
+        sys.unraisablehook = self._unraisable.hook
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._main())
         logging.shutdown()
@@ -115,6 +117,8 @@ class BrokerNode:
             # Threads may hang in a database call for ever; nothing is left to be done for them.
             sys.stdout.flush()
             self._end_process()
+        sys.unraisablehook = sys.__unraisablehook__
+        self._unraisable.stop()
         return self._driver.state.exit_code
 
     def _end_process(self) -> None:
@@ -124,7 +128,7 @@ class BrokerNode:
             if life is not None:
                 begin(life)
         finally:
-            os._exit(ExitCode.IO_ERROR)
+            end_at_once()
 
     def request_stop(self) -> None:
         """Stop in good order; may be called on any thread."""
@@ -213,33 +217,36 @@ class BrokerNode:
 
     def _thread_died(self, what: threading.ExceptHookArgs) -> None:
         """End the node with any of its threads: none of them is one that it can do without."""
-        name = what.thread.name if what.thread is not None else "a thread"
         try:
+            if issubclass(what.exc_type, MemoryError):
+                self._out_of_memory.make_room()
+            name = what.thread.name if what.thread is not None else "a thread"
             self._part_died(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
+            # Not by the hook of Python, which waits for whoever reads standard error.
+            error = what.exc_value or what.exc_type()
+            LOGGER.critical("%s died", name, exc_info=(what.exc_type, error, what.exc_traceback))
         except MemoryError:
             self._out_of_memory.met()
-        # Not by the hook of Python, which waits for whoever reads standard error.
-        error = what.exc_value or what.exc_type()
-        LOGGER.critical("%s died", name, exc_info=(what.exc_type, error, what.exc_traceback))
 
-    def _thread_not_begun(self, what: "sys.UnraisableHookArgs") -> None:
-        """End the node if a thread dies before its first line, for want of memory.
+    def _unraisable_error(self, what: "sys.UnraisableHookArgs") -> None:
+        """Log an error nobody could catch; end the node if it is one of memory.
 
-        Whoever started that thread waits for it for ever: this is all that is ever heard of it.
+        Or if a thread has died before its first line, for want of memory. Whoever started that
+        thread waits for it for ever: this is all that is ever heard of it.
         """
-        if "in thread started by" not in (what.err_msg or ""):
+        try:
+            if "in thread started by" in (what.err_msg or ""):
+                self._part_died(f"a thread could not begin: {what.exc_type.__name__}")
+                return
             if issubclass(what.exc_type, MemoryError):
                 self._out_of_memory.met()
             error = what.exc_value or what.exc_type()
             LOGGER.error(
                 "%s: %r",
-                what.err_msg or "an exception nobody can be told of in",
+                what.err_msg or "unraisable exception in",
                 what.object,
                 exc_info=(what.exc_type, error, what.exc_traceback),
             )
-            return
-        try:
-            self._part_died(f"a thread could not begin: {what.exc_type.__name__}")
         except MemoryError:
             self._out_of_memory.met()
 

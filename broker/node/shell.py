@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,9 +40,8 @@ from orthia.broker.node.events import (
     WorkEvent,
     WorkInterrupted,
 )
-from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.logs import set_role
-from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.out_of_memory import OutOfMemory, end_at_once
 from orthia.broker.node.reporter import Reporter
 from orthia.broker.node.restarts import Life
 from orthia.broker.node.service import Service
@@ -316,10 +314,12 @@ class NodeShell:
             case effects.Finish():
                 self._finish()
             case effects.Halt():
-                if self.manager is not None:
-                    self.manager.log.close(_HALT_LOG_SECONDS)
-                logging.shutdown()
-                os._exit(ExitCode.IO_ERROR)
+                try:
+                    if self.manager is not None:
+                        self.manager.log.close(_HALT_LOG_SECONDS)
+                    logging.shutdown()
+                finally:
+                    end_at_once()
             case _:
                 raise TypeError(f"nobody does {effect}")
 

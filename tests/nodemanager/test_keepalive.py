@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from apscheduler.executors.base import BaseExecutor
 
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.errors import LockLost
@@ -19,6 +20,7 @@ from orthia.nodemanager.keepalive import KeepAlive
 from orthia.nodemanager.locks.abc import Locker
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, deadline
+from orthia.nodemanager.threads import REAL_THREADS
 from tests.nodemanager.conftest import ManualClock
 from tests.support.waiting import wait_until
 
@@ -325,6 +327,95 @@ def test_a_listener_without_memory_is_told_of_as_the_end_of_its_thread(
     finally:
         subject.locker.let_go.set()
         keep_alive.stop()
+
+
+def test_the_watchdog_does_not_wait_for_the_scheduler(
+    subject: KeepAliveUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that hangs has its lock: the lease is lost at the deadline all the same.
+
+    So a node hung that had no memory for the thread of a renewal, and went on without its lease.
+    """
+    hangs = threading.Event()
+
+    def hang(*_: object) -> None:
+        hangs.set()
+        subject.locker.let_go.wait(250)
+
+    monkeypatch.setattr(BaseExecutor, "submit_job", hang)
+    wait_until(hangs.is_set, what="the scheduler hangs as it submits a renewal")
+    subject.clock.now += 1.0
+    wait_until(lambda: RenewalNotTriggered in subject.kinds(), what="the watchdog asks for one")
+    subject.locker.error = StoreUnavailable("away")
+    subject.clock.now += EXPIRATION_MS / 1000
+    wait_until(lambda: subject.lost, what="the watchdog fires")
+
+
+def test_renewals_begin_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory none is to be had."""
+    subject = KeepAliveUnderTest()
+    subject.keep_alive.start()
+    begun: list[str] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread.name))
+    try:
+        wait_until(lambda: begun or subject.locker.renewals >= 3, what="three renewals")
+        assert begun == []
+    finally:
+        subject.keep_alive.stop()
+
+
+def test_the_watchdog_tells_of_a_loss_that_the_renewal_did_not_come_to_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread of the renewals may die, and the hook that hears of it, too."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    subject = KeepAliveUnderTest()
+    lost: list[str] = []
+
+    def on_lost(_: str) -> None:
+        lost.append(threading.current_thread().name)
+        if len(lost) == 1:
+            raise MemoryError
+
+    keep_alive = KeepAlive(
+        subject.locker,
+        subject.keep_alive.lease,
+        period_ms=PERIOD_MS,
+        expiration_ms=EXPIRATION_MS,
+        clock=subject.clock,
+        report=subject.events.append,
+        on_lost=on_lost,
+    )
+    subject.locker.error = StoreUnavailable("away")
+    keep_alive.start()
+    try:
+        wait_until(lambda: lost, what="a failed renewal")
+        subject.clock.now += EXPIRATION_MS / 1000
+        wait_until(lambda: len(lost) > 1, what="the watchdog tells of it")
+        assert lost == ["orthia-renewals", "orthia-watchdog-live"]
+    finally:
+        keep_alive.stop()
+
+
+@pytest.mark.parametrize("is_renewal", [True, False])
+def test_a_thread_without_memory_for_the_hooks_argument_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, *, is_renewal: bool
+) -> None:
+    """What the hook gets is there before it is needed."""
+    ended: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda what: ended.append(what.exc_type))
+    if is_renewal:
+        repeated = REAL_THREADS.every(PERIOD_MS / 1000, lambda: without_memory(None))
+        start = repeated.start
+    else:
+        thread = REAL_THREADS.thread(lambda: without_memory(None), "orthia-any")
+        start = thread.start
+    monkeypatch.setattr(threading, "ExceptHookArgs", without_memory)
+    start()
+    wait_until(lambda: ended, what="the hook")
+    assert ended[0] is MemoryError
+    if is_renewal:
+        repeated.stop()
 
 
 def test_any_number_of_threads_may_stop_it(subject: KeepAliveUnderTest) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.core.queue import queue as queue_module
 from orthia.config.secrets import Secret
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -282,10 +281,6 @@ def test_a_hung_database_stops_the_live_node_in_time(
     receive_all(backup.port, QUEUE, receipted)
 
 
-@pytest.mark.skipif(
-    not str(queue_module.__file__).endswith(".py"),
-    reason="a known fault: a compiled node whose hook for dead threads gets no memory goes on",
-)
 def test_a_node_that_gets_no_more_memory_stops_in_time(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:

@@ -64,22 +64,33 @@ class SimulatedQueue:
 
 
 class SimulatedLock:
-    """As ``threading.Lock``, by its context manager."""
+    """As ``threading.Lock``."""
 
     def __init__(self, engine: Engine) -> None:
         self._condition = SimulatedCondition(engine)
         self._is_held = False
 
-    def __enter__(self) -> bool:
-        """Take it."""
-        self._condition.wait_for(lambda: not self._is_held)
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it; return whether it is taken, within so many seconds if that is not negative."""
+        assert blocking
+        within = None if timeout < 0 else timeout
+        if not self._condition.wait_for(lambda: not self._is_held, within):
+            return False
         self._is_held = True
         return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         """Give it back."""
         self._is_held = False
         self._condition.notify_all()
+
+    def __enter__(self) -> bool:
+        """Take it."""
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self.release()
 
 
 class Threading:

@@ -32,7 +32,7 @@ CAUGHT_BY = {
     "watch_before_taking_over": 2,
     "delivery_ends_with_the_grace": 1,
     "grace_of_the_holder": 114,
-    "critical_analyzer": 2,
+    "critical_analyzer": 17,
     "analyzer_counts_what_it_sees": 0,
     "loop_calls_are_bounded": 11,
     "failed_process_ends": 11,
