@@ -8,7 +8,6 @@ import pytest
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.quota import QuotaExceeded
-from orthia.broker.core.queue import queue as queue_module
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.upkeep.reconfiguration import NewRules
@@ -25,11 +24,11 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.security_settings import RoleMapping, SecuritySetting
 from orthia.config.settings import Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
+from tests.support.compiled import needs_pure_python
 
 QUEUE = "/queue/orders"
-needs_pure_python = pytest.mark.skipif(
-    not str(queue_module.__file__).endswith(".py"),
-    reason="what is compiled calls its own methods, whatever stands in their place",
+patches_methods = needs_pure_python(
+    "what is compiled calls its own methods, whatever stands in their place"
 )
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
@@ -312,7 +311,7 @@ def test_a_sender_is_judged_by_the_new_permissions() -> None:
 # --- in steps
 
 
-@needs_pure_python
+@patches_methods
 def test_no_step_grows_with_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one address or many: by a clock that counts looks, each turn does a few of them."""
     now = 0.0
@@ -355,7 +354,7 @@ def test_no_step_grows_with_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(core.broker.queues()) == 400
 
 
-@needs_pure_python
+@patches_methods
 def test_what_fails_keeps_nothing_else_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,6 @@ from orthia.broker.protocols import encodings
 from orthia.broker.protocols.stomp.encoding import StompEncoding
 from orthia.config.address_settings import RoutingType
 from orthia.journal import CorruptRecord, Message, decode_message, encode_message
-from orthia.journal.model import codec
 from orthia.journal.model.encodings import (
     FIRST_ENCODING,
     NO_HEAD,
@@ -26,8 +25,8 @@ from orthia.journal.model.encodings import (
 from orthia.journal.model.fields import NOTHING_SAID, Fields, Property, decode_fields, encode_fields
 from orthia.journal.model.message import LargeBody, large_body_id, large_body_size
 from tests.journal.test_codec import EXAMPLE, INT64, NAMES
+from tests.support.compiled import needs_pure_python
 
-IS_COMPILED = not str(codec.__file__).endswith(".py")
 SAID = st.none() | NAMES
 FIELDS = st.builds(
     Fields,
@@ -196,7 +195,7 @@ def test_every_known_encoding_has_one_reader() -> None:
         encoding_of(9)
 
 
-@pytest.mark.skipif(IS_COMPILED, reason="no class of a test can be a compiled one's")
+@needs_pure_python("no class of a test can be a compiled one's")
 def test_no_second_reader_is_registered() -> None:
     """Whoever names a tag that is taken is told whose it is."""
 

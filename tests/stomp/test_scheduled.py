@@ -24,6 +24,7 @@ from orthia.journal.model.message import Message
 from orthia.journal.model.unit import Unit
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
 from tests.stomp.support import Client
+from tests.support.compiled import needs_pure_python
 
 NOON_MS = 1_700_049_600_000
 """2023-11-15 12:00:00 UTC, a Wednesday."""
@@ -657,10 +658,7 @@ def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, A
     assert consumer.texts == ["1000", "2000"]
 
 
-@pytest.mark.skipif(
-    not str(schedule_module.__file__).endswith(".py"),
-    reason="a constant of what is compiled stands",
-)
+@needs_pure_python("a constant of what is compiled stands")
 def test_no_more_messages_are_on_their_way_than_others_can_wait_behind(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
