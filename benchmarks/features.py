@@ -5,11 +5,12 @@
     python -m benchmarks.features --only durable --subscriptions 10000
     python -m benchmarks.features --only selectors --messages 10000
 
-Each pair is of one node: a queue of plain messages of 1 KiB is filled and emptied, then one of
-messages with the feature. A queue of delayed messages is filled before any of them is due, and is
-emptied from the moment when all of them are. Durable subscriptions are told of messages, one after
-the other, as are as many volatile ones of another topic; then they are detached and attached again.
-Consumers with selectors each want other messages of a queue, which wait, or come a few at a time.
+One node does both halves of each comparison: it fills and empties a queue of plain 1 KiB messages,
+then a queue of messages with the feature. It stores all delayed messages before the first is due,
+and delivers them from the moment when the last is due. Messages go one by one to durable
+subscriptions, and to as many volatile ones of another topic; then the durable ones detach and
+attach again. Consumers with selectors each select other messages of one queue, which wait there or
+arrive a few at a time.
 "cpu us" is what a message, or a delivery, costs the node's process.
 """
 
@@ -39,7 +40,7 @@ Say = Callable[[str], None]
 
 
 def timed(node: NodeProcess, work: Callable[[], object], count: int) -> str:
-    """Return the rate and the cost of ``count`` of something."""
+    """Return operations a second and what one costs, for ``count`` operations."""
     used, began = cpu_seconds(node), time.perf_counter()
     work()
     seconds = time.perf_counter() - began
@@ -50,7 +51,7 @@ def timed(node: NodeProcess, work: Callable[[], object], count: int) -> str:
 def beside(
     node: NodeProcess, name: str, messages: int, headers: Callable[[int], str], say: Say
 ) -> None:
-    """Fill and empty a queue without and with such headers."""
+    """Fill and empty a queue without ``headers``, then one with them."""
     said: str | Callable[[int], str]
     for kind, said in (("plain", ""), (name, headers)):
         queue = f"{name}-{kind}"
@@ -60,17 +61,17 @@ def beside(
 
 
 def priorities(node: NodeProcess, messages: int, say: Say) -> None:
-    """Every priority in turn."""
+    """Measure messages of every priority in turn."""
     beside(node, "priorities", messages, lambda number: f"priority:{number % PRIORITIES}\n", say)
 
 
 def groups(node: NodeProcess, messages: int, say: Say) -> None:
-    """A thousand groups in turn."""
+    """Measure messages of a thousand groups in turn."""
     beside(node, "groups", messages, lambda number: f"JMSXGroupID:g{number % GROUPS}\n", say)
 
 
 def selectors(node: NodeProcess, messages: int, say: Say) -> None:
-    """Some consumers of one queue, each with a selector of its own; every message is for one."""
+    """Measure consumers of one queue whose selectors differ; each message matches one of them."""
     for many in SELECTORS:
         queue = f"selectors-{many}"
 
@@ -106,7 +107,7 @@ def selectors(node: NodeProcess, messages: int, say: Say) -> None:
 
 
 def delays(node: NodeProcess, messages: int, say: Say) -> None:
-    """All due at one moment, after the last of them is stored."""
+    """Measure delayed messages that are all due at one moment, after the last is stored."""
     began = time.perf_counter()
     sent = timed(node, lambda: fill(node.port, "delays-plain", messages), messages)
     filling = time.perf_counter() - began
@@ -125,13 +126,13 @@ def delays(node: NodeProcess, messages: int, say: Say) -> None:
 
 
 def connect(port: int, prefix: str = "") -> list[Client]:
-    """Connect those who have the subscriptions; with client ids that begin with ``prefix``."""
+    """Connect the subscribers, with client ids that begin with ``prefix``."""
     ids = [f"{prefix}{number}" if prefix else "" for number in range(CONNECTIONS)]
     return [Client(port, client_id=one) for one in ids]
 
 
 def subscribe(connected: list[Client], each: int, topic: str, durable: str) -> None:
-    """Have every client subscribe so often, all receipted."""
+    """Subscribe every client the given number of times; wait for all receipts."""
     for client in connected:
         client.send(
             b"".join(
@@ -145,7 +146,7 @@ def subscribe(connected: list[Client], each: int, topic: str, durable: str) -> N
 
 
 def receive(connected: Iterable[Client], frames: int) -> None:
-    """Read so many frames, whoever gets them."""
+    """Read the given number of frames from all clients together."""
     received = 0
 
     def answered(_: Client, data: bytes) -> None:
@@ -156,7 +157,7 @@ def receive(connected: Iterable[Client], frames: int) -> None:
 
 
 def close(connected: list[Client]) -> None:
-    """End the connections, and return once the broker has seen it."""
+    """Close the connections; return once the broker has noticed."""
     for client in connected:
         client.send(b"DISCONNECT\nreceipt:bye\n\n\0")
         receive([client], 1)
@@ -164,7 +165,7 @@ def close(connected: list[Client]) -> None:
 
 
 def publish(port: int, topic: str, messages: int) -> None:
-    """Send what every subscription is to get, all receipted."""
+    """Send the messages for the subscriptions; wait for all receipts."""
     head = f"SEND\ndestination:/topic/{topic}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
     sender = Client(port)
     sender.send((head + BODY + b"\0") * messages)
@@ -173,7 +174,7 @@ def publish(port: int, topic: str, messages: int) -> None:
 
 
 def durable(node: NodeProcess, subscriptions: int, say: Say) -> None:
-    """As many subscriptions of a topic as are wanted, without and with a durable name."""
+    """Measure subscriptions of a topic without and with a durable name."""
     each = subscriptions // CONNECTIONS
     told = TOLD * each * CONNECTIONS
 

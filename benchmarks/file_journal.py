@@ -3,12 +3,12 @@
     python -m benchmarks.file_journal [--seconds 2] [--rounds 3] [--directory DIRECTORY]
         [--dbms postgresql mariadb sqlite]
 
-The floor is a loop that writes the same bytes with pwrite and fdatasync to a file that is filled
-already: no fence, no ids, no index, no callers to complete and no second thread. It and the
-journals take turns, so that a noisy machine disturbs all; read the ratios. Its batches of one are
-the device's own rate of syncs. The load of the machine is printed before and after: a floor waits
-for the disk, a journal for a processor too. The servers keep their data in the directory for
-temporary files.
+The floor is a loop that writes the same bytes with pwrite and fdatasync to a preallocated file: it
+has no fence, no ids, no index, no callers to complete and no second thread. The floor and the
+journals take turns, so a noisy machine disturbs them all; read the ratios. With batches of one the
+floor shows how many syncs a second the device does. The load of the machine is printed before and
+after: a floor waits for the disk, a journal also for a processor. The servers keep their data in
+the directory for temporary files.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Floor:
         os.fsync(self._descriptor)
 
     def messages_a_second(self, seconds: float, batch: int) -> float:
-        """Return messages a second, ``batch`` of them a sync."""
+        """Return messages a second, with ``batch`` messages per sync."""
         data = (bytes(RECORD_BYTES) + PAYLOAD) * batch
         start, count, at = time.perf_counter(), 0, 0
         while time.perf_counter() - start < seconds:
@@ -79,7 +79,7 @@ class Floor:
 
 @dataclass
 class Figures:
-    """Rates of one store, one a round."""
+    """Rates of one store, one per round."""
 
     sync: list[float] = field(default_factory=list)
     bulk: list[float] = field(default_factory=list)
@@ -114,7 +114,7 @@ def store_alone(s: FileStoreSettings, seconds: float, batch_size: int) -> float:
 def measure(
     stores: dict[str, JournalUnderTest], floor: Floor, seconds: float, rounds: int
 ) -> tuple[dict[str, Figures], list[float]]:
-    """Have the stores and the floor take turns."""
+    """Measure the stores and the floor in turn."""
     figures = {name: Figures() for name in stores}
     floor_sync: list[float] = []
     for _ in range(rounds):
@@ -134,7 +134,7 @@ def file_store(directory: Path, kind: JournalType) -> tuple[FileStoreSettings, J
     s = FileStoreSettings(
         directory / "journal", directory / "bindings", directory / "large", journal_type=kind
     )
-    # What is sent is never consumed: files that are compacted would not be a fair journal.
+    # Nothing is consumed: compaction would make the comparison unfair.
     s = replace(s, journal_compact_min_files=0)
 
     def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:

@@ -1,7 +1,7 @@
-"""The floor of several clients that wait: as many bare driver loops, each in its own process.
+"""The floor for several waiting clients: one bare driver loop per client, each in its own process.
 
-Each has a connection and commits one row at a time. They share the machine with the server, as the
-clients of a broker do, and are Python, as it is.
+Each has a connection and commits one row at a time. The loops share the machine with the server, as
+the clients of a broker do, and are written in Python, as Orthia is.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ _LATE_SECONDS = 120.0
 
 
 class FloorClients:
-    """Processes that wait for rounds, from the first on with their connections open."""
+    """Processes that wait for rounds; their connections stay open from the first round on."""
 
     def __init__(self, settings: DatabaseStoreSettings, count: int) -> None:
         """Start them on a migrated database."""
@@ -36,7 +36,7 @@ class FloorClients:
             _next(pipe, _READY_SECONDS)
 
     def rate(self, seconds: float) -> float:
-        """Return rows a second of all together."""
+        """Return rows a second, all processes together."""
         for pipe in self._pipes:
             pipe.send(seconds)
         return sum(_next(pipe, seconds + _LATE_SECONDS) for pipe in self._pipes)

@@ -51,9 +51,9 @@ class Floor:
             )
 
     def one_at_a_time(self, seconds: float) -> float:
-        """Return rows a second, one INSERT and commit each.
+        """Return rows a second, with one INSERT and commit per row.
 
-        The driver of SQLite prepares it by itself; that of MariaDB cannot.
+        SQLite's driver prepares the statement by itself; MariaDB's driver cannot.
         """
         mark = "?" if self._dialect is Dialect.SQLITE else "%s"
         table = "messages" if self._dialect is Dialect.POSTGRESQL else "MESSAGES"
@@ -77,7 +77,7 @@ class Floor:
         return count / (time.perf_counter() - start)
 
     def many_outstanding(self, seconds: float) -> float:
-        """Return rows a second, FLOOR_ROWS a commit by the quickest way of the driver."""
+        """Return rows a second, with FLOOR_ROWS per commit in the driver's fastest way."""
         insert = {
             Dialect.POSTGRESQL: self._copy,
             Dialect.MYSQL: self._multi_row,

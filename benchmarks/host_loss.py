@@ -2,8 +2,8 @@
 
     sudo python -m benchmarks.host_loss [--dbms postgresql mariadb] [--rounds 3]
 
-The live node runs in a network namespace of its own. Its network goes down, so that nothing of it
-is heard any more, not even the end of its connections; then it is killed. Needs root.
+The live node runs in a network namespace of its own. Its network goes down, so that the others hear
+nothing more from it, not even the end of its connections; then it is killed. Needs root.
 """
 
 import argparse

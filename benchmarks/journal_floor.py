@@ -30,12 +30,12 @@ OUTSTANDING = 1_600
 
 
 class JournalUnderTest:
-    """A journal and the loop it is driven from."""
+    """A journal and the event loop that drives it."""
 
     def __init__(
         self, opened: Callable[[Callable[[Callable[[], None]], None], Callable[..., None]], Journal]
     ) -> None:
-        """Open with ``opened``, which gets what posts to the loop and what hears of a failure."""
+        """Open by ``opened``, which gets what posts to the loop and what hears of a failure."""
         self.callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.reports: list[BatchReport] = []
         self.journal = opened(self.callbacks.put, self._fail)
@@ -51,7 +51,7 @@ class JournalUnderTest:
         self._completed += 1
 
     def one_at_a_time(self, seconds: float) -> float:
-        """Return messages a second of a producer that waits for each."""
+        """Return messages a second of a producer that waits for each message."""
         self._completed = 0
         start = time.perf_counter()
         count = 0
@@ -79,7 +79,7 @@ class JournalUnderTest:
         return count / (time.perf_counter() - start)
 
     def delete(self, seqs: list[int]) -> None:
-        """Delete messages and wait until they are."""
+        """Delete messages and wait until they are deleted."""
         self.journal.delete([MessageLocation(seq) for seq in seqs])
         self.settle()
 
@@ -96,7 +96,7 @@ class JournalUnderTest:
 
 @dataclass
 class Figures:
-    """Rates of one DBMS, a list a round each."""
+    """Rates of one DBMS, one list per kind of load, one entry per round."""
 
     journal_sync: list[float] = field(default_factory=list)
     floor_sync: list[float] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Figures:
 
 
 def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
-    """Have the journal and its floor take turns on one database."""
+    """Measure the journal and its floor in turn on one database."""
     settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
     database = Database.from_settings(settings)
     migrations.upgrade(database, settings)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.large_messages [--stores postgresql mariadb sqlite files] [--mib 1024]
 
-The node may use 300 MiB: a peak above that is reported, and the exit code is 1. The floor beside
-each is the same bytes by the shortest way: for files a write and fdatasync of pieces of 1 MiB.
+The node may use 300 MiB: a higher peak is reported, and the exit code is 1. The floor stores the
+same bytes in the shortest way: for files, write and fdatasync of pieces of 1 MiB.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def node_on(store: str) -> Iterator[NodeProcess]:
 
 
 def floor_mib_per_second(size: int) -> float:
-    """Return how fast the disk takes the same bytes."""
+    """Return how fast the disk stores the same bytes, in MiB a second."""
     with tempfile.NamedTemporaryFile() as file:
         began = time.monotonic()
         for part in body(size):
@@ -59,7 +59,7 @@ def floor_mib_per_second(size: int) -> float:
 
 
 def measure(store: str, size: int) -> bool:
-    """Measure one store and print a line; return whether the memory was enough."""
+    """Measure one store and print a line; return whether the node kept within its memory."""
     expected = digest(size)
     with node_on(store) as node:
         rest = resident_mib(node, "VmRSS")

@@ -2,13 +2,13 @@
 
     python -m benchmarks.logins [--dbms postgresql] [--seconds 20] [--rounds 2] [--offered 1000]
 
-Phases take turns on one pair with the default timers: nothing else, the same flood at a bare
-listener that refuses everybody at once (what the flood's clients and the kernel take of the
-machine), and the flood at the node. It comes from 200 addresses: right passcodes from one half,
-wrong ones and users that there are not from the other, stored as Argon2id and as PBKDF2 of 1,024
-iterations. First with the verdicts remembered as they are by default, then with
-authentication-cache-size 0. "gap" is the longest between two renewals of the live lease by the
-clock of the database; producer and lease are watched from one process, the flood is another.
+Three phases take turns on one pair with the default timers: no flood; the flood at a bare listener
+that refuses everybody at once, which shows what the flood's clients and the kernel cost; and the
+flood at the node. The flood comes from 200 addresses. One half sends right passcodes, the other
+half wrong ones and unknown users; passcodes are stored as Argon2id and as PBKDF2 with 1,024
+iterations. The first run remembers verdicts, as is the default; the second has
+authentication-cache-size 0. "gap" is the longest time between two renewals of the live lease, by
+the database's clock. One process watches the producer and the lease, another one sends the flood.
 """
 
 import argparse
@@ -63,7 +63,7 @@ Answers = Counter[tuple[str, str]]
 
 
 class PairedNode(SecuredNode):
-    """One of two with the default timers."""
+    """A node of a pair with the default timers."""
 
     lease = (
         f"<jdbc-lock-renew-period>{RENEW_MS}</jdbc-lock-renew-period>"
@@ -79,7 +79,7 @@ class PairedNode(SecuredNode):
             self.core += f"<authentication-cache-size>{cache}</authentication-cache-size>"
 
     def make_users(self) -> None:
-        """Write the files of users."""
+        """Write the user files."""
         self.command()
         for name in ("worker", "alice", "bob"):
             self.user("add", name, "--role", "amq", password=PASSCODE)
@@ -91,13 +91,13 @@ class PairedNode(SecuredNode):
             )
 
     def take_users_of(self, other: "PairedNode") -> None:
-        """Copy the files of users."""
+        """Copy the user files."""
         for path in other.directory.glob("artemis-*.properties"):
             shutil.copy2(path, self.directory)
 
 
 class LeaseWatch:
-    """When the live lease was renewed, by what is in its row."""
+    """Notes when the live lease was renewed, as its row says."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -107,7 +107,7 @@ class LeaseWatch:
         self._thread.start()
 
     def longest_gap(self) -> float:
-        """End; return the seconds that the longest time without a renewal took."""
+        """Stop watching; return the longest time without a renewal, in seconds."""
         self._stopped.set()
         self._thread.join()
         gaps = zip(self._seen, self._seen[1:], strict=False)
@@ -125,7 +125,7 @@ class LeaseWatch:
 
 
 def produce(node: SecuredNode, seconds: float) -> list[float]:
-    """Send, and wait for the receipt, for so long; return how many seconds each took."""
+    """Send messages one by one for the given time; return the seconds until each receipt."""
     head = f"SEND\ndestination:/queue/work\nreceipt:r\ncontent-length:{len(BODY)}\n\n"
     frame = head.encode() + BODY + b"\0"
     took = []
@@ -143,7 +143,7 @@ def produce(node: SecuredNode, seconds: float) -> list[float]:
 
 
 def flood(port: int, a_second: float, seconds: float) -> tuple[float, Answers]:
-    """Offer logins for so long; return how many a second were, and the answers."""
+    """Offer logins for the given time; return how many a second, and the answers."""
     logins = LoginFlood(port, LOGINS, AT_A_TIME)
     logins.start(a_second)
     time.sleep(seconds)
@@ -153,7 +153,7 @@ def flood(port: int, a_second: float, seconds: float) -> tuple[float, Answers]:
 
 
 def cost_of_a_login(port: int, a_second: float, seconds: float) -> Answers:
-    """Offer right passcodes alone, so few that each is answered at once."""
+    """Offer only right passcodes, few enough for an immediate answer to each."""
     logins = LoginFlood(port, [one for one in LOGINS if one.kind.startswith("right")])
     logins.start(a_second)
     time.sleep(seconds)
@@ -162,7 +162,7 @@ def cost_of_a_login(port: int, a_second: float, seconds: float) -> Answers:
 
 
 def refuse_everybody(port: int) -> None:
-    """Answer every login as a node does that knows nobody, until the process is ended."""
+    """Answer every login as a node without users does, until the process is ended."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -199,7 +199,7 @@ def bare_listener() -> Iterator[int]:
 
 @dataclass
 class Phase:
-    """What came of the rounds of one phase."""
+    """The figures of the rounds of one phase."""
 
     took: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -228,7 +228,7 @@ class Phase:
 def measure(
     server: StoreServer, directory: Path, cache: str, arguments: argparse.Namespace
 ) -> tuple[dict[str, Phase], float]:
-    """Have the phases take turns on one pair; return, too, milliseconds of a processor a login."""
+    """Measure the phases in turn on one pair; also return processor milliseconds per login."""
     settings = server.settings(server.create_database())
     url = url_with_password(settings)
     live, backup = (PairedNode(role, url, directory / role.value, cache) for role in Role)
@@ -243,7 +243,7 @@ def measure(
         backup.start().wait_log("AMQ221031")
         with bare_listener() as bare, ProcessPoolExecutor(1, spawn) as pool:
             ports = dict(zip(phases, (None, bare, live.port), strict=True))
-            pool.submit(time.time).result()  # its process is there
+            pool.submit(time.time).result()  # so that its process has started
             used = cpu_seconds(live)
             few = pool.submit(cost_of_a_login, live.port, FEW_A_SECOND, arguments.seconds).result()
             cost = (cpu_seconds(live) - used) / sum(few.values()) * 1e3
@@ -274,7 +274,7 @@ def measure(
 
 
 def main() -> None:
-    """Measure and print a table, and how the flood at the node was answered by kind."""
+    """Measure and print a table, and the node's answers to the flood by kind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=["postgresql"])
     parser.add_argument("--seconds", type=float, default=20.0)

@@ -1,4 +1,4 @@
-"""The pipeline's reader and jobs, each beside what it is measured against, in one run.
+"""The pipeline's readers and jobs, each beside its comparison, in one run.
 
     python -m benchmarks.pipeline --rows 1000000 5000000 --jdbc-jar /usr/share/java/postgresql.jar
 
@@ -55,7 +55,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Cost:
-    """What Spark's process and its workers use."""
+    """What Spark's process and its workers use of processors and memory."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask for its id
@@ -64,14 +64,14 @@ class Cost:
         self._ticks: dict[int, int] = {}
 
     def processor_seconds(self) -> float:
-        """Return what they, and this process, have used so far."""
-        # Workers without work are ended, and nobody else keeps what they had used.
+        """Return processor seconds used so far by the processes and by this one."""
+        # Spark ends idle workers, and nobody else keeps count of what they used.
         for pid, fields in self._processes().items():
             self._ticks[pid] = sum(map(int, fields[11:13]))
         return time.process_time() + sum(self._ticks.values()) / _TICKS
 
     def forget_peaks(self) -> None:
-        """Have every worker's peak begin anew."""
+        """Reset the memory peak of every worker."""
         for pid in self._workers():
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -88,7 +88,7 @@ class Cost:
         return [pid for pid in self._processes() if pid != self._java]
 
     def _processes(self) -> Mapping[int, list[str]]:
-        """Return Spark's process and all below it, with what ``/proc/PID/stat`` says from 3 on."""
+        """Return Spark's process and its descendants, with ``/proc/PID/stat`` from field 3 on."""
         found = {}
         for place in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -110,7 +110,7 @@ def _peak_mib(pid: int) -> float:
 
 @dataclass
 class Measured:
-    """What a job took, round by round."""
+    """The cost of a job, round by round."""
 
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Measured:
 
 
 class Bench:
-    """One store of so many rows, and what is measured on it."""
+    """One store with a number of rows, and the measurements on it."""
 
     def __init__(
         self, spark: SparkSession, settings: DatabaseStoreSettings, jar: Path | None, scratch: Path
@@ -132,7 +132,7 @@ class Bench:
         self._url = settings.jdbc_connection_url.sqlalchemy_url
 
     def readers(self) -> dict[str, Callable[[], object]]:
-        """Return what reads, by name."""
+        """Return the readers by name."""
         found: dict[str, Callable[[], object]] = {
             "orthia.journal, nine columns": lambda: _drain(self._store.messages(RAW)),
             "orthia.journal to Parquet": lambda: self._to_parquet(self._store.messages(RAW)),
@@ -147,7 +147,7 @@ class Bench:
         return found
 
     def export(self) -> None:
-        """Write what the audit reads."""
+        """Write the export that the audit reads."""
         directory = self._scratch / "export"
         exported(self._store.messages()).write.parquet(f"{directory}/messages")
         self._store.bindings().write.parquet(f"{directory}/bindings")
@@ -316,7 +316,7 @@ def main() -> None:
 
 
 def _of_logs(spark: SparkSession, directory: Path, events: int) -> dict[str, Callable[[], object]]:
-    """Return what reads failover logs, and nothing but reads them, by name."""
+    """Return by name the jobs that only read failover logs."""
     write_logs(directory, events)
     files = sorted(str(path) for path in directory.glob("*.jsonl"))
 

@@ -1,8 +1,8 @@
-"""Journals and failover logs of any size, as a pair in use would have written them.
+"""Make journals and failover logs of any size, as a pair in use writes them.
 
     python -m benchmarks.pipeline_data --url sqlite:///big.db --rows 1000000 --events 0
 
-Rows go in behind the broker's back: into a throw-away database that has no nodes.
+Writes the rows directly, without a broker: into a throw-away database that has no nodes.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
 
 
 def _multiply(database: Database, settings: DatabaseStoreSettings, count: int) -> None:
-    """Make the first epoch's rows here, and those of all later ones of them in the database."""
+    """Make the rows of the first epoch here; the database copies them for all later epochs."""
     first = journal_rows(ROWS_AN_EPOCH)
     while batch := [row for _, row in zip(range(_BATCH), first, strict=False)]:
         _copy(database, settings, batch)
@@ -141,7 +141,7 @@ def _copy(database: Database, settings: DatabaseStoreSettings, batch: list[Row])
 
 
 def failover_entries(count: int, pairs: int = 200, seed: int = 1) -> Iterator[Entry]:
-    """Yield about ``count`` events of so many pairs: renewals that are late, and failovers."""
+    """Yield about ``count`` events of a number of pairs: late renewals and failovers."""
     chance = random.Random(seed)
     for number in range(pairs):
         yield from _Pair(f"pair-{number:03d}", chance).live_through(count // pairs)
@@ -158,7 +158,7 @@ class _Pair:
         self._numbers: dict[str, int] = {}
 
     def live_through(self, count: int) -> Iterator[Entry]:
-        """Yield the pair's events: each node serves for some fifty of them."""
+        """Yield the pair's events; each node serves for some fifty events."""
         token, written = 0, 0
         while written < count:
             token += 1
@@ -205,7 +205,7 @@ class _Pair:
 
 
 def write_logs(directory: Path, count: int, pairs: int = 200) -> None:
-    """Write about ``count`` events as the files of the nodes of so many pairs."""
+    """Write about ``count`` events as log files of the nodes of a number of pairs."""
     directory.mkdir(parents=True, exist_ok=True)
     by_pair: dict[str, list[str]] = {}
     for entry in failover_entries(count, pairs):

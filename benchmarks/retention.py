@@ -2,10 +2,10 @@
 
     python -m benchmarks.retention [--dbms postgresql mariadb sqlite] [--messages N] [--rounds N]
 
-Three live nodes on three databases of one server, which take turns in every round: without
-retention, with it, and with a storage-limit so low that the node prunes all the time. Each gets
-messages of 1 KiB, not measured, and one consumer that acknowledges them, measured. The median is
-printed, and what the history takes on the disk for each message beside its record.
+Three live nodes on three databases of one server take turns in every round: one without retention,
+one with it, and one with a storage-limit so low that it prunes all the time. Each gets 1 KiB
+messages, not measured; then one consumer acknowledges them, measured. Prints the median, and how
+many bytes the history takes on the disk for each message beyond its record.
 """
 
 import argparse
@@ -49,7 +49,7 @@ SIZE_OF: Final[Mapping[Dialect, str]] = {
 def measure(
     server: StoreServer, directory: Path, messages: int, rounds: int
 ) -> tuple[dict[str, float], float]:
-    """Have the nodes take turns; return the rates, and bytes of a kept row beside its record."""
+    """Measure the nodes in turn; return the rates, and bytes of a kept row beyond its record."""
     rates: dict[str, list[float]] = defaultdict(list)
     settings = {name: server.settings(server.create_database()) for name in RETENTION}
     with file_cluster(directory) as nodes:
@@ -68,7 +68,7 @@ def measure(
 
 
 def overhead(s: DatabaseStoreSettings, messages: int) -> float:
-    """Return how many bytes the history takes for a message beside its record."""
+    """Return how many bytes the history takes for a message beyond its record."""
     database = Database.from_settings(s)
     try:
         wait_until(

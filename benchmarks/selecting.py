@@ -2,8 +2,9 @@
 
     python -m benchmarks.selecting [--dbms postgresql] [--messages 1000000] [--one-in 10000]
 
-Fills a queue through a node whose memory takes a fraction of it; then one consumer selects the few,
-another one all that is left. What the first costs is reading and matching what it does not get.
+Fills a queue through a node whose memory holds a fraction of it. Then one consumer selects the few
+matching messages, and another one takes the rest. The first one's cost is reading and matching the
+messages that it does not get.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Load over STOMP that costs the machine little: constant frames, answers counted by their NUL.
+"""STOMP load that costs the machine little: constant frames, answers counted by their NUL.
 
-Every producer sends the same SEND with the same receipt id, so that what is measured is the broker
-and not its client; the broker does the same work as for ids that differ.
+Every producer sends the same SEND with the same receipt id, so that the measurement is of the
+broker and not of its client. The broker does the same work as for different ids.
 """
 
 import selectors
@@ -37,12 +37,12 @@ class Client:
         self._out = b""
 
     def send(self, data: bytes) -> None:
-        """Send what the socket takes; the rest goes with ``flush``."""
+        """Send as much as the socket takes; ``flush`` sends the rest."""
         self._out += data
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send as much of the waiting bytes as the socket takes."""
         while self._out:
             try:
                 sent = self.socket.send(self._out)
@@ -52,14 +52,14 @@ class Client:
 
     @property
     def waits_to_write(self) -> bool:
-        """Whether something waits for the socket."""
+        """Whether bytes wait for the socket."""
         return bool(self._out)
 
     def receive(self) -> bytes:
-        """Return what is there to read."""
+        """Return the bytes that can be read now."""
         try:
             data = self.socket.recv(_CHUNK)
-            # What is decrypted already is no longer the socket's to tell of.
+            # The socket does not tell of bytes that are decrypted already.
             while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
                 data += self.socket.recv(_CHUNK)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -73,7 +73,7 @@ class Client:
 
 @contextmanager
 def clients(port: int, count: int, tls: ssl.SSLContext | None = None) -> Iterator[list[Client]]:
-    """Connect ``count`` clients, by ``tls`` if it is given, and close them with the block."""
+    """Connect ``count`` clients, with ``tls`` if it is given; close them with the block."""
     connected = [Client(port, tls) for _ in range(count)]
     try:
         yield connected
@@ -91,7 +91,7 @@ def produce(
     seconds: float,
     tls: ssl.SSLContext | None = None,
 ) -> float:
-    """Return receipts a second of ``producers`` that keep ``outstanding`` unanswered each."""
+    """Return receipts a second of ``producers``, each with ``outstanding`` messages unanswered."""
     frame = (
         f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
         + BODY
@@ -123,7 +123,7 @@ def produce(
 def _produce_one_by_one(
     port: int, frame: bytes, seconds: float, tls: ssl.SSLContext | None
 ) -> float:
-    """The plainest client there is, since its own time is a part of every round trip."""
+    """Send and wait in the plainest way: the client's own time is a part of every round trip."""
     with clients(port, 1, tls) as (client,):
         client.socket.settimeout(30)
         count = 0
@@ -137,7 +137,10 @@ def _produce_one_by_one(
 
 
 def fill(port: int, queue: str, count: int, *, headers: str | Callable[[int], str] = "") -> None:
-    """Send ``count`` messages, all receipted; ``headers`` are of all, or of each by its number."""
+    """Send ``count`` messages and wait for all receipts.
+
+    ``headers`` are those of every message, or a function of its number.
+    """
 
     def frames(numbers: range, receipt: str = "") -> bytes:
         if isinstance(headers, str):
@@ -160,7 +163,7 @@ def fill(port: int, queue: str, count: int, *, headers: str | Callable[[int], st
                 nonlocal receipts
                 receipts += data.count(b"\0")
 
-            # Two steps are under way, so that the broker never waits for this client.
+            # Two batches are under way, so that the broker never waits for this client.
             wanted = first // step
             pump([client], answered, lambda wanted=wanted: receipts >= wanted)  # type: ignore[misc]
         pump([client], answered, lambda: receipts >= -(-count // step))
@@ -175,7 +178,7 @@ def consume(
     selector: str = "",
     tls: ssl.SSLContext | None = None,
 ) -> float:
-    """Return messages a second of one consumer that takes ``count`` messages off a queue."""
+    """Return messages a second of one consumer that takes ``count`` messages from a queue."""
     asked = f"selector:{selector}\n" if selector else ""
     received = 0
     with clients(port, 1, tls) as (client,):

@@ -3,9 +3,9 @@
     python -m benchmarks.stomp_parser [--frames 20000] [--rounds 9]
 
 - ``parser``: ``orthia.broker.protocols.stomp.parser``, with its limits, checks and refusals;
-- ``streams``: an ``asyncio.StreamReader`` with ``readuntil`` and ``readexactly``, doing the same:
-  frames, limits and checks, except that no line may end in CR LF. It is fed as fast as it reads:
-  the wake-ups of a task that waits for a socket, which a Protocol has not, are not in its figure;
+- ``streams``: an ``asyncio.StreamReader`` with ``readuntil`` and ``readexactly``. It does the same
+  frames, limits and checks, except that no line may end in CR LF. It is fed as fast as it reads, so
+  its figure leaves out the wake-ups of a task that waits for a socket: a Protocol has none;
 - ``find``: the bare loop of ``bytes.find``, which finds where each frame ends and cuts out its
   body, and looks at no header but content-length: the floor.
 
@@ -39,7 +39,7 @@ Reader = Callable[[Sequence[bytes], Take], None]
 
 @dataclass(frozen=True)
 class Work:
-    """A stream of one kind of frame."""
+    """A stream of frames of one kind."""
 
     name: str
     body: bytes
@@ -48,7 +48,7 @@ class Work:
 
     @property
     def frame(self) -> bytes:
-        """The SEND, with a receipt and so many headers of its own, and the line end after it."""
+        """Return the SEND with a receipt, its extra headers, and the line end after it."""
         lines = [b"SEND", b"destination:/queue/orders", b"receipt:message-123456"]
         lines += [b"header-%d:value number %d" % (one, one) for one in range(self.headers)]
         if self.has_length:
@@ -56,7 +56,7 @@ class Work:
         return b"\n".join(lines) + b"\n\n" + self.body + b"\0\n"
 
     def pieces(self, frames: int) -> list[bytes]:
-        """Return ``frames`` of it, cut as a socket cuts them."""
+        """Return ``frames`` such frames, cut into pieces as a socket cuts them."""
         stream = self.frame * frames
         return [stream[at : at + PIECE_BYTES] for at in range(0, len(stream), PIECE_BYTES)]
 
@@ -71,7 +71,7 @@ EVERY_WORK = (
 
 
 def with_parser(pieces: Sequence[bytes], take: Take) -> None:
-    """Read with ours."""
+    """Read with Orthia's parser."""
     parser = FrameParser(StompLimits())
     for piece in pieces:
         for frame in parser.feed(piece):
@@ -79,7 +79,7 @@ def with_parser(pieces: Sequence[bytes], take: Take) -> None:
 
 
 def with_streams(pieces: Sequence[bytes], take: Take) -> None:
-    """Read with asyncio's streams; a piece is fed when the one before is used up."""
+    """Read with asyncio's streams; each piece is fed when the one before is used up."""
     asyncio.run(_with_streams(pieces, take))
 
 
@@ -163,7 +163,7 @@ def with_find(pieces: Sequence[bytes], take: Take) -> None:
                 if end >= len(data):
                     break
             take(data[body:end])
-            # The line end that follows each frame of this stream is passed over too.
+            # Skip the line end after each frame of this stream, too.
             start = end + 2
         rest = data[start:]
 
@@ -176,7 +176,7 @@ READERS: dict[str, Reader] = {
 
 
 def measure(work: Work, frames: int, rounds: int) -> dict[str, list[float]]:
-    """Return microseconds a frame of each reader, a figure a round."""
+    """Return microseconds per frame of each reader, one figure per round."""
     pieces = work.pieces(frames)
     expected = [work.body] * frames
     for name, reader in READERS.items():
@@ -211,7 +211,7 @@ def main() -> None:
         f"{'streams/parser':>16}{'parser/find':>13}"
     )
     for work in EVERY_WORK:
-        # Large frames are fewer: every work reads at most some 40 MB.
+        # Fewer frames if they are large: no stream has more than some 40 MB.
         frames = max(1, min(arguments.frames, 40_000_000 // len(work.frame)))
         figures = measure(work, frames, arguments.rounds)
         ours, streams, found = (statistics.median(figures[name]) for name in READERS)

@@ -3,8 +3,9 @@
     python -m benchmarks.takeover [--dbms postgresql mariadb sqlite] [--rounds 3]
         [--timers default 500/3000] [--ends crash graceful] [--messages 1000]
 
-Crash is kill -9 of the live node; graceful is SIGTERM with failover-on-shutdown. With the default
-timers (lease 20 s, renewed every 2 s) and with 3 s and 500 ms. A round starts a pair afresh.
+A crash is kill -9 of the live node; graceful is SIGTERM with failover-on-shutdown. Both are
+measured with the default timers (a lease of 20 s, renewed every 2 s) and with 3 s and 500 ms. Each
+round starts a new pair.
 """
 
 import argparse

@@ -2,14 +2,17 @@
 
     python -m benchmarks.throughput [--dbms postgresql sqlite] [--seconds 4] [--rounds 3]
 
-1 KiB persistent messages over STOMP, a receipt for each, from one load process beside the broker's
-and the database's. Broker and floors take turns in every round and the median is printed, so that a
-noisy machine disturbs both: read the ratios. The floor of a client that waits is a bare driver loop
-that commits one row at a time, that of eight such clients eight of those loops at once, each in its
-own process; that of many outstanding messages is 1,000 rows a commit by COPY, a multi-row INSERT or
-executemany. On PostgreSQL there are two more: the first loop with a prepared statement, and pgbench
-with eight connections, which is not Python. "cpu us" is what a message costs the node's process, in
-microseconds of a processor.
+One load process sends 1 KiB persistent messages over STOMP, each with a receipt. Broker and floors
+take turns in every round, so that a noisy machine disturbs both, and the median is printed: read
+the ratios. The floors, all without a broker:
+
+- for one client that waits: a bare driver loop that commits one row at a time;
+- for eight such clients: eight of those loops at once, each in its own process;
+- for many outstanding messages: 1,000 rows per commit by COPY, a multi-row INSERT or executemany;
+- on PostgreSQL also the first loop with a prepared statement, and pgbench with eight connections,
+  which is not Python.
+
+"cpu us" is what a message costs the node's process, in microseconds of processor time.
 """
 
 import argparse
@@ -70,7 +73,7 @@ def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
 
 
 def cpu_seconds(node: NodeProcess) -> float:
-    """Return what a node's process has used of processors so far."""
+    """Return the processor seconds that a node's process has used so far."""
     if node.process is None:
         raise RuntimeError(f"{node.name} does not run")
     after_name = Path(f"/proc/{node.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -78,7 +81,7 @@ def cpu_seconds(node: NodeProcess) -> float:
 
 
 def default_node(nodes: Cluster, role: Role, name: str) -> NodeProcess:
-    """Make a node with the timers every installation begins with."""
+    """Make a node with the default timers."""
     return nodes.node(role, name, **timer_options("default"))
 
 
@@ -120,7 +123,7 @@ Rates = dict[str, list[float]]
 
 @dataclass
 class Measured:
-    """What came of the rounds with one DBMS."""
+    """The figures of the rounds with one DBMS."""
 
     rates: Rates = field(default_factory=lambda: defaultdict(list))
     cpu_us: Rates = field(default_factory=lambda: defaultdict(list))
@@ -128,7 +131,7 @@ class Measured:
     memory: list[str] = field(default_factory=list)
 
     def count(self, work: str, node: NodeProcess, run: Callable[[], float]) -> None:
-        """Note the rate that ``run`` returns, and what it cost ``node``."""
+        """Note the rate that ``run`` returns, and what the run costs ``node``."""
         used, began = cpu_seconds(node), time.perf_counter()
         rate = run()
         messages = rate * (time.perf_counter() - began)
@@ -170,7 +173,7 @@ def send_and_consume(
 
 
 def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -> Measured:
-    """Have broker and floors take turns."""
+    """Measure broker and floors in turn."""
     measured = Measured()
     rates, memory = measured.rates, measured.memory
     floor_settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)

@@ -15,7 +15,7 @@ TIMERS: Final = {
 
 
 def timer_options(name: str) -> dict[str, int]:
-    """Return the options of a node with the timers of that name."""
+    """Return the options of a node with the timers called ``name``."""
     renew, expiration = TIMERS[name]
     return {
         "jdbc_lock_renew_period": renew,

@@ -1,13 +1,13 @@
-"""What TLS costs a node: messages and connections by it, beside the same in the clear.
+"""What TLS costs a node: messages and connections with TLS, beside the same without.
 
     python -m benchmarks.tls [--dbms postgresql] [--seconds 3] [--rounds 5]
 
-One live node has an acceptor of each kind, which take turns under the load of
-``benchmarks.throughput``; bodies are of 1 KiB. "cpu us" is what a message costs the node's process,
-in microseconds of a processor, as a busy machine changes least, and "ratio" is that of TLS to that
-in the clear. A connection is made, with a whole handshake if it is of TLS, sends CONNECT, waits for
-CONNECTED and is closed; four clients do so at once. TLS is what Python's client and the node agree
-on by default: 1.3, a certificate of P-256.
+One live node has an acceptor with TLS and one without. They take turns under the load of
+``benchmarks.throughput``, with bodies of 1 KiB. "cpu us" is what a message costs the node's
+process, in microseconds of processor time, which a busy machine changes least; "ratio" is the cost
+with TLS over the cost without. For connections, four clients at once connect, with a whole
+handshake where there is TLS, send CONNECT, wait for CONNECTED and close. Python's client and the
+node agree on the default: TLS 1.3, with a P-256 certificate.
 """
 
 import argparse
@@ -34,7 +34,7 @@ AT_ONCE = 4
 
 
 class TwoDoors(NodeProcess):
-    """A live node with an acceptor in the clear and one with TLS, whose key is in a file."""
+    """A live node with an acceptor without TLS and one with TLS, whose key is in a file."""
 
     def __init__(self, url: str, directory: Path, key_store: Path) -> None:
         super().__init__(Role.LIVE, url, directory, "live")
@@ -42,7 +42,7 @@ class TwoDoors(NodeProcess):
         self._key_store = key_store
 
     def command(self) -> list[str]:
-        """Return how it is started, its broker.xml written."""
+        """Write the broker.xml; return the command that starts the node."""
         path = self.directory / "broker.xml"
         tls = f"sslEnabled=true;keyStorePath={self._key_store}"
         path.write_text(
@@ -82,7 +82,7 @@ def connect(port: int, tls: ssl.SSLContext | None, seconds: float) -> float:
 def measure(
     server: StoreServer, directory: Path, seconds: float, rounds: int
 ) -> dict[str, Measured]:
-    """Have the two acceptors take turns."""
+    """Measure the two acceptors in turn."""
     authority = Authority(directory / "ca.pem")
     key_store = authority.sign().write_pem(directory / "broker.pem")
     context = ssl.create_default_context(cafile=str(directory / "ca.pem"))

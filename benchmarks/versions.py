@@ -3,11 +3,11 @@
     git worktree add /tmp/before 1a2b3c4
     python -m benchmarks.versions --against /tmp/before [--dbms postgresql] [--rounds 7]
 
-Two live nodes on one server, each with a database of its own, take turns under the same load; both
-run in this environment's interpreter with its packages. The medians are of microseconds of
-processor time of the node's process, a message, and the ratio is of each round's pair: what a busy
-machine changes least. Above 1 this checkout is slower. Beside them is how many messages a second
-there were; of these a ratio below 1 means so.
+Two live nodes on one server, each with a database of its own, take turns under the same load. Both
+run in this environment's interpreter with its packages. Prints the median processor time of the
+node's process per message, in microseconds, and the median of the ratios within each round, which a
+busy machine changes least: above 1 this checkout is slower. Beside them are messages a second,
+where a ratio below 1 means that this checkout is slower.
 """
 
 import argparse
@@ -25,7 +25,7 @@ HERE, THERE = "here", "against"
 
 
 def live_node(server: StoreServer, directory: Path, checkout: Path | None) -> NodeProcess:
-    """Make a live node on a database of its own, of ``checkout`` if not of this one."""
+    """Make a live node on a database of its own, from ``checkout`` or from this checkout."""
     url = url_with_password(server.settings(server.create_database()))
     with cluster(url, directory) as nodes:
         node = default_node(nodes, Role.LIVE, THERE if checkout else HERE)
@@ -38,7 +38,7 @@ def live_node(server: StoreServer, directory: Path, checkout: Path | None) -> No
 def compare(
     server: StoreServer, directory: Path, against: Path, *, seconds: float, rounds: int
 ) -> dict[str, Measured]:
-    """Have the two nodes take turns."""
+    """Measure the two nodes in turn."""
     nodes = {
         HERE: live_node(server, directory, None),
         THERE: live_node(server, directory, against),
@@ -79,7 +79,7 @@ def main() -> None:
             )
         for work, here in measured[HERE].cpu_us.items():
             there = measured[THERE].cpu_us[work]
-            # The kernel counts in ticks: on a starved machine a short round may have had none.
+            # The kernel counts in ticks: on a starved machine a short round may have no tick.
             pairs = [pair for pair in zip(here, there, strict=True) if all(pair)]
             if not pairs:
                 raise RuntimeError(f"{work} took no measurable time; give more --seconds")

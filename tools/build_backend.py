@@ -1,11 +1,11 @@
-"""Builds Orthia for pip (PEP 517): with setuptools, and with mypyc where that is asked for.
+"""Build Orthia for pip (PEP 517): with setuptools, and with mypyc if the environment asks for it.
 
-``ORTHIA_COMPILED`` in the environment asks: 0 to 3 is how far the C compiler optimizes. Unset, or
-``no``, the wheel is pure Python. An editable install is never compiled: machine code would hide
-what is changed in the checkout. pip shows how far it is with ``--verbose`` only.
+``ORTHIA_COMPILED`` asks: 0 to 3 is the optimization level of the C compiler. Unset, or ``no``, the
+wheel is pure Python. An editable install is never compiled: machine code would hide changes in the
+checkout. pip shows the progress only with ``--verbose``.
 
-A wheel is built in a copy of the tree: builds at the same time have nothing in common, a checkout
-that cannot be written to can be installed, and nothing of an earlier build is packed.
+A wheel is built in a copy of the tree. So concurrent builds do not share files, a read-only
+checkout can be installed, and nothing of an earlier build gets into the wheel.
 """
 
 import ctypes
@@ -45,18 +45,18 @@ __all__ = [
 
 _VARIABLE = "ORTHIA_COMPILED"
 _FOR_SETUP = "_ORTHIA_MYPYC_LEVEL"
-"""Set while setup.py is to compile or to name what is compiled; users do not set it."""
+"""Tells setup.py to compile, or to name the compiled version; users do not set it."""
 _FOLDERS = (
     *("benchmarks", "broker", "config", "database", "docs", "examples", "journal"),
     *("migrations", "nodemanager", "orthia", "pipeline", "tests/simulation", "tools"),
 )
 _FILES = ("*.md", "*.in", "*.example", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
-"""What is built of, as far as it is there: in a source archive the rooms are in orthia/ only."""
+"""The sources of a wheel, where they exist: a source archive has the rooms in orthia/ only."""
 _Settings = Mapping[str, Any] | None
 
 
 def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]:
-    """Return what pyproject.toml does not say: to compile, mypy and whatever it reads types of."""
+    """Return what to install beyond pyproject.toml: to compile, mypy and packages with types."""
     requires: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
     if _level() is None:
         return requires
@@ -82,12 +82,12 @@ def build_wheel(
     config_settings: _Settings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build a wheel, compiled if that is asked for; return its name."""
+    """Build a wheel, compiled if ``ORTHIA_COMPILED`` asks for it; return its name."""
     level = _level()
     target = Path(wheel_directory).resolve()
     metadata = metadata_directory and str(Path(metadata_directory).resolve())
     with _copy(level) as copy:
-        # Of setuptools' hundreds of lines none, so that those that say how far it is are seen.
+        # Quiet, so that the progress is not lost among hundreds of lines of setuptools.
         name: str = build_meta.build_wheel(
             str(copy), {"--quiet": None, **(config_settings or {})}, metadata
         )
@@ -100,7 +100,7 @@ def build_wheel(
 
 @contextmanager
 def _copy(for_setup: str | None) -> Iterator[Path]:
-    """Be in a copy of the tree, with ``for_setup`` for its setup.py."""
+    """Work in a copy of the tree; ``for_setup`` tells its setup.py what to compile."""
     with TemporaryDirectory(prefix="orthia-build-") as name:
         copy = Path(name, "orthia")
         copy.mkdir()
@@ -121,17 +121,17 @@ def _copy(for_setup: str | None) -> Iterator[Path]:
 
 
 def _try(wheel: Path) -> None:
-    """Load what was compiled: a compiler may end well, and have written what cannot be loaded."""
+    """Load the compiled modules: a compiler can succeed and write modules that do not load."""
     with zipfile.ZipFile(wheel) as archive:
         machine_code = [one for one in archive.namelist() if one.endswith(".so")]
         if not machine_code:
-            raise SystemExit("The C compiler ended well, and wrote nothing")
+            raise SystemExit("The C compiler succeeded but wrote no modules")
         for one in machine_code:
             ctypes.PyDLL(archive.extract(one, wheel.parent / "tried"))
 
 
 def _level() -> str | None:
-    """Return how far to optimize, or None where nothing is compiled."""
+    """Return the optimization level, or None to compile nothing."""
     said = os.environ.get(_VARIABLE) or "no"
     if said not in {"no", "0", "1", "2", "3"}:
         raise SystemExit(f"{_VARIABLE} is {said!r}: it may be no, or 0 to 3")
@@ -142,7 +142,7 @@ def _level() -> str | None:
 
 
 def _require_compiler() -> None:
-    """Raise SystemExit where no extension can be compiled: for want of a compiler or of headers."""
+    """Raise SystemExit if the C compiler or Python's headers are missing."""
     named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     try:
         command = [*shlex.split(named), "-E", "-I", sysconfig.get_path("include"), "-"]
@@ -150,7 +150,7 @@ def _require_compiler() -> None:
             command, input=b"#include <Python.h>\n", capture_output=True, check=False
         )
     except (OSError, ValueError) as error:
-        # There is none of that name, or it is none: a quotation without an end.
+        # No program of that name, or a quotation without an end.
         raise SystemExit(_without(f"{named!r} cannot be called: {error}")) from error
     if tried.returncode != 0:
         raise SystemExit(_without(f"{named!r} does not find Python.h:\n{tried.stderr.decode()}"))
@@ -165,5 +165,5 @@ def _without(found: str) -> str:
 
 
 if __name__ == "__main__":
-    # What pip does, but it shows how far that is.
+    # As pip does, but with the progress shown.
     print(build_wheel(sys.argv[1]))

@@ -1,8 +1,8 @@
-"""``python -m tools.changed_tests FILE...`` runs the tests of what changed, in a few minutes.
+"""``python -m tools.changed_tests FILE...`` runs the tests of changed files, in a few minutes.
 
-Those are the tests among the files, those that import a changed module themselves, and those of the
-documents. Tests that start nodes, Spark or a whole simulation are left to ``make test``, unless
-they are what changed: it is they that take long.
+It runs the tests among the files, the tests that import a changed module themselves, and the tests
+of the documents. Tests that start nodes, Spark or a whole simulation take long: unless they
+changed, they are left to ``make test``.
 """
 
 import ast
@@ -16,7 +16,7 @@ LONG = ("chaos", "clients", "hostile", "model", "pipeline", "process", "simulati
 ALWAYS = ("tests/test_imports.py", "tests/test_documents.py")
 OF_DOCUMENTS = ("tests/config/test_reference.py", "tests/nodemanager/test_reference.py")
 MAX_FILES = 40
-"""What more tests than these import is known by everything: then ``make test`` is what to run."""
+"""If more test files than this import a changed module, run ``make test`` instead."""
 
 
 def to_run(changed: Iterable[str], root: Path = ROOT) -> list[str]:

@@ -1,10 +1,9 @@
-"""The compiled modules of a checkout: which they are, and those that ``make run`` takes.
+"""The compiled modules of a checkout: find them, keep them, and use them for ``make run``.
 
-A module whose first line is ``MARK`` is one that mypyc compiles. ``make compiled`` builds them into
-a wheel and calls ``keep``, which puts the machine code of that wheel into ``.venv/compiled``.
-``make run`` calls ``use``, which says what PYTHONPATH has to be: there, everything that is not
-compiled is a link to the checkout, so that changes there act. What was compiled of sources that
-have changed since is not used.
+mypyc compiles each module whose first line is ``MARK``. ``make compiled`` builds a wheel of them
+and calls ``keep``, which puts the machine code of the wheel into ``.venv/compiled``. ``make run``
+calls ``use``, which prints the PYTHONPATH for it. Modules that are not compiled are links to the
+checkout there, so that changes act. Machine code whose sources have changed since is not used.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ MARK = "# mypyc compiles this module.\n"
 
 _KEPT = Path(".venv", "compiled")
 _SOURCES = "sources.sha256"
-"""What was compiled: ``sha256sum --check`` reads it, too."""
+"""The digests of the compiled sources, in the format of ``sha256sum --check``."""
 _IMPORT = re.compile(r"^ *from (orthia(?:\.\w+)+) import", re.MULTILINE)
 
 
@@ -31,7 +30,7 @@ def marked(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    """Return the marked modules below ``root``; raises SystemExit if one is not compiled there."""
+    """Return the marked modules below ``root``; raise SystemExit if one is not compiled."""
     modules = marked(root)
     pure = [module for module in modules if not _machine_code(root / module).exists()]
     if pure or not modules:
@@ -40,7 +39,7 @@ def check(root: Path) -> list[str]:
 
 
 def keep(wheel: Path) -> None:
-    """Put the machine code of ``wheel`` where ``use`` finds it, in place of an earlier one.
+    """Put the machine code of ``wheel`` where ``use`` finds it, and remove the earlier one.
 
     Raises SystemExit if a marked module of the wheel has none.
     """
@@ -64,9 +63,9 @@ def keep(wheel: Path) -> None:
 
 
 def use() -> str:
-    """Return the PYTHONPATH for what is compiled; none if nothing is, or it is out of date.
+    """Return the PYTHONPATH of the compiled modules; empty if there are none or they are outdated.
 
-    Says why on standard error in the second case.
+    If they are outdated, standard error says why.
     """
     try:
         lines = (_KEPT / _SOURCES).read_text(encoding="utf-8").splitlines()
@@ -94,7 +93,7 @@ def _modules(root: Path) -> Iterator[Path]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """Give all files below; the rooms are links in a checkout, which ``rglob`` does not follow."""
+    """Yield all files below; in a checkout the rooms are links, which ``rglob`` does not follow."""
     for found, _, names in os.walk(directory, followlinks=True):
         yield from (Path(found, name) for name in names)
 
@@ -105,7 +104,7 @@ def _is_marked(path: Path) -> bool:
 
 
 def _machine_code(module: Path) -> Path:
-    """Return where the machine code of a module is, for the Python that runs this."""
+    """Return the path of a module's machine code for the running Python."""
     return module.with_suffix(str(sysconfig.get_config_var("EXT_SUFFIX")))
 
 
@@ -117,7 +116,7 @@ def _digest(path: Path) -> str:
 
 
 def _inputs(root: Path, compiled: list[str]) -> list[str]:
-    """Return what the machine code follows from: the modules, and those whose constants they have.
+    """Return the sources of the machine code: the modules, and modules whose constants they use.
 
     mypyc writes the value of a ``Final`` of another module into the code that imports it.
     """
@@ -130,9 +129,9 @@ def _inputs(root: Path, compiled: list[str]) -> list[str]:
 
 
 def _link(source: Path, directory: Path) -> None:
-    """Make links in ``directory`` to all that is in ``source``, and not in ``directory``.
+    """Link everything in ``source`` that ``directory`` lacks into ``directory``.
 
-    Several ``make run`` may do it at once.
+    Several ``make run`` may do this at once.
     """
     there = {one.name: one for one in directory.iterdir()}
     for one in there.values():
