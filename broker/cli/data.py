@@ -17,8 +17,7 @@ from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import compare_bodies
 from orthia.journal.file.inspect import inspect, list_large_references, read_fence
-from orthia.journal.file.opening import Contents
-from orthia.journal.file.recovery import FoundFile, scan
+from orthia.journal.file.recovery import Contents, FoundFile, scan
 from orthia.journal.file.tools import Compacted, compact, recover
 from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.nodemanager.locks.maintenance import maintenance

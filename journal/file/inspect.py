@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
 from orthia.journal.file.fence import Fence, FenceState
-from orthia.journal.file.opening import (
+from orthia.journal.file.recovery import (
     Contents,
     published,
     read_contents,
     read_payload,
+    refuse_damage,
     refuse_files_without_fence,
 )
-from orthia.journal.file.recovery import refuse_damage
 from orthia.journal.model.changes import LargeReference
 from orthia.journal.model.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.model.records import UserRecordType

@@ -40,9 +40,7 @@ from orthia.journal.file.free_files import FreeFiles
 from orthia.journal.file.index import BindingIndex
 from orthia.journal.file.journal_file import JournalFile
 from orthia.journal.file.message_index import MessageIndex
-from orthia.journal.file.recovery import (
-    Listing,
-)
+from orthia.journal.file.recovery import Listing
 from orthia.journal.file.writing import Opener, OpenFile
 from orthia.journal.model.unit import AppendedMessage
 

@@ -1,30 +1,31 @@
-"""Opening the journal: fence, read, seal, begin files of our own. The steps are in ``fence``."""
+"""Opening the journal: fence, recover, begin files of our own. ``fence`` tells the steps."""
 
 import contextlib
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import FileStoreSettings, JournalType
-from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
-from orthia.journal.file import disk, recovery
+from orthia.journal.errors import CorruptRecord, Fenced, JournalInUse
+from orthia.journal.file import disk
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import LargeReferences
-from orthia.journal.file.control import Control, finish_compactions, read_controls
-from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import added_at, counter_record, end_record
 from orthia.journal.file.fence import DirectoryLock, Fence
-from orthia.journal.file.format import RECORD_BYTES, Kind, parse
-from orthia.journal.file.index import BindingIndex, Position
+from orthia.journal.file.format import Kind
 from orthia.journal.file.instance import JournalFiles
-from orthia.journal.file.message_index import MessageIndex
-from orthia.journal.file.recovery import FoundFile, Listing, Replay
-from orthia.journal.file.sealing import seal_files
-from orthia.journal.file.transactions import Transactions
+from orthia.journal.file.recovery import (
+    Contents,
+    directory_of,
+    list_files,
+    read_payload,
+    refuse_files_without_fence,
+    remove_unborn,
+    take_over,
+)
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.model.changes import LargeReference
 from orthia.journal.model.codec import PreparedTransaction, decode_binding
@@ -33,78 +34,6 @@ from orthia.journal.model.unit import Binding, large_references
 
 LOGGER = logging.getLogger("orthia.journal")
 PROBE_FILE = "journal.probe"
-
-
-@dataclass
-class Contents:
-    """What both instances hold."""
-
-    messages: MessageIndex
-    bindings: BindingIndex
-    message_files: Listing
-    binding_files: Listing
-    decided: dict[int, bool]
-    """Transactions that were in doubt in the bindings, and whether they are committed."""
-    highest_id: int
-    highest_tx_id: int
-
-    def file_of(self, position: Position) -> FoundFile:
-        """Return the file of a binding."""
-        (found,) = [one for one in self.binding_files.counting if one.file_id == position.file_id]
-        return found
-
-    @property
-    def listings(self) -> list[tuple[Kind, Listing]]:
-        """The files of both, each with its kind."""
-        return [(Kind.MESSAGES, self.message_files), (Kind.BINDINGS, self.binding_files)]
-
-
-def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
-    """Return where the files of an instance are."""
-    return s.journal_directory if kind is Kind.MESSAGES else s.bindings_directory
-
-
-def published(s: FileStoreSettings, complete: int) -> dict[Kind, list[Control]]:
-    """Return the compactions that are to be carried out; raises JournalDamaged."""
-    return {kind: read_controls(directory_of(s, kind), kind, complete) for kind in Kind}
-
-
-def read_contents(
-    s: FileStoreSettings, complete: int, compactions: Mapping[Kind, Sequence[Control]]
-) -> Contents:
-    """Read both instances, as if ``compactions`` were carried out; changes nothing.
-
-    Raises JournalIOError, UnknownFormat.
-
-    What is damaged is noted in the listings, and what is in doubt is decided in the index.
-    """
-    listings = {
-        kind: recovery.list_files(directory_of(s, kind), kind, complete, compactions.get(kind, ()))
-        if directory_of(s, kind).is_dir()
-        else Listing()
-        for kind in Kind
-    }
-    bindings, messages = BindingIndex(), MessageIndex()
-    of_bindings = Replay(bindings, Transactions())
-    for found in listings[Kind.BINDINGS].counting:
-        of_bindings.replay(found)
-    in_doubt = of_bindings.transactions.in_doubt
-    of_messages = Replay(messages, Transactions(in_doubt))
-    for found in listings[Kind.MESSAGES].counting:
-        of_messages.replay(found)
-    messages.settle()
-    committed = of_messages.transactions.committed
-    for tx_id in sorted(committed):
-        of_bindings.apply(of_bindings.transactions.commit(tx_id))
-    return Contents(
-        messages,
-        bindings,
-        listings[Kind.MESSAGES],
-        listings[Kind.BINDINGS],
-        {tx_id: tx_id in committed for tx_id in in_doubt},
-        max(of_bindings.highest_id, of_messages.highest_id),
-        max(of_bindings.transactions.highest_tx_id, of_messages.transactions.highest_tx_id),
-    )
 
 
 @dataclass
@@ -213,7 +142,7 @@ def _open_fenced(
         refuse_files_without_fence(s)
     state = fence.write(replace(before, token=token, generation=before.generation + 1))
     fence.adopt(state)
-    contents = _take_over(s, state.complete, salvage=salvage)
+    contents = take_over(s, state.complete, salvage=salvage)
     bound = _bindings(contents, salvage=salvage)
     made: list[JournalFiles] = []
     is_complete = False
@@ -248,8 +177,8 @@ def _open_fenced(
         if isinstance(error, OrthiaError) and not is_complete:
             for kind in Kind:
                 with contextlib.suppress(OSError, OrthiaError):
-                    listing = recovery.list_files(directory_of(s, kind), kind, state.complete)
-                    recovery.remove_unborn(directory_of(s, kind), listing, state.complete)
+                    listing = list_files(directory_of(s, kind), kind, state.complete)
+                    remove_unborn(directory_of(s, kind), listing, state.complete)
         raise
     return OpenedFiles(
         messages,
@@ -272,48 +201,6 @@ def _large_references(contents: Contents, bound: list[Binding]) -> Iterator[Larg
             yield from large_references(binding)
 
 
-def refuse_files_without_fence(s: FileStoreSettings) -> None:
-    """Raise JournalDamaged if there are files of a journal; for a fence that was never written.
-
-    Raises ForeignJournal if they are Artemis'.
-    """
-    refuse_files_of_artemis(s)
-    for kind in Kind:
-        directory = directory_of(s, kind)
-        if any(directory.glob(f"{kind.prefix}-*.{kind.extension}")):
-            raise JournalDamaged(
-                f"{directory} holds files of a journal, and {s.journal_directory} lacks"
-                " journal.fence, which says which of them count; restore it with the files it"
-                " belongs to, or have `orthia data recover` read them all"
-            )
-
-
-def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
-    """Finish what was published, read everything, make it durable and seal it where it ends."""
-    # Once, after the fence is written: what a writer that lost its place publishes later is void.
-    # Seen by some of what follows and not by the rest it would have files removed that count.
-    compactions = published(s, complete)
-    for kind, controls in compactions.items():
-        with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
-            finish_compactions(directory_of(s, kind), kind, controls)
-    contents = read_contents(s, complete, {})
-    for kind, listing in contents.listings:
-        if not salvage:
-            recovery.refuse_damage(directory_of(s, kind), listing)
-        for found in listing.counting:
-            if found.torn_bytes:
-                LOGGER.warning(
-                    "%s ends at byte %d with a write that was never durable: nobody was told that"
-                    " it is stored, and it is dropped",
-                    found.path.name,
-                    found.end,
-                )
-        seal_files(listing, complete)
-    for kind, listing in contents.listings:
-        recovery.remove_unborn(directory_of(s, kind), listing, complete)
-    return contents
-
-
 def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
     """Return the bindings, decoded; raises CorruptRecord.
 
@@ -332,20 +219,6 @@ def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
             LOGGER.warning("%s", error)
             contents.bindings.delete(position.file_id, [position.seq])
     return bound
-
-
-def read_payload(found: FoundFile, position: Position) -> bytes:
-    """Read the payload of one record; raises CorruptRecord, JournalIOError."""
-    path = found.path
-    with io_errors(f"read {path}"), path.open("rb") as file:
-        data = os.pread(file.fileno(), RECORD_BYTES + position.size, position.offset)
-    record = parse(data, position.offset, found.header.mark, position.offset)
-    if record is None or record.seq != position.seq:
-        raise CorruptRecord(position.seq, f"it is not at byte {position.offset} of {path.name}")
-    payload = record.payload(data, position.offset)
-    if not record.is_intact(payload):
-        raise CorruptRecord(position.seq, f"its checksum in {path.name} does not match")
-    return payload
 
 
 def _write_first_records(

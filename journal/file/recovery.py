@@ -1,48 +1,75 @@
-"""Reading the files of one instance back: which of them count, and what is in each.
+"""Recovery: read back what the files of both instances hold, and make that durable.
 
 ==================================  ==============================================================
 a file                              counts
 ==================================  ==============================================================
 sealed                              up to its seal
-of the generation that is complete  up to its last durable record: its writer died or was fenced
+of the complete generation          up to its last durable record: its writer died or was fenced
 of an earlier one, not sealed       not: a fenced writer made it after its successor had read
-of a later one                      not: whoever opened the journal died before it was open
+of a later one                      not: the node that was opening the journal died
 ==================================  ==============================================================
 
-Files that compaction was replacing are as its control file says: it is carried out, whole, or if it
-was not there yet, nothing of it.
+A compaction counts once its control file is published: then it is carried out as a whole; before
+that, nothing of it counts.
+
+The order: list the files, scan each for records, replay the records whose transactions ended into
+the indexes, then write once more and seal what was read. Only the last step changes anything.
 """
 
+import contextlib
+import logging
 import mmap
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from orthia.journal.errors import JournalDamaged, UnknownFormat
+from orthia.config.store_settings import FileStoreSettings
+from orthia.journal.errors import CorruptRecord, JournalDamaged, UnknownFormat
 from orthia.journal.file import disk
-from orthia.journal.file.control import COMPACTED, UNFINISHED, Control
+from orthia.journal.file.artemis import refuse_files_of_artemis
+from orthia.journal.file.control import (
+    COMPACTED,
+    UNFINISHED,
+    Control,
+    finish_compactions,
+    read_controls,
+)
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
     HEADER_BYTES,
+    LAST_OF_SYNC,
+    RECORD_BYTES,
     BadHeader,
     FileHeader,
     Kind,
     Scanned,
     Seal,
     UnknownVersion,
+    decode_count,
     decode_header,
     decode_seal,
     decode_seqs,
+    encode_seal,
+    parse,
 )
-from orthia.journal.file.index import Added, RecordIndex
-from orthia.journal.file.scan import Damage, FileScan
-from orthia.journal.file.transactions import Transactions
+from orthia.journal.file.index import Added, BindingIndex, Position, RecordIndex
+from orthia.journal.file.message_index import MessageIndex
 from orthia.journal.model.message import RECORD_OVERHEAD, moment_bytes
 from orthia.journal.model.records import RecordType, UserRecordType
+
+LOGGER = logging.getLogger("orthia.journal")
+
+
+class Damage(NamedTuple):
+    """A stretch of a file that was durable and cannot be read any more."""
+
+    begin: int
+    end: int
 
 
 @dataclass
@@ -83,6 +110,9 @@ class Listing:
     def highest_order(self) -> int:
         """The highest place that a sealed file has."""
         return max((found.seal.order for found in self.counting if found.seal), default=0)
+
+
+# --- which files there are, and which count
 
 
 def list_files(
@@ -163,6 +193,100 @@ def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: i
     (listing.counting if counts else listing.stale).append(found)
 
 
+# --- the records of one file: where it ends, and what of it is damaged
+
+
+class FileScan:
+    """Reads the records of one file; ``end`` and ``damages`` are known once it is read through.
+
+    ``data`` supports ``find`` and slices, as bytes and a memory map do.
+    """
+
+    def __init__(self, data: bytes, header: FileHeader, sealed_end: int | None) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._mark = header.mark
+        self._sealed_end = sealed_end
+        self._limit = len(data) if sealed_end is None else min(sealed_end, len(data))
+        self.end = HEADER_BYTES
+        """Where the last durable record ends."""
+        self.damages: list[Damage] = []
+        self.torn_bytes = 0
+        """How much lies behind ``end`` that looks like records and never was durable."""
+        self._durable_sync = 1
+        """The sync that the record at ``_taken_end`` belongs to."""
+        self._taken_end = HEADER_BYTES
+        """Where the last record that was taken ends: before ``end``, if damage lies between."""
+
+    def records(self) -> Iterator[tuple[Scanned, bool]]:
+        """Yield each record and whether its payload is intact; one that is not is damaged."""
+        while True:
+            found = self._parse(self.end)
+            if found is not None and self._intact(found):
+                yield self._take(found), True
+                continue
+            if self._sealed_end is not None and self.end >= self._sealed_end:
+                return
+            if not self._is_durable(self.end):
+                return
+            if found is not None and found.end <= self._limit:
+                yield self._take(found), False
+                continue
+            resumed = self._next_record(self.end + 1)
+            begin, self.end = self.end, self._limit if resumed is None else resumed.offset
+            self.damages.append(Damage(begin, self.end))
+            if resumed is None:
+                return
+
+    def release(self) -> None:
+        """Let go of the data, so that it can be closed."""
+        self._view.release()
+
+    def _take(self, found: Scanned) -> Scanned:
+        self.end = self._taken_end = found.end
+        self._durable_sync = found.sync + (found.flags & LAST_OF_SYNC)
+        return found
+
+    def _parse(self, offset: int) -> Scanned | None:
+        found = parse(self._view[: self._limit], offset, self._mark)
+        return found if found is not None and self._can_stand(found) else None
+
+    def _can_stand(self, found: Scanned) -> bool:
+        """Return whether the sync of a record goes on from the last one where the record stands.
+
+        Each sync has a record, and there is room for so many between the two: none at the end.
+        """
+        between = (found.offset - self._taken_end) // RECORD_BYTES
+        return self._durable_sync <= found.sync <= self._durable_sync + between
+
+    def _intact(self, found: Scanned) -> bool:
+        begin = found.offset + RECORD_BYTES
+        return found.end <= self._limit and found.is_intact(self._view[begin : found.end])
+
+    def _is_durable(self, offset: int) -> bool:
+        """Return whether what should be at ``offset`` is known to have been synced."""
+        if self._sealed_end is not None:
+            return True
+        found = self._next_record(offset + 1)
+        torn = found is not None
+        while found is not None:
+            if found.sync > self._durable_sync:
+                return True
+            found = self._next_record(found.end if self._intact(found) else found.offset + 1)
+        self.torn_bytes = self._limit - offset if torn else 0
+        return False
+
+    def _next_record(self, offset: int) -> Scanned | None:
+        while True:
+            offset = self._data.find(self._mark.start, offset, self._limit)
+            if offset < 0:
+                return None
+            found = self._parse(offset)
+            if found is not None:
+                return found
+            offset += 1
+
+
 @contextmanager
 def scan(found: FoundFile) -> Iterator[Iterator[tuple[Scanned, bool, bytes]]]:
     """Give the records of a file with their payloads, and whether these are intact.
@@ -209,6 +333,75 @@ def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
     if record.user_record_type == UserRecordType.ADD_MESSAGE:
         return data[begin : begin + moment_bytes(data[begin : begin + RECORD_OVERHEAD])]
     return b""
+
+
+# --- which records count, by how their transactions ended
+
+
+class Transactions:
+    """Gives records on once their transaction is committed: the fold over a journal's records.
+
+    Records of no transaction go through at once. What is neither committed nor prepared when the
+    journal ends was never durable as a whole, and is dropped.
+    """
+
+    def __init__(self, watched: Iterable[int] = ()) -> None:
+        self._open: dict[int, list[tuple[int, Scanned, bytes]]] = {}
+        self._prepared: set[int] = set()
+        self._watched = frozenset(watched)
+        self.committed: set[int] = set()
+        """Those of the ``watched`` transactions whose commit was met."""
+        self.highest_tx_id = 0
+
+    @property
+    def in_doubt(self) -> set[int]:
+        """Transactions that were prepared and neither committed nor rolled back."""
+        return set(self._prepared)
+
+    def take(
+        self, file_id: int, record: Scanned, payload: bytes
+    ) -> list[tuple[int, Scanned, bytes]]:
+        """Return what becomes effective: file id, record and payload, in the order written.
+
+        Raises ValueError for a commit that lacks records, and for a record of no known type.
+        """
+        tx_id = record.tx_id
+        self.highest_tx_id = max(self.highest_tx_id, tx_id)
+        match record.record_type:
+            case RecordType.ADD_RECORD | RecordType.UPDATE_RECORD | RecordType.DELETE_RECORD:
+                return [(file_id, record, payload)]
+            case (
+                RecordType.ADD_RECORD_TX | RecordType.UPDATE_RECORD_TX | RecordType.DELETE_RECORD_TX
+            ):
+                self._open.setdefault(tx_id, []).append((file_id, record, payload))
+                return []
+            case RecordType.PREPARE_RECORD:
+                self._prepared.add(tx_id)
+                return []
+            case RecordType.COMMIT_RECORD:
+                return self.commit(tx_id, decode_count(payload))
+            case RecordType.ROLLBACK_RECORD:
+                self.roll_back(tx_id)
+                return []
+        raise ValueError(f"its type {record.record_type} is not one this node knows")
+
+    def commit(self, tx_id: int, count: int | None = None) -> list[tuple[int, Scanned, bytes]]:
+        """Commit a transaction of ``count`` records, or of any number.
+
+        One whose records are gone was compacted since.
+        """
+        if tx_id in self._watched:
+            self.committed.add(tx_id)
+        self._prepared.discard(tx_id)
+        records = self._open.pop(tx_id, [])
+        if records and count not in (None, len(records)):
+            raise ValueError(f"transaction {tx_id} has {len(records)} records instead of {count}")
+        return records
+
+    def roll_back(self, tx_id: int) -> None:
+        """Forget a transaction."""
+        self._prepared.discard(tx_id)
+        self._open.pop(tx_id, None)
 
 
 class Replay:
@@ -259,6 +452,111 @@ def added(record: Scanned, payload: bytes) -> Added:
     )
 
 
+# --- both instances
+
+
+@dataclass
+class Contents:
+    """What both instances hold."""
+
+    messages: MessageIndex
+    bindings: BindingIndex
+    message_files: Listing
+    binding_files: Listing
+    decided: dict[int, bool]
+    """Transactions that were in doubt in the bindings, and whether they are committed."""
+    highest_id: int
+    highest_tx_id: int
+
+    def file_of(self, position: Position) -> FoundFile:
+        """Return the file of a binding."""
+        (found,) = [one for one in self.binding_files.counting if one.file_id == position.file_id]
+        return found
+
+    @property
+    def listings(self) -> list[tuple[Kind, Listing]]:
+        """The files of both, each with its kind."""
+        return [(Kind.MESSAGES, self.message_files), (Kind.BINDINGS, self.binding_files)]
+
+
+def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
+    """Return where the files of an instance are."""
+    return s.journal_directory if kind is Kind.MESSAGES else s.bindings_directory
+
+
+def published(s: FileStoreSettings, complete: int) -> dict[Kind, list[Control]]:
+    """Return the compactions that are to be carried out; raises JournalDamaged."""
+    return {kind: read_controls(directory_of(s, kind), kind, complete) for kind in Kind}
+
+
+def read_contents(
+    s: FileStoreSettings, complete: int, compactions: Mapping[Kind, Sequence[Control]]
+) -> Contents:
+    """Read both instances, as if ``compactions`` were carried out; changes nothing.
+
+    Raises JournalIOError, UnknownFormat.
+
+    What is damaged is noted in the listings, and what is in doubt is decided in the index.
+    """
+    listings = {
+        kind: list_files(directory_of(s, kind), kind, complete, compactions.get(kind, ()))
+        if directory_of(s, kind).is_dir()
+        else Listing()
+        for kind in Kind
+    }
+    bindings, messages = BindingIndex(), MessageIndex()
+    of_bindings = Replay(bindings, Transactions())
+    for found in listings[Kind.BINDINGS].counting:
+        of_bindings.replay(found)
+    in_doubt = of_bindings.transactions.in_doubt
+    of_messages = Replay(messages, Transactions(in_doubt))
+    for found in listings[Kind.MESSAGES].counting:
+        of_messages.replay(found)
+    messages.settle()
+    committed = of_messages.transactions.committed
+    for tx_id in sorted(committed):
+        of_bindings.apply(of_bindings.transactions.commit(tx_id))
+    return Contents(
+        messages,
+        bindings,
+        listings[Kind.MESSAGES],
+        listings[Kind.BINDINGS],
+        {tx_id: tx_id in committed for tx_id in in_doubt},
+        max(of_bindings.highest_id, of_messages.highest_id),
+        max(of_bindings.transactions.highest_tx_id, of_messages.transactions.highest_tx_id),
+    )
+
+
+def read_payload(found: FoundFile, position: Position) -> bytes:
+    """Read the payload of one record; raises CorruptRecord, JournalIOError."""
+    path = found.path
+    with io_errors(f"read {path}"), path.open("rb") as file:
+        data = os.pread(file.fileno(), RECORD_BYTES + position.size, position.offset)
+    record = parse(data, position.offset, found.header.mark, position.offset)
+    if record is None or record.seq != position.seq:
+        raise CorruptRecord(position.seq, f"it is not at byte {position.offset} of {path.name}")
+    payload = record.payload(data, position.offset)
+    if not record.is_intact(payload):
+        raise CorruptRecord(position.seq, f"its checksum in {path.name} does not match")
+    return payload
+
+
+def refuse_files_without_fence(s: FileStoreSettings) -> None:
+    """Raise JournalDamaged if there are files of a journal; for a fence that was never written.
+
+    Raises ForeignJournal if they are Artemis'.
+    """
+    refuse_files_of_artemis(s)
+    for kind in Kind:
+        directory = directory_of(s, kind)
+        if any(directory.glob(f"{kind.prefix}-*.{kind.extension}")):
+            raise JournalDamaged(
+                f"{directory} holds files of a journal, and {s.journal_directory} lacks"
+                " journal.fence, which says which of them count; restore it with the files it"
+                " belongs to, or have `orthia data recover` read them all"
+            )
+
+
 def refuse_damage(directory: Path, listing: Listing) -> None:
     """Raise JournalDamaged if anything that was durable cannot be read."""
     problems = [f"{path.name}: {reason}" for path, reason in listing.damaged]
@@ -277,3 +575,84 @@ def refuse_damage(directory: Path, listing: Listing) -> None:
             " Nothing was changed. Look at the disk, restore the directory if you can, or have"
             " `orthia data recover` keep what can be read"
         )
+
+
+# --- making what was read durable
+#
+# A writer that died or met an error may have left bytes that the system has in memory and the disk
+# has not: those of its last write, or a seal. They are read as if they were durable, and are gone
+# after a power failure. To sync them is not enough: a sync that failed may have left them marked as
+# written. So they are written once more, unchanged, and synced then.
+#
+# The writer before us may still run, and notice only at its next look at the fence that it lost its
+# place. It may be reusing, under another name, a sealed file that it had closed. So of those we
+# write only one byte, which is the same in every file.
+
+
+def take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
+    """Finish what was published, read everything, make it durable and seal it where it ends."""
+    # Once, after the fence is written: what a writer that lost its place publishes later is void.
+    # Seen by some of what follows and not by the rest it would have files removed that count.
+    compactions = published(s, complete)
+    for kind, controls in compactions.items():
+        with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
+            finish_compactions(directory_of(s, kind), kind, controls)
+    contents = read_contents(s, complete, {})
+    for kind, listing in contents.listings:
+        if not salvage:
+            refuse_damage(directory_of(s, kind), listing)
+        for found in listing.counting:
+            if found.torn_bytes:
+                LOGGER.warning(
+                    "%s ends at byte %d with a write that was never durable: nobody was told that"
+                    " it is stored, and it is dropped",
+                    found.path.name,
+                    found.end,
+                )
+        seal_files(listing, complete)
+    for kind, listing in contents.listings:
+        remove_unborn(directory_of(s, kind), listing, complete)
+    return contents
+
+
+ALWAYS_ZERO_AT: Final = HEADER_BYTES - 1
+"""In the sector of the seal, which it has written once more, and no part of what that says."""
+_COPY_BYTES: Final = 1024 * 1024
+
+
+def seal_files(listing: Listing, complete: int) -> None:
+    """Make what was read durable, and seal what is not sealed where it ends.
+
+    Whoever opened the journal as the ``complete`` generation did so with all files of those before
+    it, before it said that it is complete; so their seals are durable. Raises JournalIOError.
+    """
+    order = listing.highest_order
+    for found in listing.counting:
+        with io_errors(f"seal {found.path}"):
+            if found.seal is None:
+                order += 1
+                found.seal = Seal(found.end, order)
+                _seal_at_end(found.path, found.seal)
+            elif found.header.generation >= complete:
+                _sync_seal(found.path)
+
+
+def _seal_at_end(path: Path, seal: Seal) -> None:
+    with path.open("r+b", buffering=0) as file:
+        _write_again(file.fileno(), seal.end)
+        # Before the seal, which says that all before it was durable.
+        os.fsync(file.fileno())
+        disk.seal(file.fileno(), encode_seal(seal))
+
+
+def _sync_seal(path: Path) -> None:
+    # One that is gone its writer had sealed durably, and nothing in it is needed any more.
+    with contextlib.suppress(FileNotFoundError), path.open("r+b", buffering=0) as file:
+        disk.write_all(file.fileno(), b"\0", ALWAYS_ZERO_AT)
+        os.fsync(file.fileno())
+
+
+def _write_again(descriptor: int, end: int) -> None:
+    """Write the bytes before ``end`` as they are, so that the next sync is about them."""
+    for at in range(0, end, _COPY_BYTES):
+        disk.write_all(descriptor, os.pread(descriptor, min(_COPY_BYTES, end - at), at), at)

@@ -19,8 +19,14 @@ from orthia.journal.file.disk import io_errors, sync_directory
 from orthia.journal.file.fence import DirectoryLock, Fence, FenceState
 from orthia.journal.file.format import Kind
 from orthia.journal.file.inspect import inspect, read_fence
-from orthia.journal.file.opening import Contents, directory_of, open_files, read_payload
-from orthia.journal.file.recovery import Listing, list_files
+from orthia.journal.file.opening import open_files
+from orthia.journal.file.recovery import (
+    Contents,
+    Listing,
+    directory_of,
+    list_files,
+    read_payload,
+)
 
 ATTIC: Final = "attic"
 """Where files that could not be read whole are kept, beside those that take their place."""

@@ -26,8 +26,7 @@ from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import RECORD_BYTES, Mark, Scanned, parse
 from orthia.journal.file.index import Added, Position
 from orthia.journal.file.inspect import inspect
-from orthia.journal.file.opening import Contents, read_payload
-from orthia.journal.file.recovery import refuse_damage
+from orthia.journal.file.recovery import Contents, read_payload, refuse_damage
 from orthia.journal.model.codec import decode_queue_binding
 from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.pipeline.errors import BadOption

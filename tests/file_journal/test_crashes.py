@@ -14,8 +14,7 @@ from orthia.journal import MessageLocation, QueueBinding, Unit
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.format import HEADER_BYTES
 from orthia.journal.file.inspect import inspect
-from orthia.journal.file.opening import Contents, read_payload
-from orthia.journal.file.recovery import scan
+from orthia.journal.file.recovery import Contents, read_payload, scan
 from orthia.journal.file.writing import opener
 from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType
 from tests.file_journal.steps import observed

@@ -25,8 +25,7 @@ from orthia.journal.file.format import (
     encode_seal,
     encode_seqs,
 )
-from orthia.journal.file.scan import FileScan
-from orthia.journal.file.transactions import Transactions
+from orthia.journal.file.recovery import FileScan, Transactions
 from orthia.journal.model.records import RecordType
 from tests.file_journal import former
 
