@@ -29,8 +29,8 @@ from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from orthia import migrations
 from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.database import Database
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import Batch
-from orthia.journal.engine.journal import Journal
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.inspect import inspect
@@ -137,7 +137,9 @@ def file_store(directory: Path, kind: JournalType) -> tuple[FileStoreSettings, J
     # Nothing is consumed: compaction would make the comparison unfair.
     s = replace(s, journal_compact_min_files=0)
 
-    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+    def opened(
+        post: Callable[[Callable[[], None]], None], fail: Callable[..., None]
+    ) -> MessageJournal:
         return open_file_journal(s, token=1, still_valid=lambda: True, post=post, on_failure=fail)
 
     return s, JournalUnderTest(opened)
@@ -152,7 +154,9 @@ def sql_store(server: StoreServer) -> tuple[Database, JournalUnderTest]:
     with database.engine.begin() as connection:
         connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
 
-    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+    def opened(
+        post: Callable[[Callable[[], None]], None], fail: Callable[..., None]
+    ) -> MessageJournal:
         return open_journal(
             database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
         )

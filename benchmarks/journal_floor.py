@@ -20,7 +20,7 @@ from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
 from orthia import migrations
 from orthia.database import Database
 from orthia.journal import BatchReport, MessageLocation
-from orthia.journal.engine.journal import Journal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
@@ -33,7 +33,10 @@ class JournalUnderTest:
     """A journal and the event loop that drives it."""
 
     def __init__(
-        self, opened: Callable[[Callable[[Callable[[], None]], None], Callable[..., None]], Journal]
+        self,
+        opened: Callable[
+            [Callable[[Callable[[], None]], None], Callable[..., None]], MessageJournal
+        ],
     ) -> None:
         """Open by ``opened``, which gets what posts to the loop and what hears of a failure."""
         self.callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -116,7 +119,9 @@ def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
         connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
     figures = Figures()
 
-    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+    def opened(
+        post: Callable[[Callable[[], None]], None], fail: Callable[..., None]
+    ) -> MessageJournal:
         return open_journal(
             database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
         )

@@ -1,75 +1,136 @@
-"""What the broker asks of a journal, whatever it is kept in.
+"""The journal that the broker uses, and the engine that it wants behind it.
 
 Every call and every callback happens on one thread, the event loop's, unless a docstring says
-otherwise. Callbacks come through the ``post`` the journal was opened with, so never from within
-the call they answer, and the ``done`` of stored units come in the order they were appended. A
+otherwise. Callbacks come through the ``post`` that the engine was made with, so never from within
+the call they answer, and the ``done`` of stored units come in the order the units were appended. A
 callback does not raise.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
+from orthia.journal.engine.abc import Recovered, Windows
 from orthia.journal.engine.batch import BatchReport
+from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
+from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.history import HistoryTotals
 from orthia.journal.model.moments import MomentKind, MomentPlace
 from orthia.journal.model.unit import Binding, Done, Refused, Sender, Unit
 from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
+_Answer = TypeVar("_Answer")
 
-class MessageJournal(ABC):
-    """A journal opened under one fencing token."""
 
-    bindings: list[Binding]
-    """Queues and addresses as they were when the journal was opened."""
-    recovery_horizon: int
-    """Rows up to this seq may be of earlier epochs; everything appended now is above it."""
-    max_record_bytes: int
-    """The largest encoded message the store takes; RecordTooLarge is raised for larger ones."""
+class Engine(ABC):
+    """What runs behind a journal: stores what its intake submits, and reads it back."""
+
+    intake: Intake
+    recovered: Recovered
+    windows: Windows
     large: LargeMessages | None = None
     """The bodies outside the journal; None where nothing is stored."""
+    max_record_bytes: int
+    """The largest encoded message the store takes."""
+    refusal: str | None = None
+    """Why nothing is taken any more, once that is so."""
+
+    @abstractmethod
+    def ask(
+        self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
+    ) -> None:
+        """Call ``read``, in turn with others, and ``done`` with what it returns or raises."""
+
+    @abstractmethod
+    def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
+        """Call ``callback`` when the store has no room for messages, and why."""
+
+    @abstractmethod
+    def close(self, *, drain: bool) -> bool:
+        """Stop within the limits' time-out; any thread. Return True if everything is stored."""
 
     @property
-    @abstractmethod
+    def history_totals(self) -> HistoryTotals | None:
+        """What retention keeps, at its last look; any thread."""
+        return None
+
+    @property
+    def locks(self) -> LocksSeen:
+        """Locks of other sessions that are in the way; any thread."""
+        return NO_LOCKS
+
+    def reusable_bytes(self) -> int:
+        """Return how many bytes of the store's own files are free; raises OrthiaError."""
+        return 0
+
+
+class MessageJournal:
+    """A journal opened under one fencing token.
+
+    A batch that fails for good (the fence refused it, the lease ended, the store refuses all)
+    ends the journal: the engine's ``on_failure`` is called once, no caller of that batch or of any
+    later one is completed, and every call raises ``JournalClosed``: the node stops, and its clients
+    send again to the next. A unit that the store refuses while it takes others is refused alone,
+    where it says whom to tell; see ``orthia.journal.engine.retry``. What can be refused beforehand
+    is: see ``RecordTooLarge``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._intake = engine.intake
+        self._windows = engine.windows
+        self.large = engine.large
+        """The bodies outside the journal; None where nothing is stored."""
+        self.bindings: list[Binding] = engine.recovered.bindings
+        """Queues and addresses as they were when the journal was opened."""
+        self.recovery_horizon = engine.recovered.horizon
+        """Rows up to this seq may be of earlier epochs; what is appended now is above it."""
+        self.max_record_bytes = engine.max_record_bytes
+        """The largest encoded message; RecordTooLarge is raised for larger ones."""
+
+    @property
     def last_committed_seq(self) -> int:
         """Everything appended up to this seq is stored and its ``done`` called or being called.
 
         The highest sensible ``up_to_seq`` of a window: no message is then met twice.
         """
+        return self._intake.last_committed_seq
 
     @property
     def history_totals(self) -> HistoryTotals | None:
         """What retention keeps, at its last look; None without retention. Any thread."""
-        return None
+        return self._engine.history_totals
 
     @property
     def locks(self) -> LocksSeen:
         """Locks of other sessions of the database that are in the way; any thread."""
-        return NO_LOCKS
+        return self._engine.locks
 
     def reusable_bytes(self) -> int:
         """Return how many bytes of the store's own files are free; may block, any thread.
 
         Raises OrthiaError.
         """
-        return 0
+        return self._engine.reusable_bytes()
 
     @property
-    @abstractmethod
     def is_full(self) -> bool:
         """True while more waits for the store than the limits allow: stop reading from clients.
 
         Appending still works, so that what was already read need not be thrown away.
         """
+        return self._intake.is_full
 
-    @abstractmethod
     def next_id(self) -> int:
         """Return an id never used before, as a seq is, by this journal or any before it."""
+        self._refuse_if_closed()
+        return self._intake.next_id()
 
-    @abstractmethod
     def append_message(
         self,
         queue_id: int,
@@ -84,20 +145,36 @@ class MessageJournal(ABC):
         something that ``sender`` sent before was refused; see ``orthia.journal.engine.senders``.
         Raises JournalClosed, RecordTooLarge.
         """
+        if self._engine.refusal is not None:  # as ``_refuse_if_closed``: the hot path
+            raise JournalClosed(self._engine.refusal)
+        return self._intake.message(queue_id, payload, done, refused, sender)
 
-    @abstractmethod
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """Store ``unit`` atomically; ``unit.done`` follows the commit.
 
         Returns where each message will be, one location a queue, in the order added.
         Raises JournalClosed, RecordTooLarge.
         """
+        self._refuse_if_closed()
+        return self._intake.unit(unit)
 
-    @abstractmethod
     def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
         """Delete messages atomically; raises JournalClosed."""
+        self._refuse_if_closed()
+        self._intake.deletion(locations, done)
 
-    @abstractmethod
+    def add_binding(self, binding: Binding, done: Done | None = None) -> None:
+        """Store a queue or an address under its id, which came from ``next_id``."""
+        unit = Unit(done)
+        unit.add_binding(binding)
+        self.append_unit(unit)
+
+    def delete_binding(self, binding_id: int, done: Done | None = None) -> None:
+        """Delete the binding of a queue or an address."""
+        unit = Unit(done)
+        unit.delete_binding(binding_id)
+        self.append_unit(unit)
+
     def read_window(
         self,
         queue_id: int,
@@ -113,8 +190,12 @@ class MessageJournal(ABC):
         has the first one. ``done`` gets an error if the store cannot be read any more. Nothing is
         called once the journal is closed. Raises JournalClosed.
         """
+        self._refuse_if_closed()
+        read = self._windows.window
+        self._engine.ask(
+            partial(read, queue_id, after_seq, up_to_seq, max_messages, max_bytes), done
+        )
 
-    @abstractmethod
     def count(
         self,
         after: QueuePlace,
@@ -124,11 +205,12 @@ class MessageJournal(ABC):
     ) -> None:
         """Count the messages behind ``after``, queue by queue, those with ``seq <= up_to_seq``.
 
-        What one call looks at is bounded by ``limit`` messages, however many queues they are in.
-        Answered in turn with the windows. Raises JournalClosed.
+        One call looks at ``limit`` messages at most, however many queues they are in. Answered in
+        turn with the windows. Raises JournalClosed.
         """
+        self._refuse_if_closed()
+        self._engine.ask(partial(self._windows.count, after, up_to_seq, limit), done)
 
-    @abstractmethod
     def read_reached(
         self,
         kind: MomentKind,
@@ -144,31 +226,33 @@ class MessageJournal(ABC):
         are ``limit`` at most, and end before the one that would exceed ``max_bytes`` of payload,
         but there is always the first. Answered in turn with the windows. Raises JournalClosed.
         """
+        self._refuse_if_closed()
+        self._engine.ask(
+            partial(self._windows.reached, kind, after, up_to_ms, limit, max_bytes), done
+        )
 
-    @abstractmethod
     def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
-        """Have ``run`` do, in turns with other work, what follows units that have many messages.
+        """Let ``run`` do, in turns with other work, what follows units that have many messages.
 
         Callers are completed in order all the same. Without it, all is done in one piece.
         """
+        self._intake.run = run
 
-    @abstractmethod
     def register_room_listener(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called each time the journal stops being full."""
+        """Call ``callback`` each time the journal stops being full."""
+        self._intake.register_room_listener(callback)
 
-    @abstractmethod
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
-        """Have ``callback`` called after each commit, when the callers of it are completed."""
+        """Call ``callback`` after each commit, when the callers of it are completed."""
+        self._intake.register_batch_listener(callback)
 
-    def register_full_listener(  # noqa: B027 - a default: not every store can be full
-        self, callback: Callable[[OrthiaError | None], None]
-    ) -> None:
-        """Have ``callback`` called when the store has no room for messages, and why.
+    def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
+        """Call ``callback`` when the store has no room for messages, and why.
 
         With None when it has room again. Until then what is appended is refused, but for deletes.
         """
+        self._engine.register_full_listener(callback)
 
-    @abstractmethod
     def close(self, *, drain: bool) -> bool:
         """Take no more work and stop, within the limits' time-out; may be called on any thread.
 
@@ -176,15 +260,8 @@ class MessageJournal(ABC):
         is written or completed any more. Returns True if nothing was left unstored. A second call
         returns what is true by then.
         """
+        return self._engine.close(drain=drain)
 
-    def add_binding(self, binding: Binding, done: Done | None = None) -> None:
-        """Store a queue or an address under its id, which came from ``next_id``."""
-        unit = Unit(done)
-        unit.add_binding(binding)
-        self.append_unit(unit)
-
-    def delete_binding(self, binding_id: int, done: Done | None = None) -> None:
-        """Delete a queue's or an address' binding."""
-        unit = Unit(done)
-        unit.delete_binding(binding_id)
-        self.append_unit(unit)
+    def _refuse_if_closed(self) -> None:
+        if self._engine.refusal is not None:
+            raise JournalClosed(self._engine.refusal)

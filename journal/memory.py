@@ -7,26 +7,28 @@ rows are in a dictionary.
 import bisect
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
-from orthia.journal.engine.batch import BatchReport, batch_of
+from orthia.journal.abc import Engine, MessageJournal
+from orthia.journal.engine.abc import Recovered, Windows
+from orthia.journal.engine.batch import batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.senders import in_turn, mark_refused
-from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
+from orthia.journal.errors import CorruptRecord, Fenced, LeaseExpired
 from orthia.journal.limits import JournalLimits
-from orthia.journal.model.changes import Body, MessageLocation, Row
+from orthia.journal.model.changes import Body, Row
 from orthia.journal.model.codec import decode_binding
 from orthia.journal.model.message import large_body_size
 from orthia.journal.model.moments import MessageTime, MomentKind, MomentPlace
 from orthia.journal.model.records import UserRecordType
-from orthia.journal.model.unit import Appended, AppendedMessage, Done, Refused, Sender, Unit
+from orthia.journal.model.unit import Appended, AppendedMessage
 from orthia.journal.model.windows import (
     QueueCounts,
     QueuePlace,
@@ -34,10 +36,12 @@ from orthia.journal.model.windows import (
     StoredMessage,
     TimedMessage,
     Window,
+    fitting,
     stored_message,
 )
 
 _UNBOUNDED = 2**63 - 1
+_Answer = TypeVar("_Answer")
 
 
 @dataclass
@@ -131,8 +135,177 @@ class MemoryStore:
         return [(row, epoch) for row, epoch in rows if row.queue_id == queue_id]
 
 
+class MemoryWindows(Windows):
+    """Reads a ``MemoryStore``."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    @override
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        stretch = self._store.stretch(queue_id, after_seq, up_to_seq)
+        sizes = [len(_payload(row, self._store) or b"") for row, _ in stretch]
+        taken = stretch[: fitting(sizes, max_messages, max_bytes)]
+        exhausted = len(taken) == len(stretch)
+        window = Window(
+            [], [], max(after_seq, up_to_seq) if exhausted else taken[-1][0].seq, exhausted
+        )
+        for row, epoch in taken:
+            try:
+                window.messages.append(self._store.known(row, epoch))
+            except CorruptRecord as error:
+                window.corrupt.append(error)
+        return window
+
+    @override
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        messages = self._store.messages
+        rows = (row for row, _ in messages.values() if row.queue_id is not None)
+        places = sorted(QueuePlace(row.queue_id or 0, row.seq) for row in rows)
+        first = bisect.bisect_right(places, after)
+        taken = places[first : first + limit]
+        counted: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        for queue_id, seq in taken:
+            counted[queue_id] = counted.get(queue_id, 0) + (seq <= up_to_seq)
+            payload = _payload(messages[seq][0], self._store) or b""
+            size = len(payload) + large_body_size(payload) if seq <= up_to_seq else 0
+            sizes[queue_id] = sizes.get(queue_id, 0) + size
+        return QueueCounts(counted, taken[-1] if len(taken) == limit else None, sizes)
+
+    @override
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        return self._store.reached(kind, after, up_to_ms, limit, max_bytes)
+
+    @override
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class MemoryEngine(Engine):
+    """Stores units in a ``MemoryStore``, at once or when a test says so."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        *,
+        token: int,
+        still_valid: Callable[[], bool],
+        post: Callable[[Callable[[], None]], None],
+        on_failure: Callable[[OrthiaError], None],
+        limits: JournalLimits,
+        auto_commit: bool,
+        max_record_bytes: int,
+    ) -> None:
+        if store.fence_token != token:
+            raise Fenced(token)
+        self.store = store
+        self.windows = MemoryWindows(store)
+        self.max_record_bytes = max_record_bytes
+        self.auto_commit = auto_commit
+        self.failure: OrthiaError | None = None
+        self.waiting: deque[Appended] = deque()
+        self._post = post
+        self._on_failure = on_failure
+        self._token = token
+        self._still_valid = still_valid
+        self._silent = False
+        bindings = [
+            decode_binding(row.user_record_type, row.record, row.seq)
+            for row in store.bindings.values()
+        ]
+        horizon = max(
+            store.id_limit, max(store.messages, default=0), max(store.bindings, default=0)
+        )
+        store.id_limit = horizon + limits.id_block
+        self.recovered = Recovered(bindings, horizon)
+        self._duplicates = DuplicateIds(store.duplicate_ids)
+        self.intake = Intake(
+            first_id=horizon + 1,
+            max_record_bytes=max_record_bytes,
+            limits=limits,
+            submit=self._submit,
+            bindings=bindings,
+        )
+
+    @override
+    def ask(
+        self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
+    ) -> None:
+        self._tell(partial(done, read()))
+
+    @override
+    def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
+        """Do nothing: it is never full."""
+
+    @override
+    def close(self, *, drain: bool) -> bool:
+        if self.refusal is None:
+            self.refusal = "the journal is closed"
+            if drain:
+                self.commit(len(self.waiting))
+            self._silent = not drain
+        return not self.waiting and self.failure is None
+
+    def commit(self, units: int) -> None:
+        """Store the first ``units`` that wait as one batch."""
+        items = [self.waiting.popleft() for _ in range(units)]
+        if self.failure is not None or not items:
+            return
+        if not self._still_valid():
+            self.fail(LeaseExpired("the lease ended before the batch was stored"))
+            return
+        if self.store.fence_token != self._token:
+            self.fail(Fenced(self._token))
+            return
+        for reason, stretch in in_turn(items):
+            if reason is not None:
+                for item in stretch:
+                    self._tell(partial(self.intake.refuse, item, reason))
+                continue
+            whole = batch_of(stretch)
+            for part in without_conflicts(whole) if whole.guarded else (whole,):
+                batch = self._duplicates.screen(part) if part.guarded else part
+                for item in batch.items:
+                    self.store.apply(item, self._token)
+                for seq in batch.forgotten:
+                    self.store.messages.pop(seq, None)
+                self._duplicates.stored(batch)
+                report = batch.report(commit_seconds=0.0, attempts=1)
+                self._tell(partial(self.intake.complete, batch.items, report))
+
+    def refuse(self, error: OrthiaError) -> None:
+        """Refuse the first unit that waits as the other engine does that stores all others."""
+        item = self.waiting.popleft()
+        mark_refused(item, error)
+        self._tell(partial(self.intake.refuse, item, error))
+
+    def fail(self, error: OrthiaError) -> None:
+        """Fail as the other engine does when the store is lost: nothing is completed any more."""
+        if self.failure is None:
+            self.failure = error
+            self._tell(partial(self._failed, error))
+
+    def _submit(self, item: Appended) -> None:
+        self.waiting.append(item)
+        if self.auto_commit:
+            self.commit(len(self.waiting))
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        self._post(lambda: None if self._silent else callback())
+
+    def _failed(self, error: OrthiaError) -> None:
+        self._silent = True
+        self.refusal = f"the journal has failed: {error}"
+        self._on_failure(error)
+
+
 class MemoryJournal(MessageJournal):
-    """A journal on a ``MemoryStore``.
+    """A journal on a ``MemoryStore``, and what a test drives of it.
 
     With ``auto_commit`` every unit is stored as it is appended; without, ``commit`` stores what
     waits. Without ``post`` callbacks wait until ``run_posted`` is called.
@@ -145,46 +318,42 @@ class MemoryJournal(MessageJournal):
         token: int = 1,
         still_valid: Callable[[], bool] = lambda: True,
         post: Callable[[Callable[[], None]], None] | None = None,
-        on_failure: Callable[[OrthiaError], None] | None = None,
+        on_failure: Callable[[OrthiaError], None] = lambda _: None,
         limits: JournalLimits | None = None,
         auto_commit: bool = True,
         max_record_bytes: int = _UNBOUNDED,
     ) -> None:
-        limits = limits or JournalLimits()
-        self.store = MemoryStore() if store is None else store
-        self.auto_commit = auto_commit
-        self.max_record_bytes = max_record_bytes
-        self.failure: OrthiaError | None = None
-        self.waiting: deque[Appended] = deque()
         self._posted: deque[Callable[[], None]] = deque()
-        self._post = post or self._posted.append
-        self._on_failure = on_failure
-        self._token = token
-        self._still_valid = still_valid
-        self._closed = False
-        self._silent = False
-        if self.store.fence_token != token:
-            raise Fenced(token)
-        self.bindings = [
-            decode_binding(row.user_record_type, row.record, row.seq)
-            for row in self.store.bindings.values()
-        ]
-        self.recovery_horizon = max(
-            self.store.id_limit,
-            max(self.store.messages, default=0),
-            max(self.store.bindings, default=0),
-        )
-        self.store.id_limit = self.recovery_horizon + limits.id_block
-        self._duplicates = DuplicateIds(self.store.duplicate_ids)
-        self._intake = Intake(
-            first_id=self.recovery_horizon + 1,
+        engine = MemoryEngine(
+            MemoryStore() if store is None else store,
+            token=token,
+            still_valid=still_valid,
+            post=post or self._posted.append,
+            on_failure=on_failure,
+            limits=limits or JournalLimits(),
+            auto_commit=auto_commit,
             max_record_bytes=max_record_bytes,
-            limits=limits,
-            submit=self._submit,
-            bindings=self.bindings,
         )
+        super().__init__(engine)
+        self._memory = engine
+        self.store = engine.store
+        self.waiting = engine.waiting
+        self.refuse = engine.refuse
+        self.fail = engine.fail
 
-    # --- what a test drives ---------------------------------------------------------------
+    @property
+    def auto_commit(self) -> bool:
+        """Whether every unit is stored as it is appended."""
+        return self._memory.auto_commit
+
+    @auto_commit.setter
+    def auto_commit(self, value: bool) -> None:
+        self._memory.auto_commit = value
+
+    @property
+    def failure(self) -> OrthiaError | None:
+        """Why it failed, if it did."""
+        return self._memory.failure
 
     def run_posted(self) -> int:
         """Run the callbacks that wait, and those they cause; return how many there were."""
@@ -196,194 +365,7 @@ class MemoryJournal(MessageJournal):
 
     def commit(self, units: int | None = None) -> None:
         """Store the first ``units`` that wait (all by default) as one batch."""
-        count = len(self.waiting) if units is None else units
-        items = [self.waiting.popleft() for _ in range(count)]
-        if self.failure is not None or not items:
-            return
-        if not self._still_valid():
-            self.fail(LeaseExpired("the lease ended before the batch was stored"))
-            return
-        if self.store.fence_token != self._token:
-            self.fail(Fenced(self._token))
-            return
-        for reason, stretch in in_turn(items):
-            if reason is not None:
-                for item in stretch:
-                    self._post_callback(partial(self._intake.refuse, item, reason))
-                continue
-            whole = batch_of(stretch)
-            for part in without_conflicts(whole) if whole.guarded else (whole,):
-                batch = self._duplicates.screen(part) if part.guarded else part
-                for item in batch.items:
-                    self.store.apply(item, self._token)
-                for seq in batch.forgotten:
-                    self.store.messages.pop(seq, None)
-                self._duplicates.stored(batch)
-                report = batch.report(commit_seconds=0.0, attempts=1)
-                self._post_callback(partial(self._intake.complete, batch.items, report))
-
-    def refuse(self, error: OrthiaError) -> None:
-        """Refuse the first unit that waits as the SQL journal does that stores all others."""
-        item = self.waiting.popleft()
-        mark_refused(item, error)
-        self._post_callback(lambda: self._intake.refuse(item, error))
-
-    def fail(self, error: OrthiaError) -> None:
-        """Fail as the SQL journal does when the store is lost: nothing is completed any more."""
-        if self.failure is None:
-            self.failure = error
-            self._post_callback(lambda: self._failed(error))
-
-    # --- MessageJournal -------------------------------------------------------------------
-
-    @property
-    @override
-    def last_committed_seq(self) -> int:
-        return self._intake.last_committed_seq
-
-    @property
-    @override
-    def is_full(self) -> bool:
-        return self._intake.is_full
-
-    @override
-    def next_id(self) -> int:
-        self._refuse_if_closed()
-        return self._intake.next_id()
-
-    @override
-    def append_message(
-        self,
-        queue_id: int,
-        payload: bytes,
-        done: Done | None,
-        refused: Refused | None = None,
-        sender: Sender | None = None,
-    ) -> int:
-        self._refuse_if_closed()
-        return self._intake.message(queue_id, payload, done, refused, sender)
-
-    @override
-    def append_unit(self, unit: Unit) -> list[MessageLocation]:
-        self._refuse_if_closed()
-        return self._intake.unit(unit)
-
-    @override
-    def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
-        self._refuse_if_closed()
-        self._intake.deletion(locations, done)
-
-    @override
-    def read_window(
-        self,
-        queue_id: int,
-        after_seq: int,
-        up_to_seq: int,
-        max_messages: int,
-        max_bytes: int,
-        done: Callable[[Window | OrthiaError], None],
-    ) -> None:
-        self._refuse_if_closed()
-        stretch = self.store.stretch(queue_id, after_seq, up_to_seq)
-        taken = _within(stretch, self.store, max_messages, max_bytes)
-        exhausted = len(taken) == len(stretch)
-        window = Window(
-            [], [], max(after_seq, up_to_seq) if exhausted else taken[-1][0].seq, exhausted
-        )
-        for row, epoch in taken:
-            try:
-                window.messages.append(self.store.known(row, epoch))
-            except CorruptRecord as error:
-                window.corrupt.append(error)
-        self._post_callback(lambda: done(window))
-
-    @override
-    def count(
-        self,
-        after: QueuePlace,
-        up_to_seq: int,
-        limit: int,
-        done: Callable[[QueueCounts | OrthiaError], None],
-    ) -> None:
-        self._refuse_if_closed()
-        rows = (row for row, _ in self.store.messages.values() if row.queue_id is not None)
-        places = sorted(QueuePlace(row.queue_id or 0, row.seq) for row in rows)
-        first = bisect.bisect_right(places, after)
-        taken = places[first : first + limit]
-        counted: dict[int, int] = {}
-        sizes: dict[int, int] = {}
-        for queue_id, seq in taken:
-            counted[queue_id] = counted.get(queue_id, 0) + (seq <= up_to_seq)
-            payload = _payload(self.store.messages[seq][0], self.store) or b""
-            size = len(payload) + large_body_size(payload) if seq <= up_to_seq else 0
-            sizes[queue_id] = sizes.get(queue_id, 0) + size
-        counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None, sizes)
-        self._post_callback(lambda: done(counts))
-
-    @override
-    def read_reached(
-        self,
-        kind: MomentKind,
-        after: MomentPlace,
-        up_to_ms: int,
-        limit: int,
-        max_bytes: int,
-        done: Callable[[Reached | OrthiaError], None],
-    ) -> None:
-        self._refuse_if_closed()
-        reached = self.store.reached(kind, after, up_to_ms, limit, max_bytes)
-        self._post_callback(lambda: done(reached))
-
-    @override
-    def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
-        self._intake.run = run
-
-    @override
-    def register_room_listener(self, callback: Callable[[], None]) -> None:
-        self._intake.register_room_listener(callback)
-
-    @override
-    def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
-        self._intake.register_batch_listener(callback)
-
-    @override
-    def close(self, *, drain: bool) -> bool:
-        if not self._closed:
-            self._closed = True
-            if drain:
-                self.commit()
-            self._silent = not drain
-        return not self.waiting and self.failure is None
-
-    def _submit(self, item: Appended) -> None:
-        self.waiting.append(item)
-        if self.auto_commit:
-            self.commit()
-
-    def _post_callback(self, callback: Callable[[], None]) -> None:
-        self._post(lambda: None if self._silent else callback())
-
-    def _failed(self, error: OrthiaError) -> None:
-        self._closed = self._silent = True
-        if self._on_failure is not None:
-            self._on_failure(error)
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise JournalClosed("the journal is closed")
-
-
-def _within(
-    stretch: list[tuple[Row, int]], store: MemoryStore, max_messages: int, max_bytes: int
-) -> list[tuple[Row, int]]:
-    taken: list[tuple[Row, int]] = []
-    total = 0
-    for row, epoch in stretch[:max_messages]:
-        total += len(_payload(row, store) or b"")
-        if taken and total > max_bytes:
-            break
-        taken.append((row, epoch))
-    return taken
+        self._memory.commit(len(self.waiting) if units is None else units)
 
 
 def _payload(row: Row, store: MemoryStore) -> bytes | None:

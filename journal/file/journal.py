@@ -9,8 +9,9 @@ from queue import Empty
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import FileStoreSettings
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import Recovered
-from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.threads import Backend, Threads
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced, JournalError
 from orthia.journal.file.bodies import FileBodies
@@ -118,10 +119,10 @@ def open_file_journal(
     post: Callable[[Callable[[], None]], None],
     on_failure: Callable[[OrthiaError], None],
     limits: JournalLimits | None = None,
-) -> Journal:
+) -> MessageJournal:
     """Fence the journal under ``token``, read it, reserve ids, and start the threads.
 
-    ``post``, ``still_valid`` and ``on_failure`` are as for ``Journal.open``. Blocks for as long as
+    ``post``, ``still_valid`` and ``on_failure`` are those of ``Threads``. Blocks for as long as
     the files take to read. Raises Fenced, CorruptRecord, JournalDamaged, JournalInUse,
     JournalIOError.
     """
@@ -140,18 +141,17 @@ def open_file_journal(
         rolled=keeper.wake,
         closed=keeper.stop,
     )
-    journal = Journal(
+    backend = Backend(
         store,
         FileWindows(opened.messages, opened.contents.messages),
         bodies,
         Recovered(opened.bound, opened.horizon),
-        still_valid=still_valid,
-        post=post,
-        on_failure=on_failure,
-        limits=limits,
         reusable=lambda: sum(files.free_bytes for files in opened.instances),
+    )
+    threads = Threads(
+        backend, still_valid=still_valid, post=post, on_failure=on_failure, limits=limits
     )
     keeper.start()
     keeper.wake()
-    journal.start()
-    return journal
+    threads.start()
+    return MessageJournal(threads)

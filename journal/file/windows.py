@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from itertools import islice
 
 from orthia.journal.engine.abc import Windows
-from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import RECORD_BYTES, Mark, Scanned, parse
@@ -26,6 +25,7 @@ from orthia.journal.model.windows import (
     StoredMessage,
     TimedMessage,
     Window,
+    fitting,
     stored_message,
 )
 
@@ -52,8 +52,8 @@ class FileWindows(Windows):
             with self._files.lock:
                 # One more than wanted tells whether anything is left.
                 found = self._index.stretch(queue_id, after_seq, up_to_seq, max_messages + 1)
-                sizes = [(message.seq, message.size) for message in found]
-                taken = within(sizes, max_messages, max_bytes)
+                sizes = [message.size for message in found]
+                taken = fitting(sizes, max_messages, max_bytes)
                 plan = [(message, self._index.find(message.body)) for message in found[:taken]]
                 known = [self._index.attempts_of(message.seq) for message, _ in plan]
                 reading.open({message.file_id for message, _ in plan})
@@ -98,8 +98,8 @@ class FileWindows(Windows):
                 # One more than wanted tells whether anything is left, and when.
                 found = list(islice(self._index.moments(kind, after), limit + 1))
                 come = [one for one in found if one[0] <= latest]
-                sizes = [(place.seq, message.size) for place, _, message in come]
-                taken = within(sizes, limit, max_bytes)
+                sizes = [message.size for _, _, message in come]
+                taken = fitting(sizes, limit, max_bytes)
                 plan = [(one, self._index.find(one[2].body)) for one in come[:taken]]
                 reading.open({message.file_id for (_, _, message), _ in plan})
                 reading.open({body.file_id for _, body in plan if body is not None})

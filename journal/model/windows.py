@@ -1,5 +1,6 @@
 """Stretches of queues as they are read back, and how a row becomes a message."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from orthia.journal.errors import CorruptRecord
@@ -80,6 +81,16 @@ class QueueCounts(NamedTuple):
     """Where to go on, with a queue that may have more; None if every queue is counted."""
     payload_bytes: dict[int, int]
     """By queue id: the encoded messages' size, with the bodies of large ones."""
+
+
+def fitting(sizes: Sequence[int], max_messages: int, max_bytes: int) -> int:
+    """Return how many of the first messages of these sizes fit; the first one always does."""
+    total = 0
+    for index, size in enumerate(sizes[:max_messages]):
+        total += size
+        if total > max_bytes and index:
+            return index
+    return min(len(sizes), max_messages)
 
 
 _WHOLE: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE)

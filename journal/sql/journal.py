@@ -11,11 +11,12 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, NoRoom, StoreUnavailable, TransientStoreError
 from orthia.database.sessions import JOURNAL_PURPOSE
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore, Recovered
-from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.engine.sweeping import TimesSweeper
+from orthia.journal.engine.threads import Backend, Threads
 from orthia.journal.limits import JournalLimits
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
@@ -41,7 +42,7 @@ def open_journal(
     post: Callable[[Callable[[], None]], None],
     on_failure: Callable[[OrthiaError], None],
     limits: JournalLimits | None = None,
-) -> Journal:
+) -> MessageJournal:
     """Open the journal of a database: prove the fence, read the bindings, reserve ids.
 
     ``post`` runs a callable on the event loop, later, in order, from any thread;
@@ -67,15 +68,11 @@ def open_journal(
     except OrthiaError:
         engine.dispose()
         raise
-    journal = Journal(
+    backend = Backend(
         store,
         WindowQueries(database, s),
         SqlBodies(database, s, token),
         recovered,
-        still_valid=still_valid,
-        post=post,
-        on_failure=on_failure,
-        limits=limits,
         sweeper=TimesSweeper(SqlLeftTimes(database, s, token, recovered.horizon)),
         pruner=None
         if s.journal_retention is None
@@ -83,8 +80,11 @@ def open_journal(
         reusable=partial(free_bytes, database),
         who_locks=None if database.dialect is Dialect.SQLITE else partial(who_locks, database, s),
     )
-    journal.start()
-    return journal
+    threads = Threads(
+        backend, still_valid=still_valid, post=post, on_failure=on_failure, limits=limits
+    )
+    threads.start()
+    return MessageJournal(threads)
 
 
 def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:

@@ -7,10 +7,9 @@ from sqlalchemy import Connection, MetaData, Select, Table, literal_column, sele
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, db_now
-from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.model.moments import MomentKind, MomentPlace
-from orthia.journal.model.windows import Reached, StoredMessage, TimedMessage
+from orthia.journal.model.windows import Reached, StoredMessage, TimedMessage, fitting
 from orthia.journal.sql.tables import times_index_name, times_table
 from orthia.journal.sql.walk import LAST_SEQ, QueueWalk, read_messages
 
@@ -42,8 +41,8 @@ class MomentQueries:
         ask = self._stretch(kind, after, up_to).limit(limit + 1)
         found = [(row.seq, row.at_ms, row.queue_id) for row in connection.execute(ask)]
         messages = self._sizes(connection, [seq for seq, *_ in found[:limit]])
-        sized = [(seq, messages.get(seq, 0)) for seq, *_ in found]
-        taken = min(within(sized, limit, max_bytes), len(found))
+        sizes = [messages.get(seq, 0) for seq, *_ in found]
+        taken = fitting(sizes, limit, max_bytes)
         read, corrupt = self._messages(connection, [seq for seq, *_ in found[:taken]])
         damaged = {error.seq for error in corrupt}
         reached = Reached([], corrupt, [], None, None, now_ms)

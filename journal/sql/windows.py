@@ -5,10 +5,9 @@ from sqlalchemy import MetaData, Select, case, func, select
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import Windows
-from orthia.journal.engine.reader import within
 from orthia.journal.model.message import large_body_size
 from orthia.journal.model.moments import MomentKind, MomentPlace
-from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window, fitting
 from orthia.journal.sql.moments import MomentQueries
 from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import WALK_SETTINGS, QueueWalk, read_messages
@@ -48,7 +47,7 @@ class WindowQueries(Windows):
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
             if not sizes:
                 return Window([], [], max(after_seq, up_to_seq), exhausted=True)
-            taken = within(sizes, most, max_bytes)
+            taken = fitting([size for _, size in sizes], most, max_bytes)
             last_seq = sizes[taken - 1][0]
             # With a limit: PostgreSQL does not end a walk where a comparison of rows ends, and
             # would go on through all of the queue.

@@ -27,7 +27,7 @@ from orthia.journal import (
     encode_message,
 )
 from orthia.journal.engine.batch import Batch
-from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.threads import Threads
 from orthia.journal.errors import JournalIOError
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.fence import Fence
@@ -239,16 +239,23 @@ class MemoryJournalStore(JournalStore):
         del self.store.messages[seq]
 
 
-def count_connects(journal: Journal) -> list[int]:
+def threads_of(journal: MessageJournal) -> Threads:
+    """Return what runs behind a journal on a store."""
+    engine = journal._engine
+    assert isinstance(engine, Threads)
+    return engine
+
+
+def count_connects(journal: MessageJournal) -> list[int]:
     """Return what grows with each attempt of a journal's writer to connect anew."""
     attempts: list[int] = []
-    connect = journal._writer._store.connect
+    connect = threads_of(journal).writer._store.connect
 
     def count() -> None:
         attempts.append(1)
         connect()
 
-    journal._writer._store.connect = count  # type: ignore[method-assign]
+    threads_of(journal).writer._store.connect = count  # type: ignore[method-assign]
     return attempts
 
 
@@ -267,7 +274,7 @@ class SqlJournalStore(JournalStore):
         self.fence = node_manager_store(metadata, settings.node_manager_store_table_name, dialect)
         self.advance_fence(1)
 
-    def _open(self, token: int, limits: JournalLimits) -> Journal:
+    def _open(self, token: int, limits: JournalLimits) -> MessageJournal:
         return open_journal(
             self.database,
             self.settings,
@@ -336,7 +343,7 @@ class FileJournalStore(JournalStore):
         )
         self.settings = replace(base, **{**small, **settings})  # type: ignore[arg-type]
 
-    def _open(self, token: int, limits: JournalLimits) -> Journal:
+    def _open(self, token: int, limits: JournalLimits) -> MessageJournal:
         return open_file_journal(
             self.settings,
             token=token,
@@ -411,8 +418,7 @@ class FileJournalStore(JournalStore):
     def remove(self, seq: int) -> None:
         """The journal that is open finds it gone."""
         (journal,) = self._opened
-        assert isinstance(journal, Journal)
-        store = journal._writer._store
+        store = threads_of(journal).writer._store
         assert isinstance(store, FileStore)
         files = store._opened.messages
         with files.lock:

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.engine.journal import Journal
 from orthia.journal.model.message import LargeBody
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.journal.model.windows import Window
@@ -22,19 +22,20 @@ from tests.journal.support import (
     SqlJournalStore,
     count_connects,
     payload,
+    threads_of,
 )
 from tests.support.servers import MariadbServer, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
-Work = Callable[[Journal, int, Callable[[], None]], None]
+Work = Callable[[MessageJournal, int, Callable[[], None]], None]
 
 
-def lone_message(journal: Journal, _consumed: int, done: Callable[[], None]) -> None:
+def lone_message(journal: MessageJournal, _consumed: int, done: Callable[[], None]) -> None:
     """One statement, which commits itself."""
     journal.append_message(QUEUE, payload(), done)
 
 
-def transaction(journal: Journal, consumed: int, done: Callable[[], None]) -> None:
+def transaction(journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
     """Several statements and a COMMIT."""
     unit = Unit(done)
     unit.add_message([QUEUE, OTHER_QUEUE], payload())
@@ -42,7 +43,7 @@ def transaction(journal: Journal, consumed: int, done: Callable[[], None]) -> No
     journal.append_unit(unit)
 
 
-def acknowledgement(journal: Journal, consumed: int, done: Callable[[], None]) -> None:
+def acknowledgement(journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
     """A delete, which may be repeated whatever became of it."""
     journal.delete([MessageLocation(consumed)], done)
 
@@ -118,7 +119,6 @@ def test_a_commit_that_no_standby_has_is_not_confirmed(replicated: Replicated, w
     Once the standby is back, and has what was committed, the receipt comes.
     """
     journal = replicated.open()
-    assert isinstance(journal, Journal)
     (consumed,) = replicated.append(journal, "consumed")
     done: list[int] = []
     replicated.lose_standby()
@@ -138,7 +138,6 @@ def test_a_commit_whose_waiting_was_cancelled_is_not_confirmed(
 ) -> None:
     """PostgreSQL reports success then, and says in a notice that the standby may not have it."""
     journal = replicated.open()
-    assert isinstance(journal, Journal)
     (consumed,) = replicated.append(journal, "consumed")
     done: list[int] = []
     replicated.lose_standby()
@@ -217,7 +216,6 @@ def test_a_server_that_takes_no_writes_confirms_nothing(
     store = SqlJournalStore(private_server.settings(name))
     try:
         journal = store.open()
-        assert isinstance(journal, Journal)
         (consumed,) = store.append(journal, "consumed")
         before = store.rows()
         attempts = count_connects(journal)
@@ -240,11 +238,10 @@ def test_no_queue_is_read_from_a_server_that_takes_no_writes(private_server: Ser
     store = SqlJournalStore(private_server.settings(name))
     try:
         journal = store.open()
-        assert isinstance(journal, Journal)
         store.append(journal, "a")
         assert store.bodies(journal) == ["a"]
         attempts: list[int] = []
-        windows = journal._reader._windows
+        windows = threads_of(journal).windows
         window = windows.window
 
         def count(*arguments: int) -> Window:

@@ -13,7 +13,6 @@ from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.engine import duplicates
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds
-from orthia.journal.engine.journal import Journal
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.changes import DuplicateId
 from orthia.journal.model.codec import IdCacheBinding, encode_duplicate_id
@@ -432,7 +431,6 @@ def test_a_message_with_an_id_waits_for_a_server_that_is_away(
     """As one without does: the journal goes on when the server is there again."""
     opened = SqlJournalStore(private_server.settings(private_server.create_database()))
     journal = opened.open()
-    assert isinstance(journal, Journal)
     cache = bind(journal)
     opened.settle(journal)
     connects = count_connects(journal)

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select, text, update
 from orthia.config.dialects import Dialect
 from orthia.database import SQLITE_BEGIN
 from orthia.journal import Fenced, MessageLocation
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import Batch
-from orthia.journal.engine.journal import Journal
 from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.journal.sql.fence import fenced_engine
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -24,7 +24,7 @@ _LOCK_WAITS = {
 }
 
 
-def _append(kind: str, journal: Journal, consumed: int, done: Callable[[], None]) -> None:
+def _append(kind: str, journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
     match kind:
         case "one message":
             journal.append_message(QUEUE, payload(), done)
@@ -51,7 +51,6 @@ def test_a_batch_that_meets_a_moving_fence_is_refused(
     before and be stored after the successor believes that it is alone.
     """
     journal = sql_store.open()
-    assert isinstance(journal, Journal)
     (kept,) = sql_store.append(journal, "kept")
     completed: list[int] = []
     successor = sql_store.database.engine.execution_options(**{SQLITE_BEGIN: "IMMEDIATE"})

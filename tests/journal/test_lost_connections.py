@@ -18,7 +18,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, StoreUnavailable
 from orthia.database.sessions import fenced_mark, user_lock_name
 from orthia.journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
-from orthia.journal.engine.journal import Journal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.sql.journal import open_journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
@@ -61,7 +61,7 @@ class ProxiedStore(SqlJournalStore):
         self.proxied = Database.from_settings(self.through_proxy)
         self.reports: list[BatchReport] = []
 
-    def open_proxied(self) -> Journal:
+    def open_proxied(self) -> MessageJournal:
         """Open a journal through the proxy."""
         journal = open_journal(
             self.proxied,
@@ -315,10 +315,9 @@ class QuietStore(SqlJournalStore):
         super().__init__(quiet)
         self.reports: list[BatchReport] = []
 
-    def open_listening(self) -> Journal:
+    def open_listening(self) -> MessageJournal:
         """Open a journal whose batches are reported."""
         journal = self.open()
-        assert isinstance(journal, Journal)
         journal.register_batch_listener(self.reports.append)
         return journal
 

@@ -16,7 +16,6 @@ from orthia.database import Locked, NoRoom, PermanentStoreError, StoreError, Unk
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.locks import RowKey
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
@@ -24,7 +23,7 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.unit import Appended, AppendedMessage, Sender, Unit
-from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
+from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload, threads_of
 
 POISON = b"poison"
 
@@ -340,8 +339,7 @@ class FullAtTimes:
 
     def __init__(self, journal: MessageJournal, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
-        assert isinstance(journal, Journal)
-        store = journal._writer._store
+        store = threads_of(journal).writer._store
         takes = store.store
 
         def take(batch: Batch) -> None:

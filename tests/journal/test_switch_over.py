@@ -23,7 +23,6 @@ from orthia.database import (
 )
 from orthia.database.read_only import refuse_read_only_mysql
 from orthia.database.sessions import FENCED_PURPOSES, JOURNAL_PURPOSE
-from orthia.journal.engine.journal import Journal
 from orthia.journal.model.unit import Unit
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.mysql import MysqlStore
@@ -133,7 +132,6 @@ def test_the_journal_goes_on_with_the_present_primary(
     """What is receipted is there, and no reader passes it by that still asks the former one."""
     store = switch_over.store
     journal = store.open_proxied()
-    assert isinstance(journal, Journal)
     (before,) = store.append(journal, "before")
     switch_over.copy()
     store.settle(journal)
@@ -196,7 +194,6 @@ def test_a_server_that_was_read_only_for_a_while_fences_nobody(switch_over: Swit
     """It is waited for, in new sessions; nothing is stored meanwhile."""
     store = switch_over.store
     journal = store.open_proxied()
-    assert isinstance(journal, Journal)
     (before,) = store.append(journal, "before")
     engine = store.proxied.dedicated_engine("test", query_timeout_ms=120_000)
     session = session_of(engine)

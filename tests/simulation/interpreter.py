@@ -16,7 +16,7 @@ import orthia.broker.node.critical_analyzer
 import orthia.broker.node.driver
 import orthia.broker.node.log_queue
 import orthia.journal.engine.body_keeper
-import orthia.journal.engine.journal
+import orthia.journal.engine.threads
 import orthia.journal.engine.worker
 from orthia.config.clock import monotonic_seconds
 from tests.simulation.engine import (
@@ -31,7 +31,7 @@ _MODULES: tuple[ModuleType, ...] = (
     orthia.broker.node.critical_analyzer,
     orthia.broker.node.driver,
     orthia.broker.node.log_queue,
-    orthia.journal.engine.journal,
+    orthia.journal.engine.threads,
     orthia.journal.engine.worker,
 )
 

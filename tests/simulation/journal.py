@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, UnknownOutcome
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.threads import Backend, Threads
 from orthia.journal.engine.writer import Writer
 from orthia.journal.limits import JournalLimits
 from tests.simulation.database import Database
@@ -134,15 +135,12 @@ def open_journal(
     still_valid: Callable[[], bool],
     post: Callable[[Callable[[], None]], None],
     on_failure: Callable[[OrthiaError], None],
-) -> Journal:
+) -> MessageJournal:
     """Return a journal that runs in a simulated process."""
 
-    def make(store: SimulatedStore) -> Journal:
-        return Journal(
-            store,
-            windows,
-            bodies,
-            Recovered([], horizon),
+    def make(store: SimulatedStore) -> Threads:
+        return Threads(
+            Backend(store, windows, bodies, Recovered([], horizon)),
             still_valid=still_valid,
             post=post,
             on_failure=on_failure,
@@ -154,11 +152,11 @@ def open_journal(
         if not mechanisms.what_is_pinned_stays:
             made.large._keeper._is_pinned = lambda _: False
         if not mechanisms.reads_are_repeated:
-            made._reader._still_valid = made.large._reader._still_valid = lambda: False
+            made.reader._still_valid = made.large._reader._still_valid = lambda: False
         if not mechanisms.one_batch_after_the_other:
             second = make(store.another())
-            second._writer._stored = made._writer._stored
-            made._intake._submit = _Several(made._writer, second._writer).submit
+            second.writer._stored = made.writer._stored
+            made.intake._submit = _Several(made.writer, second.writer).submit
             second.start()
     made.start()
-    return made
+    return MessageJournal(made)

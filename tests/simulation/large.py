@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 from orthia.journal import JournalClosed
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.engine.journal import Journal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.message import LargeBody, Message, decode_message, encode_message
 from orthia.journal.model.unit import Unit
@@ -33,10 +33,12 @@ ANSWER_WITHIN_SECONDS = 20.0
 class Large:
     """The large messages of one process, on its loop."""
 
-    def __init__(self, node: "Node", journal: Journal, queue_id: int) -> None:
+    def __init__(self, node: "Node", journal: MessageJournal, queue_id: int) -> None:
         self._node = node
         self._world = node.world
         self._journal = journal
+        assert journal.large is not None
+        self._large = journal.large
         self._queue_id = queue_id
         self._bodies: dict[int, LargeBody] = {}
         """By the message's seq."""
@@ -71,7 +73,7 @@ class Large:
             except JournalClosed:
                 return  # the client sends again, to another
 
-        upload = self._journal.large.upload(lambda: None, done)
+        upload = self._large.upload(lambda: None, done)
         upload.add(_BODY)
         upload.finish()
 
@@ -79,11 +81,11 @@ class Large:
         place: list[int] = []
 
         def done() -> None:
-            self._journal.large.unpin(body.id)
+            self._large.unpin(body.id)
             stored(place[0])
 
         def refused(_: OrthiaError) -> None:
-            self._journal.large.unpin(body.id)  # the client is told, and sends again
+            self._large.unpin(body.id)  # the client is told, and sends again
 
         unit = Unit(done)
         unit.refused = refused
@@ -98,7 +100,7 @@ class Large:
         """Read the body of a message, piece by piece, if it has one."""
         body = self._bodies.get(seq)
         if body is not None:
-            self._journal.large.pin(body.id)
+            self._large.pin(body.id)
             self._read(seq, body, 0, 0)
 
     def _read(self, seq: int, body: LargeBody, position: int, checksum: int) -> None:
@@ -110,9 +112,9 @@ class Large:
                 return
             elif answer[1] != body.checksum:
                 raise Violation(f"the body of message {seq} is not what it was")
-            self._journal.large.unpin(body.id)
+            self._large.unpin(body.id)
 
-        self._journal.large.read(body.id, position, checksum, done)
+        self._large.read(body.id, position, checksum, done)
 
     # --- reading on
 

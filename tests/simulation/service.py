@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable
 from orthia.journal import JournalClosed
-from orthia.journal.engine.journal import Journal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.retry import pause_seconds
 from tests.simulation.bodies import SimulatedBodies, SimulatedWindows
 from tests.simulation.journal import SimulatedStore, open_journal
@@ -30,7 +30,7 @@ class Service:
         self._world = node.world
         self._life = node.life
         self._loop = node.loop
-        self.journal: Journal | None = None
+        self.journal: MessageJournal | None = None
         self.waiting: deque[int] = deque()
         """Messages that may be delivered."""
         self._arrived: deque[int] = deque()
@@ -110,7 +110,7 @@ class Service:
         except JournalClosed:
             return  # the clients send again, to another
 
-    def _append(self, journal: Journal, message: int) -> None:
+    def _append(self, journal: MessageJournal, message: int) -> None:
         if self.large.takes_next():
             self.large.upload(partial(self._stored, message))
             return

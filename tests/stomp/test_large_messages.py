@@ -24,7 +24,7 @@ from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, opened, settings
-from tests.journal.support import FileJournalStore
+from tests.journal.support import FileJournalStore, threads_of
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
@@ -440,7 +440,7 @@ def test_a_body_stays_whose_message_moves_while_it_is_replaced(
     node = nodes(settings("orders", default_last_value_key="key", **options))
     sender, consumer = Client(node), Client(node)
     sender.send_stored(LONG, key="x")
-    store = node.journal._writer._store  # type: ignore[attr-defined]
+    store = threads_of(node.journal).writer._store
     stores, may_store = threading.Semaphore(0), threading.Semaphore(0)
     store_batch = store.store
 

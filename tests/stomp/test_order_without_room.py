@@ -19,9 +19,8 @@ from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch
-from orthia.journal.engine.journal import Journal
 from tests.core.support import SETTINGS, opened
-from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore
+from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore, threads_of
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
@@ -35,7 +34,6 @@ class Node:
     def __init__(self, store: JournalStore) -> None:
         self.loop = store.loop
         journal = store.open()
-        assert isinstance(journal, Journal)
         self.journal = journal
         self.broker = opened(
             Broker(SETTINGS, journal, lease_valid=lambda: True, call_later=self._call_later)
@@ -44,7 +42,7 @@ class Node:
         self.goes_on = threading.Event()
         self.refused = 0
         self.bound = 0
-        writes = journal._writer._store
+        writes = threads_of(journal).writer._store
         self._take = writes.store
         writes.store = self._store  # type: ignore[method-assign]
 
