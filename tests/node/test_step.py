@@ -1,6 +1,7 @@
 """A node's state machine: what follows from each event at each stage, as a table."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,7 @@ from orthia.nodemanager.events import (
     StartFailed,
 )
 from orthia.nodemanager.failback import Failbacks
+from tools.documents.node_states import reference
 
 BACKUP = HaPolicy(Role.BACKUP)
 EVENTS: dict[str, NodeEvent] = {
@@ -433,3 +435,8 @@ def test_what_follows_an_io_error_is_said(
     )
     assert effects[0] == Emit(NodeStopped(ExitCode.IO_ERROR, "expired"))
     assert stopped.next_life(0.0) is None
+
+
+def test_the_committed_diagram_is_the_generated_one() -> None:
+    """docs/node-states.md is what python -m tools.documents.node_states writes."""
+    assert (Path(__file__).parents[2] / "docs" / "node-states.md").read_text() == reference()
