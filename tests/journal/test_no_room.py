@@ -363,7 +363,7 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody sends while the store is closed, so that they would be all that comes."""
-    monkeypatch.setattr("orthia.journal.engine.writer.ROOM_SECONDS", 0.2)
+    monkeypatch.setattr("orthia.journal.engine.full_store.ROOM_SECONDS", 0.2)
     writing = WritingOn()
     writing.submit(message(1), deletion(2))
     writing.writer.start()
@@ -378,7 +378,7 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
 
 def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another node's by now, and to ask is to write."""
-    monkeypatch.setattr("orthia.journal.engine.writer.ROOM_SECONDS", 0.01)
+    monkeypatch.setattr("orthia.journal.engine.full_store.ROOM_SECONDS", 0.01)
     writing = Writing()
     writing.submit(message(1))
     writing.writer.start()

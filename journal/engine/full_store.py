@@ -1,0 +1,165 @@
+"""What the writer does while the store has no room for messages.
+
+``orthia.journal.engine.retry`` says what becomes of each unit: what only deletes is stored, what
+stores a message is refused, what binds a queue is kept. A probe finds out when there is room again.
+On the writer's thread.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+from orthia.database import StoreError
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.attempts import AtFault, MeetsLock, OutOfRoom
+from orthia.journal.engine.batch import Batch, BatchReport, batch_of
+from orthia.journal.engine.retry import RoomNeeded, room_needed
+from orthia.journal.engine.senders import refusal_before
+from orthia.journal.engine.storing import Parts, Storing
+from orthia.journal.errors import StoreFull
+from orthia.journal.model.unit import Appended
+
+LOGGER = logging.getLogger("orthia.journal")
+ROOM_SECONDS = 1.0
+"""How often a store that had no room is asked whether it has some."""
+
+
+class FullStore:
+    """Whether the store is full, and what waits for room."""
+
+    def __init__(
+        self,
+        store: BatchStore,
+        storing: Storing,
+        *,
+        still_valid: Callable[[], bool],
+        stored: Callable[[Batch, BatchReport], None],
+        full: Callable[[StoreFull | None], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``full`` is told why there is no room, and None when there is again."""
+        self._store = store
+        self._storing = storing
+        self._still_valid = still_valid
+        self._stored = stored
+        self._full = full
+        self._clock = clock
+        self._look_again_seconds = 0.0
+        """When to look for room next, whatever else comes."""
+        self._kept: list[Appended] = []
+        """What binds queues, while there is no room for that."""
+        self.is_full = False
+        self.look_seconds = ROOM_SECONDS
+        """How often to look, while nothing else comes."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look for room, as while acknowledgements come without a pause."""
+        return self.is_full and self._clock() >= self._look_again_seconds
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether anything is kept until there is room."""
+        return bool(self._kept)
+
+    def with_kept(self, batch: Batch) -> Batch:
+        """Return a batch with what was kept before it: a queue is bound before it has messages.
+
+        Else a node that ends in between would leave messages that it confirmed, in no queue.
+        """
+        if not self._kept or not (batch.messages or batch.rows or batch.touches_bindings):
+            return batch
+        kept, self._kept = self._kept, []
+        return batch_of([*kept, *batch.items])
+
+    def look(self) -> Batch | None:
+        """Look for room; return what was kept if there is some, None if not."""
+        has_room = False
+        if not self._storing.abandoned.is_set() and self._still_valid():
+            with contextlib.suppress(StoreError):  # the database is away: asked again soon
+                has_room = self._store.has_room()
+        self._look_again_seconds = self._clock() + self.look_seconds
+        if not has_room:
+            return None
+        kept, self._kept = self._kept, []
+        return batch_of(kept)
+
+    def has_room(self) -> None:
+        """Say that messages are taken again, once what was kept is stored."""
+        if self.is_full and not self._kept:
+            self.is_full = False
+            LOGGER.warning("the store has room again: messages are taken again")
+            self._full(None)
+
+    def store_what_frees(self, batch: Batch, failed: OutOfRoom, *, again: bool) -> None:
+        """Store what of a batch takes no room; refuse or keep the rest, in order."""
+        full = StoreFull(str(failed.error))
+        if not self.is_full:
+            self.is_full = True
+            self._look_again_seconds = self._clock() + self.look_seconds
+            LOGGER.error("%s", full)
+            self._full(full)
+        frees: list[Appended] = []
+        has_failed = True
+        for item in batch.items:
+            needed = room_needed(item, self._kept)
+            if needed is RoomNeeded.NONE:
+                frees.append(item)
+                continue
+            if frees:
+                has_failed = self._store_persistently(
+                    frees, failed, has_failed=has_failed, again=again
+                )
+                frees = []
+            if needed is RoomNeeded.KEPT:
+                self._kept.append(item)
+            else:
+                self._storing.refuse(item, refusal_before(item) or full)
+        if frees:
+            self._store_persistently(frees, failed, has_failed=has_failed, again=again)
+
+    def _store_persistently(
+        self, items: list[Appended], failed: OutOfRoom, *, has_failed: bool, again: bool
+    ) -> bool:
+        """Store what takes no room, in as many parts and however often that has to be tried.
+
+        Whether the latest attempt at anything ``has_failed`` is given and returned.
+        """
+        storing = self._storing
+        parts = Parts([(batch_of(items), failed.unresolved)])
+        too_many = len(items) + 1
+        while (taken := storing.take(parts, again=again)) is not None:
+            part, unresolved = taken
+            if len(part.items) >= max(2, too_many):
+                parts.extendleft((one, unresolved) for one in reversed(part.split()))
+                continue
+            if part.guarded:  # an id cache may end with it
+                screened = storing.screened(part)
+                if screened is None:
+                    return has_failed
+                part = screened
+            started = self._clock()
+            try:
+                attempts = storing.attempts.store(
+                    part,
+                    unresolved=unresolved,
+                    after_no_room=True,
+                    after_failure_of_another=has_failed,
+                )
+            except MeetsLock as met:
+                parts.appendleft((part, met.unresolved))
+                continue
+            except AtFault as fault:  # there was room for a probe, and what failed was not that
+                has_failed = True
+                storing.part_or_refuse(parts, part, fault)
+                continue
+            except OutOfRoom as full:  # MySQL has much of one transaction in a temporary file
+                has_failed, too_many = True, len(part.items)
+                parts.appendleft((part, full.unresolved))
+                continue
+            has_failed = False
+            if attempts is None or storing.abandoned.is_set():
+                break
+            storing.duplicates.stored(part)
+            self._stored(part, part.report(self._clock() - started, attempts))
+        return has_failed

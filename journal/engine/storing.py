@@ -1,0 +1,119 @@
+"""Storing one part of a batch: what the loop of the writer and a full store do alike.
+
+Before a part is tried, what waits for a lock and what is a duplicate is taken out of it. A part
+that the store does not take though it takes others is split, or its one unit is refused; see the
+tables in ``orthia.journal.engine.retry``. On the writer's thread.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from threading import Event
+
+from orthia.config.errors import OrthiaError
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.attempts import AtFault, Attempts, given_up
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.duplicates import DuplicateIds
+from orthia.journal.engine.lock_watch import LockWatch
+from orthia.journal.engine.locked_rows import LockedRows
+from orthia.journal.engine.retry import NextStep, after_probe, is_answer
+from orthia.journal.engine.senders import mark_refused
+from orthia.journal.errors import UnitRefused
+from orthia.journal.model.unit import Appended
+
+LOGGER = logging.getLogger("orthia.journal")
+
+Parts = deque[tuple[Batch, bool]]
+"""Parts of a batch still to be stored, in order, and whether an earlier attempt may have."""
+
+
+class Storing:
+    """Attempts at parts of batches, and what is known of locks and duplicate ids."""
+
+    def __init__(
+        self,
+        store: BatchStore,
+        *,
+        still_valid: Callable[[], bool],
+        abandoned: Event,
+        refused: Callable[[Appended, OrthiaError], None],
+        lock_watch: LockWatch | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """``refused`` is called with each unit that is refused, and why."""
+        self._refused = refused
+        self._unanswered = 0
+        """Units refused in a row to which the database did not answer."""
+        self.abandoned = abandoned
+        self.has_refused = False
+        """Whether any unit was refused: until then no sender need be looked at."""
+        self.duplicates = DuplicateIds(store.duplicate_ids)
+        self.locks = LockedRows(store, lock_watch or LockWatch(), clock, self.refuse)
+        self.attempts = Attempts(
+            store,
+            still_valid=still_valid,
+            abandoned=abandoned,
+            clock=clock,
+            meets_lock=self.locks.meets_lock,
+        )
+
+    def take(
+        self, parts: Parts, *, again: bool, ahead: Callable[[Batch], Batch] | None = None
+    ) -> tuple[Batch, bool] | None:
+        """Take the next part, without what waits for a lock; None if nothing is left.
+
+        ``ahead`` puts before a part what has to be stored with it, unless the part may be stored
+        already. ``again`` says that the batch was put aside before.
+        """
+        while parts and not self.abandoned.is_set():
+            part, unresolved = parts.popleft()
+            if ahead is not None and not unresolved:
+                part = ahead(part)
+            part, left = self.locks.sift(part, unresolved=unresolved, again=again)
+            if left is not None:
+                parts.appendleft((left, unresolved))
+            if part.items:
+                return part, unresolved
+        return None
+
+    def screened(self, batch: Batch) -> Batch | None:
+        """Return a batch without its duplicates; None if it was abandoned meanwhile."""
+        screened = self.attempts.screened(batch, self.duplicates.screen)
+        if screened is not None:
+            self.locks.keep_forgotten(screened)
+        return screened
+
+    def answered(self) -> None:
+        """Take note that the database has stored something."""
+        self._unanswered = 0
+
+    def refuse(self, item: Appended, reason: OrthiaError) -> None:
+        """Refuse a unit, and with it what its sender sent behind it and is still to come."""
+        mark_refused(item, reason)
+        self.has_refused = True
+        self._refused(item, reason)
+
+    def part_or_refuse(self, parts: Parts, batch: Batch, fault: AtFault) -> None:
+        """Put back the parts of a batch that is at fault, or refuse its only unit."""
+        error = fault.error
+        step = after_probe(
+            error,
+            units=len(batch.items),
+            refusable=batch.items[0].refused is not None and batch.marker() is not None,
+            unanswered=self._unanswered,
+        )
+        if step is NextStep.GIVE_UP:
+            raise given_up(batch, error) from error
+        if step is NextStep.REFUSE:
+            self._unanswered = 0 if is_answer(error) else self._unanswered + 1
+            LOGGER.error(
+                "the database does not store %s, though it stores others; nothing of it is stored,"
+                " and its client is told: %s",
+                batch.describe(),
+                error,
+            )
+            self.refuse(batch.items[0], UnitRefused(str(error)))
+            return
+        smaller = batch.split() if step is NextStep.SPLIT else [batch]
+        parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
