@@ -11,12 +11,13 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import PermanentStoreError, StoreError, StoreUnavailable, UnknownOutcome
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.engine import duplicates
-from orthia.journal.engine.batch import Batch, batch_of
+from orthia.journal.engine.batch import batch_of
 from orthia.journal.engine.duplicates import DuplicateIds
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.changes import DuplicateId
 from orthia.journal.model.codec import IdCacheBinding, encode_duplicate_id
 from tests.journal.keeping import KeepingStore
+from tests.journal.scripted import ScriptedStore, failing, write
 from tests.journal.support import (
     OTHER_QUEUE,
     QUEUE,
@@ -26,7 +27,6 @@ from tests.journal.support import (
     count_connects,
     payload,
 )
-from tests.journal.test_poison import PickyStore, write_all
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -375,17 +375,18 @@ def test_a_batch_is_looked_at_anew_when_a_cache_could_not_be_read() -> None:
     assert {row.seq for row in screened.rows} == set(range(20, 22))
 
 
-class UnreachableStore(PickyStore):
+class UnreachableStore(ScriptedStore):
     """Lost its connection, and opens another only after some attempts."""
 
     def __init__(self, *refusals: StoreError) -> None:
-        super().__init__(StoreUnavailable("gone"))
+        super().__init__()
+        self.connects = 0
         self.refusals = list(refusals)
         self.is_connected = False
 
     @override
     def connect(self) -> None:
-        super().connect()
+        self.connects += 1
         if self.refusals:
             raise self.refusals.pop(0)
         self.is_connected = True
@@ -393,7 +394,7 @@ class UnreachableStore(PickyStore):
     @override
     def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
         if not self.connects:
-            raise self.error
+            raise StoreUnavailable("gone")
         if not self.is_connected:
             raise PermanentStoreError("there is no connection to ask on")
         return []
@@ -411,7 +412,7 @@ def guarded_unit() -> Unit:
 def test_a_cache_is_read_only_on_a_connection_that_was_opened() -> None:
     """However often that takes: what a closed one says of itself is no answer of the store."""
     store = UnreachableStore(StoreUnavailable("still gone"), StoreUnavailable("still gone"))
-    outcome = write_all(store, [unit := guarded_unit()])
+    outcome = write(store, unit := guarded_unit())
     assert (outcome.failures, outcome.told) == ([], [("stored", unit.last_seq)])
     assert store.connects == 3
 
@@ -419,7 +420,7 @@ def test_a_cache_is_read_only_on_a_connection_that_was_opened() -> None:
 def test_a_cache_is_not_waited_for_where_the_login_is_refused() -> None:
     """Nor is any other batch: the next node may log in, and this one would wait for ever."""
     store = UnreachableStore(StoreUnavailable("still gone"), PermanentStoreError("no such user"))
-    outcome = write_all(store, [guarded_unit()])
+    outcome = write(store, guarded_unit())
     assert outcome.told == []
     assert ["no such user" in str(one) for one in outcome.failures] == [True]
     assert store.connects == 2
@@ -457,36 +458,14 @@ def test_a_message_with_an_id_waits_for_a_server_that_is_away(
         opened.close()
 
 
-class LosingStore(PickyStore):
-    """Takes the end of an id cache alone: of the batch it comes with nobody knows what became."""
-
-    def __init__(self) -> None:
-        super().__init__(StoreUnavailable("gone"))
-        self.errors: list[StoreError] = [UnknownOutcome("cut off")]
-        self.errors += [StoreUnavailable(f"gone {number}") for number in range(3)]
-        self.ids = {5: encode_duplicate_id(b"a".ljust(16))}
-        self.unbound: list[int] = []
-
-    @override
-    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return list(self.ids.items()) if cache_id == 1 else []
-
-    @override
-    def store(self, batch: Batch) -> None:
-        if self.errors and not batch.rows:
-            raise self.errors.pop(0)
-        for seq in batch.forgotten:
-            self.ids.pop(seq, None)
-        self.unbound += batch.unbound
-
-
 def test_a_cache_that_ends_leaves_nothing_though_its_batch_is_split() -> None:
     """After an unknown outcome, as at any time."""
-    store = LosingStore()
+    lost = [UnknownOutcome("cut off"), *[StoreUnavailable("gone")] * 3]
+    store = ScriptedStore(failing(*lost, when=lambda batch: not batch.rows), ids={1: [5]})
     ends, acknowledges = Unit(), Unit(None, 11)
     ends.delete_id_cache(1)
     ends.place(10)
     acknowledges.deletes.append(3)
     acknowledges.only_deletes = True
-    outcome = write_all(store, [ends, acknowledges])
-    assert (outcome.failures, store.unbound, store.ids) == ([], [1], {})
+    outcome = write(store, ends, acknowledges)
+    assert (outcome.failures, store.unbound, store.forgotten) == ([], [1], [5])

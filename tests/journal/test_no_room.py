@@ -1,11 +1,9 @@
 """A store without room: what is stored can be taken out, and what comes is refused, not held."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
-from typing_extensions import override
 
-from orthia.config.address_settings import RoutingType
 from orthia.database import (
     NoRoom,
     PermanentStoreError,
@@ -13,190 +11,41 @@ from orthia.database import (
     StoreUnavailable,
     UnknownOutcome,
 )
-from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retry import ATTEMPTS
-from orthia.journal.engine.writer import Writer
-from orthia.journal.errors import JournalError, StoreFull
-from orthia.journal.limits import JournalLimits
+from orthia.journal.errors import JournalError
 from orthia.journal.model.changes import DuplicateId, MessageLocation
-from orthia.journal.model.codec import QueueBinding, encode_duplicate_id
-from orthia.journal.model.unit import Appended, AppendedMessage, Unit
+from orthia.journal.model.unit import Unit
+from tests.journal.scripted import (
+    QUEUE,
+    Committed,
+    Full,
+    Rule,
+    ScriptedStore,
+    Writing,
+    binding,
+    deletion,
+    end_of_ids,
+    failing,
+    message,
+    only_frees,
+    unbinding,
+)
 from tests.support.waiting import wait_until
 
-QUEUE = 7
 
+class FullWriting(Writing):
+    """A writer on a store without room, and how full that is."""
 
-class FullStore(BatchStore):
-    """A store that takes no insert while it is full, and perhaps no delete."""
-
-    max_record_bytes = 1_000_000
-
-    def __init__(self) -> None:
-        self.is_full = True
-        self.takes_deletes = True
-        self.most_deletes = 1_000
-        """In one batch while it is full."""
-        self.takes_messages = False
-        """Whether there is room in the one table, though not in the other."""
-        self.lost = 0
-        """How many commits lose their connection, and are not done."""
-        self.late = 0
-        """How many deletes time out."""
-        self.stored: list[int] = []
-        self.ids: dict[int, list[int]] = {}
-        """By id cache, the seqs of its ids."""
-        self.forgotten: list[int] = []
-        self.deleted: list[int] = []
-        self.bound: list[int] = []
-        self.confirmed = 0
-
-    @override
-    def connect(self) -> None:
-        pass
-
-    @override
-    def store(self, batch: Batch) -> None:
-        if self.lost:
-            self.lost -= 1
-            raise UnknownOutcome("connection lost")
-        if self.late and not (batch.rows or batch.binding_rows or batch.messages):
-            self.late -= 1
-            raise StoreUnavailable("time-out")
-        grows = batch.binding_rows or (not self.takes_messages and (batch.messages or batch.rows))
-        is_much = not self.takes_deletes or len(batch.deletes) > self.most_deletes
-        if self.is_full and (grows or is_much):
-            raise NoRoom("disk full")
-        self.stored += [one.last_seq for one in batch.messages]
-        self.deleted += batch.deletes
-        self.forgotten += batch.forgotten
-        self.bound += [row.seq for row in batch.binding_rows]
-        self.bound = [one for one in self.bound if one not in batch.unbound]
-
-    @override
-    def is_stored(self, marker: Marker) -> bool:
-        return marker.seq in self.stored
-
-    @override
-    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return [(seq, encode_duplicate_id(b"%d" % seq)) for seq in self.ids.get(cache_id, ())]
-
-    @override
-    def confirm(self) -> None:
-        self.confirmed += 1
-
-    @override
-    def close(self) -> None:
-        pass
-
-
-class FailingStore(FullStore):
-    """One with room for messages and not for queues, which fails where nothing is to be stored."""
-
-    def __init__(self, *errors: StoreError) -> None:
-        super().__init__()
-        self.takes_messages = True
-        self.errors = list(errors)
-
-    @override
-    def store(self, batch: Batch) -> None:
-        if self.errors and not (batch.rows or batch.binding_rows):
-            raise self.errors.pop(0)
-        super().store(batch)
-
-
-class Writing:
-    """A writer on a full store, and what it said."""
-
-    def __init__(self, store: FullStore | None = None) -> None:
-        self.store = store or FullStore()
-        self.told: list[tuple[str, int]] = []
-        self.full: list[StoreFull | None] = []
-        self.failures: list[object] = []
-        self.is_valid = True
-        self.asked = 0
-        """How often the lease was asked."""
-        self.writer = Writer(
-            self.store,
-            JournalLimits(),
-            still_valid=self._still_valid,
-            stored=self._stored,
-            refused=self._refused,
-            failed=self.failures.append,
-            full=self.full.append,
-        )
-
-    def _still_valid(self) -> bool:
-        self.asked += 1
-        return self.is_valid
-
-    def _stored(self, batch: Batch, _report: object) -> None:
-        self.told.extend(("stored", one.last_seq) for one in batch.items)
-
-    def _refused(self, item: Appended, reason: object) -> None:
-        assert isinstance(reason, StoreFull)
-        self.told.append(("refused", item.last_seq))
-
-    def submit(self, *items: Appended) -> None:
-        """Hand units over."""
-        for item in items:
-            self.writer.submit(item)
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        """Wait for something the writer does."""
-        wait_until(lambda: condition() or self.failures, what="the writer does it")
-        assert not self.failures
-
-    def wait_asked(self, times: int) -> None:
-        """Wait until the lease was asked for so often again."""
-        wanted = self.asked + times
-        self.wait(lambda: self.asked >= wanted)
-
-    def end(self) -> None:
-        """Have the writer end."""
-        self.writer.finish()
-        assert self.writer.join(120)
-
-
-def message(seq: int) -> AppendedMessage:
-    """Return a message on its way."""
-    return AppendedMessage(seq, QUEUE, b"x", None, lambda _: None)
-
-
-def deletion(*seqs: int) -> Unit:
-    """Return an acknowledgement on its way."""
-    unit = Unit(None, max(seqs))
-    unit.add_deletes([MessageLocation(seq) for seq in seqs])
-    return unit
-
-
-def binding(seq: int) -> Unit:
-    """Return a queue on its way."""
-    unit = Unit()
-    unit.add_binding(QueueBinding(seq, "q", "q", RoutingType.ANYCAST))
-    unit.place(seq + 1)
-    return unit
-
-
-def unbinding(seq: int) -> Unit:
-    """Return the end of a queue on its way."""
-    unit = Unit()
-    unit.delete_binding(seq)
-    unit.place(seq + 1)
-    return unit
-
-
-def end_of_ids(cache_id: int) -> Unit:
-    """Return the end of an id cache on its way."""
-    unit = Unit()
-    unit.delete_id_cache(cache_id)
-    unit.place(20)
-    return unit
+    def __init__(self, disk: Full | None = None, *rules: Rule, **store: Any) -> None:
+        self.disk = Full() if disk is None else disk
+        self.store = ScriptedStore(*rules, self.disk, **store)
+        super().__init__(self.store)
 
 
 def test_deletes_are_stored_and_messages_refused_in_order() -> None:
     """Those of one batch, too; who waits is told once that the store is full."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(message(11), deletion(1, 2), deletion(3), message(12), deletion(4))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 5)
@@ -224,9 +73,11 @@ def test_deletes_that_find_no_room_together_are_stored_one_by_one(
     lost: int, late: int, first: list[int]
 ) -> None:
     """Also if it is not known what became of an attempt before: a delete may be repeated."""
-    writing = Writing()
-    writing.store.most_deletes = 1
-    writing.store.lost, writing.store.late = lost, late
+    rules = [
+        failing(*[UnknownOutcome("connection lost")] * lost),
+        failing(*[StoreUnavailable("time-out")] * late, when=only_frees),
+    ]
+    writing = FullWriting(Full(most_deletes=1), *rules)
     writing.submit(*map(message, first), *map(deletion, range(1, 6)))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == len(first) + 5)
@@ -240,33 +91,14 @@ def test_deletes_that_find_no_room_together_are_stored_one_by_one(
     writing.end()
 
 
-class Committed(FullStore):
-    """Its first commit is done and not heard of; it has room, but no standby confirms."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_full = False
-        self.ids = {5: [3]}
-        self.refusals = 3
-
-    @override
-    def store(self, batch: Batch) -> None:
-        is_first = not self.deleted
-        super().store(batch)
-        if is_first:
-            raise UnknownOutcome("connection lost")
-
-    @override
-    def confirm(self) -> None:
-        if self.refusals:
-            self.refusals -= 1
-            raise NoRoom("disk full")
-        super().confirm()
-
-
 def test_a_unit_that_may_be_stored_is_not_refused_for_want_of_room() -> None:
     """Its message was a duplicate, so that only its acknowledgement is to be stored: and was."""
-    writing = Writing(Committed())
+    store = ScriptedStore(
+        failing(Committed(UnknownOutcome("connection lost"))),
+        ids={5: [3]},
+        confirms=[NoRoom("disk full")] * 3,
+    )
+    writing = Writing(store)
     unit = Unit(None, 9)
     unit.add_message([QUEUE], b"again")
     unit.guard(DuplicateId(5, b"3", 5), range(1))
@@ -277,8 +109,8 @@ def test_a_unit_that_may_be_stored_is_not_refused_for_want_of_room() -> None:
     writing.writer.start()
     writing.wait(lambda: writing.told)
     assert [what for what, _ in writing.told] == ["stored"]
-    assert writing.store.confirmed == 1
-    assert set(writing.store.deleted) == {9}
+    assert store.confirmed == 1
+    assert set(store.deleted) == {9}
     writing.end()
 
 
@@ -291,8 +123,7 @@ def test_what_is_one_unit_waits_for_room_whole(monkeypatch: pytest.MonkeyPatch) 
         return 0.01
 
     monkeypatch.setattr("orthia.journal.engine.attempts.pause_seconds", pause_seconds)
-    writing = Writing()
-    writing.store.most_deletes = 1
+    writing = FullWriting(Full(most_deletes=1))
     writing.submit(message(11), *map(deletion, range(1, 6)), deletion(6, 7))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 6)
@@ -301,7 +132,7 @@ def test_what_is_one_unit_waits_for_room_whole(monkeypatch: pytest.MonkeyPatch) 
     writing.wait(lambda: len(pauses) >= 3)
     assert pauses[:3] == [1, 2, 3]
     assert len(writing.told) == 6
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.told[-1] == ("stored", 7))
     assert writing.store.deleted == [1, 2, 3, 4, 5, 6, 7]
     writing.end()
@@ -309,33 +140,21 @@ def test_what_is_one_unit_waits_for_room_whole(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_is_told_when_there_is_room_again() -> None:
     """By itself, though nothing comes that would find out."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(message(1))
     writing.writer.start()
     writing.wait(lambda: writing.full)
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     writing.submit(message(2))
     writing.wait(lambda: writing.told[-1] == ("stored", 2))
     writing.end()
 
 
-class NearlyFull(FullStore):
-    """One with room for small messages only."""
-
-    @override
-    def store(self, batch: Batch) -> None:
-        size = batch.payload_bytes + sum(len(row.record) for row in batch.rows)
-        if self.is_full and size > 1_000:
-            raise NoRoom("disk full")
-        self.stored += [one.last_seq for one in batch.messages]
-
-
 def test_room_for_a_small_message_is_not_room_again() -> None:
     """One that was on its way as a larger one found none; the next of those would find none."""
-    writing = Writing(NearlyFull())
-    large = AppendedMessage(1, QUEUE, bytes(2_000), None, lambda _: None)
-    writing.submit(large)
+    writing = FullWriting(Full(most_bytes=1_000))
+    writing.submit(message(1, data=bytes(2_000)))
     writing.writer.start()
     writing.wait(lambda: writing.full)
     writing.submit(message(2))
@@ -343,12 +162,12 @@ def test_room_for_a_small_message_is_not_room_again() -> None:
     writing.submit(message(3))
     writing.wait(lambda: writing.told[-1] == ("stored", 3))
     assert len(writing.full) == 1
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     writing.end()
 
 
-class WritingOn(Writing):
+class WritingOn(FullWriting):
     """One to whom the next acknowledgement comes as soon as one is stored."""
 
     is_busy = True
@@ -368,7 +187,7 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
     writing.submit(message(1), deletion(2))
     writing.writer.start()
     writing.wait(lambda: writing.full)
-    writing.store.is_full = False
+    writing.disk.is_full = False
     try:
         writing.wait(lambda: writing.full[-1] is None)
     finally:
@@ -379,13 +198,13 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
 def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another node's by now, and to ask is to write."""
     monkeypatch.setattr("orthia.journal.engine.full_store.ROOM_SECONDS", 0.01)
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(message(1))
     writing.writer.start()
     writing.wait(lambda: writing.full)
     writing.is_valid = False
     writing.wait_asked(2)  # a look that had begun is over then
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait_asked(3)
     assert writing.full[-1] is not None
     writing.end()
@@ -393,8 +212,7 @@ def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.Monke
 
 def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too() -> None:
     """Its connection was lost at the commit: it is repeated, and then there is no room for it."""
-    writing = Writing()
-    writing.store.lost = 1
+    writing = FullWriting(None, failing(UnknownOutcome("connection lost")))
     writing.submit(message(1), deletion(9))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 2)
@@ -405,14 +223,13 @@ def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too()
 
 def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_them() -> None:
     """Their first commit may have been done, and not be where it has to be before it is told."""
-    writing = Writing()
-    writing.store.lost = 1
-    writing.store.takes_deletes = False
+    lost = failing(UnknownOutcome("connection lost"))
+    writing = FullWriting(Full(most_deletes=0), lost)
     writing.submit(deletion(9))
     writing.writer.start()
     writing.wait_asked(6)
     assert writing.told == []
-    writing.store.takes_deletes = True
+    writing.disk.most_deletes = 1_000
     writing.wait(lambda: writing.told == [("stored", 9)])
     assert writing.store.confirmed == 1
     writing.end()
@@ -420,12 +237,12 @@ def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_
 
 def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
     """It is in use already; deletes that come later do not wait for it."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(binding(1), message(2), deletion(9))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 2)
     assert writing.told == [("refused", 2), ("stored", 9)]
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     assert writing.store.bound == [1]
     writing.end()
@@ -434,16 +251,16 @@ def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
 
 def test_no_message_is_stored_before_its_queue() -> None:
     """A node that ended then would leave it where nobody looks, though its client was told."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(binding(1), message(2))
     writing.writer.start()
     writing.wait(lambda: writing.told == [("refused", 2)])
-    writing.store.takes_messages = True
+    writing.disk.takes_messages = True
     writing.submit(message(3), deletion(9))
     writing.wait(lambda: len(writing.told) == 3)
     assert writing.told[1:] == [("refused", 3), ("stored", 9)]
     assert (writing.store.stored, writing.store.bound) == ([], [])
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.submit(message(4))
     writing.wait(lambda: ("stored", 4) in writing.told)
     assert writing.told[3:] == [("stored", 1), ("stored", 4)]
@@ -454,14 +271,14 @@ def test_no_message_is_stored_before_its_queue() -> None:
 
 def test_a_queue_that_is_deleted_before_there_was_room_for_it_stays_deleted() -> None:
     """It waits with what binds it; those that were there before are deleted at once."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(binding(1), unbinding(1), unbinding(7))
     writing.writer.start()
     writing.wait(lambda: writing.full)
     writing.submit(unbinding(8))
     writing.wait(lambda: len(writing.told) == 2)
     assert writing.told == [("stored", 7), ("stored", 8)]
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     assert writing.told[2:] == [("stored", 1), ("stored", 1)]
     assert writing.store.bound == []
@@ -471,8 +288,7 @@ def test_a_queue_that_is_deleted_before_there_was_room_for_it_stays_deleted() ->
 
 def test_an_id_cache_ends_without_room_with_all_of_its_ids() -> None:
     """What only deletes is stored, what is deleted for its duplicate ids too."""
-    writing = Writing()
-    writing.store.ids[5] = [8, 9]
+    writing = FullWriting(ids={5: [8, 9]})
     writing.submit(message(11), end_of_ids(5))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 2)
@@ -482,7 +298,7 @@ def test_an_id_cache_ends_without_room_with_all_of_its_ids() -> None:
 
 def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> None:
     """So the node says."""
-    writing = Writing()
+    writing = FullWriting()
     writing.submit(binding(1))
     writing.writer.start()
     writing.wait(lambda: writing.full)
@@ -492,12 +308,11 @@ def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> Non
 
 def test_deletes_wait_where_they_need_room_too() -> None:
     """Nothing is confirmed that is not stored."""
-    writing = Writing()
-    writing.store.takes_deletes = False
+    writing = FullWriting(Full(most_deletes=0))
     writing.submit(message(1), deletion(9))
     writing.writer.start()
     writing.wait(lambda: writing.told == [("refused", 1)])
-    writing.store.takes_deletes = True
+    writing.disk.most_deletes = 1_000
     writing.wait(lambda: writing.told == [("refused", 1), ("stored", 9)])
     writing.end()
 
@@ -514,15 +329,15 @@ def test_deletes_that_fail_though_a_probe_has_room_are_stored_apart(
     errors: list[StoreError], confirmed: int
 ) -> None:
     """As they are at other times: the journal goes on, and forgets the ids of a cache that ends."""
-    writing = Writing(FailingStore(*errors))
-    writing.store.ids[5] = [8, 9]
+    fails = failing(*errors, when=only_frees)
+    writing = FullWriting(Full(takes_messages=True), fails, ids={5: [8, 9]})
     writing.submit(binding(1), end_of_ids(5), deletion(21))
     writing.writer.start()
     writing.wait(lambda: len(writing.told) == 2)
     assert writing.told == [("stored", 19), ("stored", 21)]
     assert (writing.store.deleted, writing.store.forgotten) == ([21], [8, 9])
     assert writing.store.confirmed == confirmed
-    writing.store.is_full = False
+    writing.disk.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     assert writing.store.bound == [1]
     writing.end()
@@ -531,7 +346,8 @@ def test_deletes_that_fail_though_a_probe_has_room_are_stored_apart(
 
 def test_a_delete_that_is_refused_though_a_probe_has_room_ends_the_journal_clearly() -> None:
     """As at other times: it is confirmed to nobody, and what failed is named."""
-    writing = Writing(FailingStore(PermanentStoreError("no such table")))
+    fails = failing(PermanentStoreError("no such table"), when=only_frees)
+    writing = FullWriting(Full(takes_messages=True), fails)
     writing.submit(binding(1), deletion(2))
     writing.writer.start()
     wait_until(lambda: writing.failures, what="the journal fails")

@@ -4,13 +4,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from sqlalchemy import text
-from typing_extensions import override
 
 import orthia.journal.sql.postgresql
 from orthia.config.address_settings import RoutingType
@@ -25,106 +24,45 @@ from orthia.database import (
     StoreUnavailable,
     UnknownOutcome,
 )
-from orthia.journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
-from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, Marker, batch_of
+from orthia.journal import Fenced, JournalError, QueueBinding, Unit
+from orthia.journal.engine.batch import batch_of
 from orthia.journal.engine.retry import ATTEMPTS, UNANSWERED
-from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.model.changes import MessageLocation
-from orthia.journal.model.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import AppendedMessage
 from tests.conftest import Servers
+from tests.journal import scripted
+from tests.journal.scripted import (
+    POISON,
+    Committed,
+    Rule,
+    ScriptedStore,
+    Writing,
+    failing,
+    grows,
+    poison,
+)
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess
 
-POISON = b"poison"
 
-
-class PickyStore(BatchStore):
-    """A store that does not take some payloads."""
-
-    max_record_bytes = 1_000_000
-
-    def __init__(self, error: StoreError, *, takes_others: bool = True) -> None:
-        self.error = error
-        self.takes_others = takes_others
-        self.stored: list[int] = []
-        self.attempts = 0
-        self.connects = 0
-
-    @override
-    def connect(self) -> None:
-        self.connects += 1
-
-    @override
-    def store(self, batch: Batch) -> None:
-        self.attempts += 1
-        if not self.takes_others or any(one.payload == POISON for one in batch.messages):
-            raise self.error
-        self.stored += [one.last_seq for one in batch.messages]
-
-    @override
-    def is_stored(self, marker: Marker) -> bool:
-        return marker.seq in self.stored
-
-    @override
-    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return []
-
-    @override
-    def confirm(self) -> None:
-        pass
-
-    @override
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class Outcome:
-    """What a writer said."""
-
-    told: list[tuple[str, int]] = field(default_factory=list)
-    failures: list[OrthiaError] = field(default_factory=list)
-
-
-def write(store: PickyStore, *payloads: bytes, refusable: bool = True) -> Outcome:
-    """Have a writer store messages that all wait when it begins."""
+def write(store: ScriptedStore, *payloads: bytes, refusable: bool = True) -> Writing:
+    """Let a writer store messages that all wait when it begins."""
     on_refused = (lambda _: None) if refusable else None
-    return write_all(
+    outcome = scripted.write(
         store,
-        [
+        *(
             AppendedMessage(seq, QUEUE, data, None, on_refused)
             for seq, data in enumerate(payloads, 1)
-        ],
+        ),
     )
-
-
-def write_all(store: BatchStore, items: Iterable[Appended]) -> Outcome:
-    """Have a writer store what all waits when it begins."""
-    outcome = Outcome()
-
-    def stored(batch: Batch, _report: object) -> None:
-        outcome.told.extend(("stored", one.last_seq) for one in batch.items)
-
-    def refused(item: Appended, reason: OrthiaError) -> None:
-        assert isinstance(reason, UnitRefused)
-        outcome.told.append(("refused", item.last_seq))
-
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=lambda: True,
-        stored=stored,
-        refused=refused,
-        failed=outcome.failures.append,
-    )
-    for item in items:
-        writer.submit(item)
-    writer.finish()
-    writer.start()
-    assert writer.join(120)
+    assert all(isinstance(one, UnitRefused) for one in outcome.reasons.values())
     return outcome
+
+
+def picky(error: StoreError, *others: Rule) -> ScriptedStore:
+    """Return a store that does not take poison, and perhaps more."""
+    return ScriptedStore(*others, poison(error))
 
 
 EVERY_KIND = [StoreUnavailable("lost"), UnknownOutcome("lost"), PermanentStoreError("no such")]
@@ -136,7 +74,7 @@ def test_one_unit_is_refused_and_the_others_are_stored_in_order(
     error: StoreError, place: int
 ) -> None:
     """Whatever its place in the batch, and however the store says that it does not take it."""
-    store = PickyStore(error)
+    store = picky(error)
     payloads = [b"x"] * 100
     payloads[place] = POISON
     outcome = write(store, *payloads)
@@ -145,7 +83,7 @@ def test_one_unit_is_refused_and_the_others_are_stored_in_order(
     assert outcome.told == list(zip(kinds, range(1, 101), strict=True))
     assert store.stored == [seq for seq in range(1, 101) if seq != place + 1]
     # Two halvings for each power of two, three attempts at most each: it ends.
-    assert store.attempts < 100
+    assert store.calls.count("store") < 100
 
 
 def test_a_unit_that_outweighs_all_others_is_looked_at_first() -> None:
@@ -160,14 +98,15 @@ def test_a_unit_that_outweighs_all_others_is_looked_at_first() -> None:
 
 def test_a_store_that_takes_nothing_refuses_nobody() -> None:
     """The probe is not stored either: the journal fails, or goes on for as long as the lease."""
-    outcome = write(PickyStore(PermanentStoreError("no table"), takes_others=False), b"x", b"y")
+    no_table = PermanentStoreError("no table")
+    outcome = write(ScriptedStore(lambda _: no_table), b"x", b"y")
     assert outcome.told == []
     assert "no table" in str(outcome.failures[0])
 
 
 def test_what_is_the_brokers_own_is_not_refused() -> None:
     """Nobody could be told: the journal fails, and the node with it."""
-    outcome = write(PickyStore(PermanentStoreError("no")), POISON, refusable=False)
+    outcome = write(picky(PermanentStoreError("no")), POISON, refusable=False)
     assert outcome.told == []
     assert isinstance(outcome.failures[0], JournalError)
 
@@ -175,7 +114,7 @@ def test_what_is_the_brokers_own_is_not_refused() -> None:
 @pytest.mark.parametrize("error", [StoreUnavailable("lost"), UnknownOutcome("lost")])
 def test_many_in_a_row_without_an_answer_are_not_refused(error: StoreError) -> None:
     """Then the link is at fault, whatever the probe says; it ends within a bounded time."""
-    outcome = write(PickyStore(error), *[POISON] * 10)
+    outcome = write(picky(error), *[POISON] * 10)
     assert outcome.told == [("refused", seq) for seq in range(1, UNANSWERED + 1)]
     assert len(outcome.failures) == 1
 
@@ -185,7 +124,7 @@ def test_what_the_database_refuses_ends_no_journal_however_often_it_comes(
     error: StoreError,
 ) -> None:
     """One client that sends its message again and again must not end the nodes in turn."""
-    outcome = write(PickyStore(error), *[POISON] * (UNANSWERED + 2), b"x")
+    outcome = write(picky(error), *[POISON] * (UNANSWERED + 2), b"x")
     kinds = ["refused"] * (UNANSWERED + 2) + ["stored"]
     assert outcome.told == list(zip(kinds, range(1, UNANSWERED + 4), strict=True))
     assert outcome.failures == []
@@ -193,33 +132,19 @@ def test_what_the_database_refuses_ends_no_journal_however_often_it_comes(
 
 def test_what_was_stored_by_a_lost_commit_is_not_refused() -> None:
     """The last of many commits without an answer was one: its client would send it once more."""
-
-    class LosingStore(PickyStore):
-        def store(self, batch: Batch) -> None:
-            if not batch.messages:
-                return  # the probe
-            self.attempts += 1
-            if self.attempts == ATTEMPTS:
-                self.stored += [one.last_seq for one in batch.messages]
-            raise self.error
-
-    store = LosingStore(UnknownOutcome("lost"))
+    lost = UnknownOutcome("lost")
+    attempts = [*[lost] * (ATTEMPTS - 1), Committed(lost)]
+    store = ScriptedStore(failing(*attempts, when=grows))
     outcome = write(store, b"x")
     assert (outcome.told, outcome.failures) == ([("stored", 1)], [])
-    assert store.attempts == ATTEMPTS
+    assert store.stored == [1]
 
 
 def test_an_answer_of_the_database_shows_that_its_link_carries() -> None:
     """So those before it to which none came are held against the link no more."""
-
-    class AnsweringStore(PickyStore):
-        def store(self, batch: Batch) -> None:
-            if any(one.payload == b"wrong" for one in batch.messages):
-                raise PermanentStoreError("no such")
-            super().store(batch)
-
+    answers = poison(PermanentStoreError("no such"), b"wrong")
     lost = [POISON] * UNANSWERED
-    outcome = write(AnsweringStore(StoreUnavailable("lost")), *lost, b"wrong", *lost)
+    outcome = write(picky(StoreUnavailable("lost"), answers), *lost, b"wrong", *lost)
     assert outcome.failures == []
     assert outcome.told == [("refused", seq) for seq in range(1, 2 * UNANSWERED + 2)]
 
@@ -227,7 +152,7 @@ def test_an_answer_of_the_database_shows_that_its_link_carries() -> None:
 def test_any_number_is_refused_if_others_are_stored_in_between() -> None:
     """However many clients send what the link does not carry: it carries the others."""
     payloads = [POISON, b"x"] * (2 * UNANSWERED)
-    store = PickyStore(StoreUnavailable("lost"))
+    store = picky(StoreUnavailable("lost"))
     outcome = write(store, *payloads)
     assert outcome.failures == []
     kinds = ["refused" if one == POISON else "stored" for one in payloads]
@@ -236,14 +161,8 @@ def test_any_number_is_refused_if_others_are_stored_in_between() -> None:
 
 def test_a_probe_that_meets_the_fence_refuses_nobody() -> None:
     """A unit is refused by the live node only: any other does not know what became of it."""
-
-    class FencedStore(PickyStore):
-        def store(self, batch: Batch) -> None:
-            if batch.messages:
-                raise self.error
-            raise Fenced(1)
-
-    outcome = write(FencedStore(PermanentStoreError("no")), b"x")
+    refuses = failing(PermanentStoreError("no"), when=grows)
+    outcome = write(ScriptedStore(refuses, lambda _: Fenced(1)), b"x")
     assert outcome.told == []
     assert isinstance(outcome.failures[0], Fenced)
 
@@ -276,7 +195,7 @@ CODES = {
 }
 
 
-def poison(store: SqlJournalStore, how: str) -> None:
+def refuse_poison(store: SqlJournalStore, how: str) -> None:
     """Have the database refuse records with that word in them."""
     dialect = store.database.dialect
     with store.database.engine.begin() as connection:
@@ -289,7 +208,7 @@ def poison(store: SqlJournalStore, how: str) -> None:
 def test_a_poisonous_unit_is_refused_by_each_dbms(sql_store: SqlJournalStore, how: str) -> None:
     """Alone or among others, a message or a transaction; nothing of it is stored."""
     journal = sql_store.open()
-    poison(sql_store, how)
+    refuse_poison(sql_store, how)
     told: list[str] = []
 
     def unit(name: str, *texts: str) -> Unit:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from typing_extensions import override
 
 import orthia.journal.engine.attempts
 from orthia.config.clock import monotonic_seconds
@@ -21,7 +20,6 @@ from orthia.database import (
     UnknownOutcome,
 )
 from orthia.journal import Fenced, JournalError, JournalLimits, LeaseExpired
-from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, JournalTable, Marker
 from orthia.journal.engine.retry import (
     ATTEMPTS,
@@ -34,9 +32,8 @@ from orthia.journal.engine.retry import (
     is_suspect,
     pause_seconds,
 )
-from orthia.journal.engine.writer import Writer
 from orthia.journal.model.unit import Appended, AppendedMessage, Unit
-from tests.support.waiting import wait_until
+from tests.journal.scripted import Committed, ScriptedStore, Writing, deletion, failing, write
 
 
 @pytest.mark.parametrize(
@@ -88,74 +85,22 @@ def test_pauses_grow_to_a_bound() -> None:
     assert (pauses[0] < 0.05, pauses[-1]) == (True, LONGEST_PAUSE_SECONDS)
 
 
-class ScriptedStore(BatchStore):
-    """A store that fails as told and records what was asked of it."""
-
-    max_record_bytes = 1_000
-
-    def __init__(self, *failures: StoreError | Fenced | None, stored: bool = False) -> None:
-        self.calls: list[str] = []
-        self._failures = list(failures)
-        self._stored = stored
-
-    @override
-    def connect(self) -> None:
-        self.calls.append("connect")
-
-    @override
-    def store(self, batch: Batch) -> None:
-        self.calls.append("store")
-        assert batch.items
-        failure = self._failures.pop(0) if self._failures else None
-        if failure is not None:
-            raise failure
-
-    @override
-    def is_stored(self, marker: Marker) -> bool:
-        self.calls.append("is_stored")
-        assert marker == Marker(JournalTable.MESSAGES, 1)
-        return self._stored
-
-    @override
-    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return []
-
-    @override
-    def confirm(self) -> None:
-        self.calls.append("confirm")
-        failure = self._failures.pop(0) if self._failures else None
-        if failure is not None:
-            raise failure
-
-    @override
-    def close(self) -> None:
-        self.calls.append("close")
+ONE = AppendedMessage(1, 7, b"x", None)
 
 
 def run(
     store: ScriptedStore,
     still_valid: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = monotonic_seconds,
-    item: Appended = AppendedMessage(1, 7, b"x", None),  # noqa: B008 - a constant
+    item: Appended = ONE,
 ) -> tuple[int, list[OrthiaError]]:
-    """Have a writer store one unit; return how many were stored, and its failures."""
-    stored: list[int] = []
-    failures: list[OrthiaError] = []
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=still_valid,
-        stored=lambda batch, _: stored.append(len(batch.items)),
-        refused=lambda *_: None,
-        failed=failures.append,
-        clock=clock,
-    )
-    writer.start()
-    writer.submit(item)
-    writer.finish()
-    assert writer.join(120)
-    assert writer.drained is not bool(failures)
-    return sum(stored), failures
+    """Let a writer store one unit; return how many were stored, and its failures."""
+    writing = Writing(store, still_valid=still_valid, clock=clock)
+    writing.writer.start()
+    writing.submit(item)
+    writing.end()
+    assert writing.writer.drained is not bool(writing.failures)
+    return sum(writing.sizes), writing.failures
 
 
 @pytest.mark.parametrize(
@@ -168,7 +113,7 @@ def run(
 )
 def test_a_batch_is_repeated_after(failure: StoreError, recovery: list[str]) -> None:
     """A failure that may pass is followed by the same batch, after the recovery it needs."""
-    store = ScriptedStore(failure)
+    store = ScriptedStore(failing(failure))
     assert run(store) == (1, [])
     assert store.calls == ["store", *recovery, "store", "close"]
 
@@ -189,7 +134,7 @@ def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
 ) -> None:
     """No probe is stored, so that nobody is refused for the deadlocks of others."""
     monkeypatch.setattr(orthia.journal.engine.attempts, "pause_seconds", lambda _: 0.0)
-    store = ScriptedStore(*failures)
+    store = ScriptedStore(failing(*failures))
     assert run(store) == (1, [])
     assert store.calls.count("store") == len(failures) + 1
     assert store.calls.count("connect") == failures.count(LOST)
@@ -199,7 +144,7 @@ def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureF
     """A full disk was seen as a lease that was lost, half a minute after clients stood still."""
     now = iter(range(0, 100, 2))
     full = StoreUnavailable("no room is left")
-    store = ScriptedStore(full, full, full, full, full)  # the fourth is the probe's
+    store = ScriptedStore(failing(*[full] * 5))  # the fourth is the probe's
     with caplog.at_level(logging.WARNING, "orthia.journal"):
         assert run(store, clock=lambda: float(next(now))) == (1, [])
     said = [one.getMessage() for one in caplog.records]
@@ -212,7 +157,7 @@ def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureF
 
 def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
     """An unknown outcome that was a commit is a success."""
-    store = ScriptedStore(UnknownOutcome("lost"), stored=True)
+    store = ScriptedStore(failing(Committed(UnknownOutcome("lost"))))
     assert run(store) == (1, [])
     assert store.calls == ["store", "connect", "is_stored", "confirm", "close"]
 
@@ -220,7 +165,8 @@ def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
 def test_a_confirmation_of_unknown_outcome_is_repeated() -> None:
     """The batch is looked for again, too: only what is answered is known."""
     lost = UnknownOutcome("lost")
-    store = ScriptedStore(lost, lost, StoreUnavailable("down"), stored=True)
+    confirms = [lost, StoreUnavailable("down")]
+    store = ScriptedStore(failing(Committed(lost)), confirms=confirms)
     assert run(store) == (1, [])
     again = ["connect", "is_stored", "confirm"]
     assert store.calls == ["store", *again, *again, *again, "close"]
@@ -228,13 +174,14 @@ def test_a_confirmation_of_unknown_outcome_is_repeated() -> None:
 
 def test_a_batch_found_but_not_confirmed_for_the_fence_is_not_completed() -> None:
     """Fenced is fenced."""
-    stored, (error,) = run(ScriptedStore(UnknownOutcome("lost"), Fenced(3), stored=True))
+    lost = failing(Committed(UnknownOutcome("lost")))
+    stored, (error,) = run(ScriptedStore(lost, confirms=[Fenced(3)]))
     assert (stored, type(error)) == (0, Fenced)
 
 
 def test_a_late_first_attempt_is_recognised() -> None:
     """A duplicate key after an unknown outcome means that the first attempt was just slow."""
-    store = ScriptedStore(UnknownOutcome("lost"), DuplicateKey("seq"))
+    store = ScriptedStore(failing(UnknownOutcome("lost"), DuplicateKey("seq")))
     assert run(store) == (1, [])
     assert store.calls == [
         *("store", "connect", "is_stored", "store", "connect", "is_stored", "store", "close")
@@ -243,7 +190,8 @@ def test_a_late_first_attempt_is_recognised() -> None:
 
 def test_a_late_first_attempt_is_recognised_whatever_else_failed_since() -> None:
     """A deadlock in between says nothing of the attempt whose outcome is unknown."""
-    store = ScriptedStore(UnknownOutcome("lost"), TransientStoreError("dead"), DuplicateKey("seq"))
+    errors = [UnknownOutcome("lost"), TransientStoreError("dead"), DuplicateKey("seq")]
+    store = ScriptedStore(failing(*errors))
     assert run(store) == (1, [])
     assert store.calls == [
         *("store", "connect", "is_stored", "store", "store"),
@@ -256,7 +204,7 @@ def test_acknowledgements_whose_commit_was_lost_are_confirmed(meanwhile: list[St
     """Their second attempt finds nothing to delete, and so waits for nobody: no standby, either."""
     acknowledgement = Unit(None, 0)
     acknowledgement.deletes.append(5)
-    store = ScriptedStore(UnknownOutcome("lost"), *meanwhile)
+    store = ScriptedStore(failing(UnknownOutcome("lost"), *meanwhile))
     assert run(store, item=acknowledgement) == (1, [])
     assert store.calls == [
         "store",
@@ -270,7 +218,7 @@ def test_acknowledgements_whose_commit_was_lost_are_confirmed(meanwhile: list[St
 
 def test_a_refused_batch_fails_the_journal_clearly() -> None:
     """A batch the database will not take is not confirmed, not dropped, and named."""
-    stored, (error,) = run(ScriptedStore(PermanentStoreError("no such column")))
+    stored, (error,) = run(ScriptedStore(failing(PermanentStoreError("no such column"))))
     assert stored == 0
     assert isinstance(error, JournalError)
     assert "no such column" in str(error)
@@ -279,7 +227,7 @@ def test_a_refused_batch_fails_the_journal_clearly() -> None:
 
 def test_a_fenced_writer_never_touches_the_store_again() -> None:
     """After a refusal by the fence nothing is sent but the end of the connection."""
-    store = ScriptedStore(Fenced(3))
+    store = ScriptedStore(failing(Fenced(3)))
     stored, (error,) = run(store)
     assert (stored, type(error)) == (0, Fenced)
     assert store.calls == ["store", "close"]
@@ -287,7 +235,7 @@ def test_a_fenced_writer_never_touches_the_store_again() -> None:
 
 def test_retries_end_with_the_lease() -> None:
     """A batch that keeps failing is given up when the lease is over, and not confirmed."""
-    store = ScriptedStore(*[StoreUnavailable("down")] * 1_000)
+    store = ScriptedStore(lambda _: StoreUnavailable("down"))
     stored, (error,) = run(store, still_valid=lambda: store.calls.count("store") < 3)
     assert stored == 0
     assert isinstance(error, JournalError | LeaseExpired)
@@ -297,121 +245,73 @@ def test_retries_end_with_the_lease() -> None:
 def test_a_journal_at_rest_asks_nothing_of_its_store_once_the_lease_is_over() -> None:
     """Another node may be live by then, and have ended the session: it is not opened again."""
 
-    class RestlessStore(ScriptedStore):
-        keep_alive_seconds = 0.001
-
-        def keep_alive(self) -> None:
-            self.calls.append("keep alive")
-
-    asked: list[bool] = []
-
-    def still_valid() -> bool:
-        asked.append(False)
-        return False
-
-    store = RestlessStore()
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=still_valid,
-        stored=lambda *_: None,
-        refused=lambda *_: None,
-        failed=lambda _: None,
-    )
-    writer.start()
-    wait_until(lambda: len(asked) > 3, what="several times were to be kept alive")
-    writer.finish()
-    assert writer.join(120)
+    store = ScriptedStore()
+    store.keep_alive_seconds = 0.001
+    writing = Writing(store)
+    writing.is_valid = False
+    writing.writer.start()
+    writing.wait_asked(4)
+    writing.end()
     assert store.calls == ["close"]
 
 
 def test_an_error_of_our_own_is_not_swallowed() -> None:
     """A writer that dies of a bug says so instead of leaving everybody waiting."""
 
-    class BrokenStore(ScriptedStore):
-        def store(self, batch: Batch) -> None:
-            raise RuntimeError(f"a bug with {len(batch.items)} units")
-
-    stored, (error,) = run(BrokenStore())
+    stored, (error,) = run(ScriptedStore(failing(RuntimeError("a bug"))))
     assert stored == 0
-    assert "RuntimeError: a bug with 1 units" in str(error)
+    assert "RuntimeError: a bug" in str(error)
 
 
 def test_abandoning_ends_the_retries_silently() -> None:
     """A node that stops for an IO error is not held up by a store that does not answer."""
-    store = ScriptedStore(*[StoreUnavailable("down")] * 1_000_000)
-    called: list[object] = []
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=lambda: True,
-        stored=lambda *_: called.append(1),
-        refused=lambda *_: called.append(1),
-        failed=called.append,
-    )
-    writer.start()
-    writer.submit(AppendedMessage(1, 7, b"x", None))
-    wait_until(lambda: "connect" in store.calls, what="the first retry")
-    writer.abandon()
-    assert writer.join(120)
-    assert (called, writer.drained) == ([], False)
+    store = ScriptedStore(lambda _: StoreUnavailable("down"))
+    writing = Writing(store)
+    writing.writer.start()
+    writing.submit(ONE)
+    writing.wait(lambda: "connect" in store.calls)
+    writing.writer.abandon()
+    assert writing.writer.join(120)
+    assert (writing.told, writing.failures, writing.writer.drained) == ([], [], False)
 
 
-class SlowStore(ScriptedStore):
-    """A store whose first batch waits until it is told to go on."""
+class Slow:
+    """A rule: a batch waits until the test says that it may go on."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.go_on = threading.Event()
         self.sizes: list[tuple[int, int]] = []
 
-    @override
-    def store(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch) -> None:
+        """Wait."""
         self.sizes.append((batch.size, batch.payload_bytes))
         assert self.go_on.wait(120)
 
 
 def test_a_batch_that_is_stored_after_an_abandoning_stop_is_not_confirmed() -> None:
     """A commit under way when the node stops for an IO error completes nobody."""
-    store = SlowStore()
-    called: list[object] = []
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=lambda: True,
-        stored=lambda *_: called.append(1),
-        refused=lambda *_: called.append(1),
-        failed=called.append,
-    )
-    writer.start()
-    writer.submit(AppendedMessage(1, 7, b"", None))
-    wait_until(lambda: store.sizes, what="the batch is under way")
-    writer.abandon()
-    store.go_on.set()
-    assert writer.join(120)
-    assert (called, writer.drained) == ([], False)
+    slow = Slow()
+    writing = Writing(ScriptedStore(slow))
+    writing.writer.start()
+    writing.submit(ONE)
+    writing.wait(lambda: slow.sizes)
+    writing.writer.abandon()
+    slow.go_on.set()
+    assert writing.writer.join(120)
+    assert (writing.told, writing.failures, writing.writer.drained) == ([], [], False)
 
 
 def batch_sizes(limits: JournalLimits, payloads: list[bytes]) -> list[tuple[int, int]]:
     """Return rows and bytes of the batches that messages go in which gathered behind a slow one."""
-    store = SlowStore()
-    writer = Writer(
-        store,
-        limits,
-        still_valid=lambda: True,
-        stored=lambda *_: None,
-        refused=lambda *_: None,
-        failed=lambda _: None,
-    )
-    writer.start()
-    writer.submit(AppendedMessage(1, 7, b"", None))
-    wait_until(lambda: store.sizes, what="the first batch is under way")
-    for seq, data in enumerate(payloads, 2):
-        writer.submit(AppendedMessage(seq, 7, data, None))
-    writer.finish()
-    store.go_on.set()
-    assert writer.join(120)
-    return store.sizes[1:]
+    slow = Slow()
+    writing = Writing(ScriptedStore(slow), limits)
+    writing.writer.start()
+    writing.submit(ONE)
+    writing.wait(lambda: slow.sizes)
+    writing.submit(*(AppendedMessage(seq, 7, data, None) for seq, data in enumerate(payloads, 2)))
+    slow.go_on.set()
+    writing.end()
+    return slow.sizes[1:]
 
 
 def test_batches_grow_behind_a_slow_one() -> None:
@@ -440,24 +340,9 @@ def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
 
 def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
     """Acknowledgements have no row to look for: repeated apart, they may change nothing."""
-    store = ScriptedStore(*[UnknownOutcome("lost")] * ATTEMPTS)
-    stored: list[int] = []
-    writer = Writer(
-        store,
-        JournalLimits(),
-        still_valid=lambda: True,
-        stored=lambda batch, _: stored.append(len(batch.items)),
-        refused=lambda *_: None,
-        failed=lambda error: pytest.fail(str(error)),
-    )
-    for seq in (1, 2):
-        unit = Unit(None, 2)
-        unit.deletes.append(seq)
-        writer.submit(unit)
-    writer.finish()
-    writer.start()
-    assert writer.join(120)
-    assert stored == [1, 1]
+    store = ScriptedStore(failing(*[UnknownOutcome("lost")] * ATTEMPTS))
+    writing = write(store, deletion(1), deletion(2))
+    assert (writing.failures, writing.sizes) == ([], [1, 1])
     probed = ["connect", "store"]
     assert store.calls[-7:] == [*probed, *["store", "confirm"] * 2, "close"]
 
@@ -465,7 +350,7 @@ def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
 def test_a_probe_that_loses_the_connection_is_followed_by_another() -> None:
     """The batch was only to be repeated: on PostgreSQL a closed connection ended the node."""
     deadlocks = [TransientStoreError("deadlock")] * TRANSIENT_ATTEMPTS
-    store = ScriptedStore(*deadlocks, StoreUnavailable("lost"))
+    store = ScriptedStore(failing(*deadlocks, StoreUnavailable("lost")))
     assert run(store) == (1, [])
     looked = ["connect", "is_stored", "store"]
     assert store.calls == [*["store"] * TRANSIENT_ATTEMPTS, *looked, *looked, "close"]

@@ -1,161 +1,51 @@
 """Behind a refused message nothing of its sender is stored: it sends both again, in order."""
 
 import gc
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import override
 
-from orthia.config.errors import OrthiaError
-from orthia.database import Locked, NoRoom, PermanentStoreError, StoreError, UnknownOutcome
+from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
 from orthia.journal.abc import MessageJournal
-from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.engine.locks import RowKey
-from orthia.journal.engine.writer import Writer
+from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.model.changes import MessageLocation
-from orthia.journal.model.unit import Appended, AppendedMessage, Sender, Unit
+from orthia.journal.model.unit import Appended, Sender, Unit
+from tests.journal import scripted
+from tests.journal.scripted import (
+    POISON,
+    ScriptedStore,
+    Writing,
+    deletion,
+    failing,
+    grows,
+    message,
+    poison,
+    transaction,
+)
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload, threads_of
 
-POISON = b"poison"
 
-
-class FickleStore(BatchStore):
-    """A store that takes, or does not take, one attempt after the other, as it was told."""
-
-    max_record_bytes = 1_000_000
-
-    def __init__(self, *errors: StoreError | None) -> None:
-        self.errors = list(errors)
-        """For one attempt each, of those that store anything; then all are taken."""
-        self.stored: list[int] = []
-        self.deleted: list[int] = []
-
-    @override
-    def connect(self) -> None:
-        pass
-
-    @override
-    def store(self, batch: Batch) -> None:
-        seqs = [one.last_seq for one in batch.messages]
-        seqs += [row.seq for row in batch.rows if row.seq > 0]
-        if seqs and self.errors:
-            error = self.errors.pop(0)
-            if error is not None:
-                raise error
-        if any(one.payload == POISON for one in batch.messages):
-            raise PermanentStoreError("it is poison")
-        self.stored += sorted(seqs)
-        self.deleted += batch.deletes
-
-    @override
-    def is_stored(self, marker: Marker) -> bool:
-        return marker.seq in self.stored
-
-    @override
-    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return []
-
-    @override
-    def confirm(self) -> None:
-        pass
-
-    @override
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class Outcome:
-    """What a writer said, of each unit by the highest seq of it."""
-
-    told: list[tuple[str, int]] = field(default_factory=list)
-    reasons: dict[int, OrthiaError] = field(default_factory=dict)
-    failures: list[OrthiaError] = field(default_factory=list)
-
-    def stored(self, batch: Batch, _report: object) -> None:
-        """Note what is stored."""
-        self.told.extend(("stored", one.last_seq) for one in batch.items)
-
-    def refused(self, item: Appended, reason: OrthiaError) -> None:
-        """Note what is refused."""
-        self.told.append(("refused", item.last_seq))
-        self.reasons[item.last_seq] = reason
-
-
-def write(store: BatchStore, *items: Appended, rows_at_once: int = 5_000) -> Outcome:
-    """Have a writer store units that all wait when it begins, so many in a batch at most."""
-    outcome = Outcome()
-    writer = Writer(
-        store,
-        JournalLimits(max_batch_rows=rows_at_once),
-        still_valid=lambda: True,
-        stored=outcome.stored,
-        refused=outcome.refused,
-        failed=outcome.failures.append,
-    )
-    for item in items:
-        writer.submit(item)
-    writer.finish()
-    writer.start()
-    assert writer.join(120)
+def write(store: ScriptedStore, *items: Appended, rows_at_once: int = 5_000) -> Writing:
+    """Let a writer store units that all wait when it begins, so many in a batch at most."""
+    outcome = scripted.write(store, *items, limits=JournalLimits(max_batch_rows=rows_at_once))
     assert outcome.failures == []
     return outcome
 
 
-def message(seq: int, sender: Sender | None, data: bytes = b"x") -> AppendedMessage:
-    """Return a message on its way."""
-    return AppendedMessage(seq, QUEUE, data, None, lambda _: None, sender)
-
-
-def acknowledgement(seq: int) -> Unit:
-    """Return the end of a message on its way."""
-    unit = Unit(None, seq)
-    unit.add_deletes([MessageLocation(seq)])
-    return unit
-
-
-def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> Unit:
-    """Return a transaction on its way, of one message, and perhaps of an acknowledgement."""
-    unit = Unit()
-    unit.sender, unit.refused = sender, lambda _: None
-    unit.add_message([QUEUE], b"x")
-    if deletes is not None:
-        unit.delete(MessageLocation(deletes))
-    unit.place(seq)
-    return unit
-
-
-class LockedStore(FickleStore):
-    """A store of which another session has locked rows."""
-
-    def __init__(self, *locked: int) -> None:
-        super().__init__()
-        self.locked_seqs = set(locked)
-
-    @override
-    def store(self, batch: Batch) -> None:
-        if self.locked_seqs.intersection(batch.deletes):
-            raise Locked("somebody has locked it")
-        super().store(batch)
-
-    @override
-    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
-        return [row for row in rows if row.seq in self.locked_seqs]
+def fickle(*errors: StoreError | None) -> ScriptedStore:
+    """Return a store that fails so at what stores anything, and takes no poison."""
+    return ScriptedStore(failing(*errors, when=grows), poison(PermanentStoreError("it is poison")))
 
 
 def test_what_was_sent_before_a_transaction_that_meets_a_lock_is_stored() -> None:
     """It is told of first; what is refused is the transaction, and what its sender sent behind."""
     ada, bob = Sender(), Sender()
-    store = LockedStore(99)
+    store = ScriptedStore(locked=[{99}], stays_locked=True)
     items: list[Appended]
     items = [message(1, ada), message(2, bob), transaction(3, ada, deletes=99), message(4, ada)]
     items += [message(5, bob), transaction(6, bob, deletes=99), message(7, None)]
@@ -167,41 +57,21 @@ def test_what_was_sent_before_a_transaction_that_meets_a_lock_is_stored() -> Non
     assert isinstance(outcome.reasons[4], SentBehindRefused)
 
 
-class LockingStore(FickleStore):
-    """A store of which another session locks one row after the other, and then lets go."""
-
-    def __init__(self, *answers: set[int]) -> None:
-        """``answers`` are the seqs that are locked each time that is asked."""
-        super().__init__()
-        self.answers = list(answers)
-
-    @override
-    def store(self, batch: Batch) -> None:
-        if any(answer.intersection(batch.deletes) for answer in self.answers):
-            raise Locked("somebody has locked it")
-        super().store(batch)
-
-    @override
-    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
-        answer = self.answers.pop(0) if self.answers else set[int]()
-        return [row for row in rows if row.seq in answer]
-
-
 def test_what_meets_a_lock_late_keeps_its_place_before_others() -> None:
     """What is to be behind all of it is done last, whichever row was found to be locked first."""
-    store = LockingStore({2}, set(), {1, 2})
+    store = ScriptedStore(locked=[{2}, set(), {1, 2}])
     behind_all = Unit(None, 13, behind_all=True)
-    first, second = acknowledgement(1), acknowledgement(2)
+    first, second = deletion(1), deletion(2)
     first.last_seq, second.last_seq = 11, 12
     outcome = write(store, first, second, behind_all)
     assert outcome.told == [("stored", 11), ("stored", 12), ("stored", 13)]
-    assert not store.answers
+    assert not store.locks
 
 
 def test_what_is_put_aside_is_looked_at_once_more_at_the_end() -> None:
     """It is stored if its lock is gone by then: nobody is told later, nor gets it once more."""
-    store = LockingStore({1}, {1})
-    outcome = write(store, acknowledgement(1))
+    store = ScriptedStore(locked=[{1}, {1}])
+    outcome = write(store, deletion(1))
     assert outcome.told == [("stored", 1)]
     assert store.deleted == [1]
 
@@ -209,7 +79,7 @@ def test_what_is_put_aside_is_looked_at_once_more_at_the_end() -> None:
 def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:
     """Its sender sends both again: the later one would be there first."""
     ada, bob = Sender(), Sender()
-    store = FickleStore(NoRoom("disk full"))
+    store = fickle(NoRoom("disk full"))
     items = [message(1, ada), message(2, bob), message(3, ada), message(4, None)]
     outcome = write(store, *items, rows_at_once=1)
     assert outcome.told == [("refused", 1), ("stored", 2), ("refused", 3), ("stored", 4)]
@@ -222,7 +92,7 @@ def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -
 def test_what_follows_a_poisonous_message_in_its_batch_is_refused() -> None:
     """It is told in its turn, and who sent nothing before it is served."""
     ada, bob = Sender(), Sender()
-    store = FickleStore()
+    store = fickle()
     items = [message(1, ada), message(2, bob), message(3, ada, POISON)]
     items += [message(seq, ada if seq % 2 else bob) for seq in range(4, 10)]
     outcome = write(store, *items)
@@ -236,8 +106,8 @@ def test_what_follows_a_poisonous_message_in_its_batch_is_refused() -> None:
 def test_a_transaction_that_follows_is_refused_as_a_whole() -> None:
     """What it acknowledges stays where it is; an acknowledgement by itself is stored."""
     ada = Sender()
-    store = FickleStore(NoRoom("disk full"))
-    items = (message(11, ada), transaction(12, ada, deletes=1), acknowledgement(2))
+    store = fickle(NoRoom("disk full"))
+    items = (message(11, ada), transaction(12, ada, deletes=1), deletion(2))
     outcome = write(store, *items, rows_at_once=1)
     assert outcome.told == [("refused", 11), ("refused", 12), ("stored", 2)]
     assert (store.stored, store.deleted) == ([], [2])
@@ -246,7 +116,7 @@ def test_a_transaction_that_follows_is_refused_as_a_whole() -> None:
 def test_what_follows_a_refused_transaction_is_refused() -> None:
     """It is a unit as any other."""
     ada = Sender()
-    store = FickleStore(NoRoom("disk full"))
+    store = fickle(NoRoom("disk full"))
     outcome = write(store, transaction(1, ada), message(2, ada), rows_at_once=1)
     assert outcome.told == [("refused", 1), ("refused", 2)]
 
@@ -255,8 +125,8 @@ def test_what_follows_is_refused_while_there_is_no_room_for_others_either() -> N
     """A batch of both is done without room; each unit is told once, in its turn."""
     ada, bob = Sender(), Sender()
     full = NoRoom("disk full")
-    store = FickleStore(full, full)
-    items = (message(1, ada), message(2, ada), message(3, bob), acknowledgement(9), message(4, ada))
+    store = fickle(full, full)
+    items = (message(1, ada), message(2, ada), message(3, bob), deletion(9), message(4, ada))
     outcome = write(store, *items, rows_at_once=3)
     kinds = ["refused", "refused", "refused", "stored", "refused"]
     assert outcome.told == list(zip(kinds, [1, 2, 3, 9, 4], strict=True))
@@ -272,21 +142,12 @@ def test_a_sender_is_forgotten_with_its_last_unit() -> None:
     """However many are refused, the writer keeps nothing of them."""
     earlier = senders()
     sender = Sender()
-    refusals: SimpleQueue[OrthiaError] = SimpleQueue()
-    writer = Writer(
-        FickleStore(NoRoom("disk full")),
-        JournalLimits(),
-        still_valid=lambda: True,
-        stored=lambda *_: None,
-        refused=lambda _, reason: refusals.put(reason),
-        failed=lambda _: None,
-    )
-    writer.submit(message(1, sender))
-    writer.start()
-    assert isinstance(refusals.get(timeout=120), StoreFull)
-    writer.submit(message(2, None))
-    writer.finish()
-    assert writer.join(120)
+    writing = Writing(fickle(NoRoom("disk full")))
+    writing.submit(message(1, sender))
+    writing.writer.start()
+    writing.wait(lambda: isinstance(writing.reasons.pop(1, None), StoreFull))
+    writing.submit(message(2, None))
+    writing.end()
     assert senders() - earlier == {sender}
     del sender
     assert not senders() - earlier
@@ -313,13 +174,13 @@ def test_of_each_sender_is_stored_what_it_sent_up_to_a_place(
         "message": message,
         "poison": partial(message, data=POISON),
         "transaction": transaction,
-        "ack": lambda seq, _: acknowledgement(seq),
+        "ack": lambda seq, _: deletion(seq),
     }
     items = []
     for seq, (number, kind) in enumerate(sent, 1):
         sender = senders[number]
         items.append(make[kind](seq, sender) if sender is not None else message(seq, None))
-    store = FickleStore(*errors)
+    store = fickle(*errors)
     outcome = write(store, *items, rows_at_once=rows_at_once)
     assert [seq for _, seq in outcome.told] == list(range(1, len(items) + 1))
     assert store.stored == sorted(set(store.stored))
