@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import cast
 
+from typing_extensions import override
+
 from orthia.broker.connections.authentication import Authentication
 from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.clients import Clients
@@ -19,9 +21,12 @@ from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.slices import GO_ON, Steps
-from orthia.broker.protocols.foreign import ENOUGH, GET, recognise, without_tls
+from orthia.broker.protocols.abc import Answered, ProtocolConnection, Socket
+from orthia.broker.protocols.foreign import ENOUGH, GET, ForeignClient, recognise, without_tls
+from orthia.broker.protocols.registry import greeted, may_greet
 from orthia.broker.security.sources import source_of
 from orthia.broker.tls.channel import IS_HANDSHAKING
 from orthia.config.clock import monotonic_seconds
@@ -34,19 +39,21 @@ _LINGER_SECONDS = 5.0
 """How long a client may take to read its last frame and close."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, Socket):
     """A client's socket."""
 
     __slots__ = (
-        "_authentication", "_clients", "_closing", "_first", "_flushing", "_left", "_lingering",
-        "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading", "_received",
-        "_slices", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written", "acceptor",
-        "account", "activity", "address", "held", "is_admitted", "port", "protocol", "source",
+        "_authentication", "_clients", "_closing", "_core", "_first", "_flushing", "_left",
+        "_lingering", "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading",
+        "_received", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written",
+        "acceptor", "account", "activity", "address", "held", "is_admitted", "port", "protocol",
+        "source",
     )  # fmt: skip
 
     def __init__(
         self, core: BrokerCore, clients: "Clients[Connection]", acceptor: OpenAcceptor
     ) -> None:
+        self._core = core
         self._clients = clients
         self._memory = clients.memory
         self.acceptor = acceptor
@@ -76,26 +83,15 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        self._authentication = Authentication(core, clients, self, self._protocol_waited)
-        self._slices = core.slices
+        self._authentication = Authentication(core, clients, self, self.wait_ended)
         self._stream: WebSocketStream | None = None
         """The WebSocket of a client that has one."""
         self._first = b""
         """The first bytes the client sent, until it is known that its protocol is served."""
         self._take: Callable[[bytes], None] = self._look
         """Whatever handles what comes."""
-        self.protocol = acceptor.protocol.connect(
-            core,
-            acceptor.options,
-            write=self._write,
-            close=self._close,
-            clock=monotonic_seconds,
-            authenticate=self._authentication.ask,
-            may_take=self._may_take,
-            left=lambda: self._left,
-            waited=self._protocol_waited,
-            refused=self._refused,
-        )
+        self.protocol: ProtocolConnection = acceptor.usual.connect(core, self)
+        """The usual one of its acceptor, until its first bytes show that it speaks another."""
 
     # --- asyncio's side
 
@@ -118,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def turn_away(self, kind: Refusal, reason: str) -> None:
         """Say why and close at once, without lingering: who is not counted may hold nothing."""
-        self._refused(kind, reason)
+        self.refused(kind, reason)
         self._authentication.end()
         self.protocol.connection_lost()
         if self._transport is not None and not self._closing:
@@ -143,48 +139,60 @@ class Connection(asyncio.Protocol):
 
     def _look(self, data: bytes) -> None:
         """Find out what the client speaks, and end it if that is not served."""
-        held_back = self._first if GET.startswith(self._first) else b""
+        protocols = self.acceptor.protocols
+        held_back = self._first if self._may_begin_otherwise(self._first) else b""
         first = self._first + data
         self._first = first[:ENOUGH]
         if first.startswith(GET):
             self._begin_websocket(first)
             return
-        if GET.startswith(first):
+        if self._may_begin_otherwise(first):
             return
-        foreign = recognise(self._first)
+        chosen = greeted(protocols, first)
+        if chosen is not None:
+            self.protocol = chosen.connect(self._core, self)
+            self._take = self.protocol.receive
+            self.protocol.receive(held_back + data)
+            return
+        foreign = recognise(self._first, self.acceptor.versions)
         if foreign is not None:
-            self._refused(Refusal.PROTOCOL, foreign.reason)
-            self._write(foreign.answer)
-            self._hang_up()
+            self._turn_away_foreign(Refusal.PROTOCOL, foreign)
             return
         if len(first) >= ENOUGH:
             self._take = self.protocol.receive
         self.protocol.receive(held_back + data)
 
+    def _may_begin_otherwise(self, first: bytes) -> bool:
+        """Return whether the ``first`` bytes may begin a WebSocket, or a protocol's greeting."""
+        return GET.startswith(first) or may_greet(self.acceptor.protocols, first)
+
     def _begin_websocket(self, first: bytes) -> None:
-        self._stream = WebSocketStream(
-            WebSocket(self.acceptor.settings, self.address),
-            self.protocol,
-            self._slices,
-            write=self._write,
-            refused=self._refused,
-            hang_up=self._hang_up,
-            handled=self._protocol_waited,
-        )
+        subprotocols = self.acceptor.subprotocols
+        websocket = WebSocket(self.acceptor.settings, self.address, subprotocols)
+        self._stream = WebSocketStream(websocket, self, self._core.slices)
         self._take = self._stream.receive
         self._stream.receive(first)
 
-    def _hang_up(self) -> None:
+    def choose_subprotocol(self, name: str) -> None:
+        """Speak the protocol for which the client opened its WebSocket."""
+        chosen = self.acceptor.of_subprotocol(name)
+        if chosen is not self.acceptor.usual:
+            self.protocol = chosen.connect(self._core, self)
+        self.protocol.choose_subprotocol(name)
+
+    def _turn_away_foreign(self, kind: Refusal, foreign: ForeignClient) -> None:
+        self.refused(kind, foreign.reason)
+        self.write_raw(foreign.answer or self.protocol.farewell(foreign.reason))
+        self.hang_up()
+
+    def hang_up(self) -> None:
         """End a client that has been told, or has said, what there is to say."""
         self.protocol.connection_lost()
-        self._close()
+        self.close()
 
     def has_no_tls(self, reason: str, first: bytes) -> None:
         """End a client that speaks no TLS on a port that speaks nothing else."""
-        foreign = without_tls(reason, first)
-        self._refused(Refusal.TLS, foreign.reason)
-        self._write(foreign.answer)
-        self._hang_up()
+        self._turn_away_foreign(Refusal.TLS, without_tls(reason, first))
 
     def certificate(self) -> bytes | None:
         """Return the client's certificate, which was verified, as DER; None without one."""
@@ -194,30 +202,30 @@ class Connection(asyncio.Protocol):
 
     def handshake_failed(self, reason: str) -> None:
         """End a client with which no TLS came about."""
-        self._refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
-        self._hang_up()
+        self.refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
+        self.hang_up()
 
     def misuses_tls(self, reason: str) -> None:
         """End a client that keeps TLS busy and says nothing."""
-        self._refused(Refusal.TLS, reason)
+        self.refused(Refusal.TLS, reason)
         self.end(reason)
 
     def _has_received(self) -> None:
         if self._memory.is_full or self.account.is_full:
-            self._clients.eviction.has_sent_when_full(self, self.protocol.holdings.sent)
+            self._clients.eviction.has_sent_when_full(self, self.protocol.sent)
         self.update_reading()
 
     def eof_received(self) -> None:
         """End what the client began, which sends nothing more and gets nothing more."""
         self._count()
-        self._hang_up()
+        self.hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End what the client began, in turn with others: all clients may be lost at once."""
         self.abort()
         if self._lingering is not None:
             self._lingering.cancel()
-        self._slices.run(self._ending())
+        self._core.slices.run(self._ending())
 
     def _ending(self) -> Steps:
         with ExitStack() as ends:  # from the last to the first, whatever one of them raises
@@ -285,12 +293,12 @@ class Connection(asyncio.Protocol):
             )
             self._clients.refusals.count(Refusal.SLOW)
             self.abort()
-        moved = self._received + taken + self.protocol.holdings.released
+        moved = self._received + taken + self.protocol.released
         self.activity.look(now, moved, self.held)
 
     def resume_deliveries(self) -> None:
         """Deliver again: there is memory for it."""
-        if self._may_write and not self._closing and self._may_take():
+        if self._may_write and not self._closing and self.has_room():
             self.protocol.set_writable(writable=True)
             self._count()
 
@@ -328,7 +336,7 @@ class Connection(asyncio.Protocol):
             unsent = self._out_bytes + transport.get_write_buffer_size()
             if not transport.is_closing():
                 self._left = self._written - unsent
-        held = unsent + self.protocol.holdings.held
+        held = unsent + self.protocol.held
         if self._stream is not None:
             held += self._stream.held
         if held != self.held and self.is_admitted:
@@ -338,15 +346,27 @@ class Connection(asyncio.Protocol):
             self.held = held
         return unsent
 
-    def _may_take(self) -> bool:
+    # --- the protocol's side
+
+    @override
+    def has_room(self) -> bool:
         memory, account = self._memory, self.account
         if memory.used < memory.limit and account.used < account.limit:
             return True
         return memory.refuse(self)
 
-    # --- the protocol's side
+    @override
+    def bytes_taken(self) -> int:
+        return self._left
 
-    def _refused(self, kind: Refusal, reason: str) -> None:
+    @override
+    def authenticate(
+        self, login: str | None, passcode: str | None, answered: Answered
+    ) -> Principal | None:
+        return self._authentication.ask(login, passcode, answered)
+
+    @override
+    def refused(self, kind: Refusal, reason: str) -> None:
         transport = self._transport
         if kind is Refusal.NO_CONNECT and transport and transport.get_extra_info(IS_HANDSHAKING):
             reason = f"{reason}: its TLS handshake did not end"
@@ -354,12 +374,23 @@ class Connection(asyncio.Protocol):
         if self._stream is not None:
             self._stream.note(kind, reason)
 
-    def _protocol_waited(self) -> None:
-        """Read on: what the protocol waited for has come."""
+    @override
+    def wait_ended(self) -> None:
         self._count()
         self._has_received()
 
-    def _write(self, data: bytes) -> int:
+    @override
+    def write(self, data: bytes) -> int:
+        stream = self._stream
+        return self.write_raw(data if stream is None else stream.frame(data, is_last=True))
+
+    @override
+    def write_part(self, data: bytes) -> int:
+        stream = self._stream
+        return self.write_raw(data if stream is None else stream.frame(data, is_last=False))
+
+    def write_raw(self, data: bytes) -> int:
+        """Write bytes as they are, past the WebSocket if there is one."""
         if self._closing:
             return self._written + len(data)
         self._out.append(data)
@@ -382,7 +413,8 @@ class Connection(asyncio.Protocol):
             transport.write(data)
             self._count()
 
-    def _close(self) -> None:
+    @override
+    def close(self) -> None:
         """Send what is left and end our side; the client ends its own, or is cut off.
 
         What it still sends is read and dropped: closing a socket with unread bytes in it resets
@@ -392,7 +424,7 @@ class Connection(asyncio.Protocol):
         if self._closing or transport is None:
             return
         if self._stream is not None:
-            self._write(self._stream.last_words())
+            self.write_raw(self._stream.close())
         self._flush()
         self._closing = True
         if not transport.is_closing():

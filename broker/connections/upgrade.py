@@ -1,14 +1,15 @@
 """The request of HTTP with which a WebSocket begins: taken, or refused in HTTP's words.
 
-The rules are of RFC 6455, section 4.2. Of the sub-protocols that a client offers the newest version
-of STOMP is chosen, wherever it stands in its list; one that offers none is taken too, as in
-Artemis. A request with an Origin is of a page in a browser, which anybody may have written: it is
-taken from pages that are allowed by name, or are of the same machine as the node.
+The rules are of RFC 6455, section 4.2. Of the sub-protocols that a client offers, the one that the
+acceptor's protocols want most is chosen, wherever it stands in its list; a client that offers none
+is taken too, as in Artemis. A request with an Origin is of a page in a browser, which anybody may
+have written: it is taken from pages that are allowed by name, or are of the same machine as the
+node.
 """
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -18,17 +19,14 @@ import h11
 from wsproto.utilities import generate_accept_token
 
 from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.protocols.abc import UNAUTHENTICATED_BYTES
 from orthia.broker.protocols.foreign import http_answer
-from orthia.broker.protocols.stomp.frames import Version
-from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
 from orthia.broker.quoting import quoted
 from orthia.config.acceptor_websocket import ANY_ORIGIN
 from orthia.config.settings import AcceptorSettings
 
-MAX_HEAD_BYTES: Final = MAX_CONNECT_BYTES
-"""Bytes of the request: whoever sends it need not be anybody yet, as with a CONNECT frame."""
-SUBPROTOCOLS: Final = {f"v{one.value.replace('.', '')}.stomp": one for one in Version}
-"""The registered names, the oldest version first."""
+MAX_HEAD_BYTES: Final = UNAUTHENTICATED_BYTES
+"""Bytes of the request, whose sender has not logged in yet."""
 _KEY_BYTES: Final = 16
 _WEBSOCKET_VERSION: Final = "13"
 _NO_UPGRADE: Final = (
@@ -41,8 +39,8 @@ class Accepted(NamedTuple):
     """A request that is granted."""
 
     answer: bytes
-    newest: Version
-    """The newest version of STOMP that the client may ask for."""
+    subprotocol: str | None
+    """The sub-protocol that the client offered and the node chose; None if it offered none."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,12 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
         return http_answer(self.status, self.reason, self.headers)
 
 
-def answer_to(head: bytes, acceptor: AcceptorSettings, address: str) -> Accepted:
+def answer_to(
+    head: bytes, acceptor: AcceptorSettings, address: str, subprotocols: Sequence[str]
+) -> Accepted:
     """Return the answer to a request, of which ``head`` is all up to the empty line.
 
-    ``address`` is the client's; raises Refused.
+    ``address`` is the client's; of the ``subprotocols`` the last are wanted most. Raises Refused.
     """
     headers = _headers(head)
     if "websocket" not in _words(headers.get(b"upgrade", ())):
@@ -84,7 +84,7 @@ def answer_to(head: bytes, acceptor: AcceptorSettings, address: str) -> Accepted
     if len(key) != 1 or not _is_key(key[0]):
         raise Refused(f"Sec-WebSocket-Key is {_shown(key)}; expected 16 bytes in base64")
     _check_origin(headers.get(b"origin", []), acceptor, address)
-    chosen = _subprotocol(headers.get(b"sec-websocket-protocol"))
+    chosen = _subprotocol(headers.get(b"sec-websocket-protocol"), subprotocols)
     lines = [
         b"HTTP/1.1 101 Switching Protocols",
         b"Upgrade: websocket",
@@ -93,8 +93,7 @@ def answer_to(head: bytes, acceptor: AcceptorSettings, address: str) -> Accepted
     ]
     if chosen is not None:
         lines.append(b"Sec-WebSocket-Protocol: " + chosen.encode())
-    newest = Version.V1_2 if chosen is None else SUBPROTOCOLS[chosen]
-    return Accepted(b"\r\n".join([*lines, b"", b""]), newest)
+    return Accepted(b"\r\n".join([*lines, b"", b""]), chosen)
 
 
 def _headers(head: bytes) -> dict[bytes, list[bytes]]:
@@ -134,16 +133,16 @@ def _is_key(value: bytes) -> bool:
         return False
 
 
-def _subprotocol(offered: list[bytes] | None) -> str | None:
-    """Return the chosen one of those that a client offers; raises Refused if it speaks no STOMP."""
+def _subprotocol(offered: list[bytes] | None, served: Sequence[str]) -> str | None:
+    """Return the one chosen of those a client offers; raises Refused if none of them is served."""
     if offered is None:
         return None
     names = _listed(offered)
-    common = [one for one in SUBPROTOCOLS if one in names]
+    common = [one for one in served if one in names]
     if not common:
         raise Refused(
             f"the WebSocket is for {_shown(offered)}, and this port has the sub-protocols"
-            f" {', '.join(SUBPROTOCOLS)} only"
+            f" {', '.join(served)} only"
         )
     return common[-1]
 

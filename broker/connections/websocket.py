@@ -1,16 +1,17 @@
-"""The node's end of one WebSocket, without its socket: bytes to bytes of STOMP, and back.
+"""The node's end of one WebSocket, without its socket: bytes to bytes of a protocol, and back.
 
-STOMP is a stream here as it is over TCP: a frame of STOMP may come in many frames of WebSocket, and
-one of those may have many of STOMP. So nothing of a message is collected, however many fragments it
-has; what is held is a request that is not whole, and what one read brought. To the client goes each
-frame of STOMP as one message, since there are clients that expect that, in frames that are no
-longer than what is taken from it.
+A protocol is a stream here as it is over TCP: one of its frames may come in many frames of
+WebSocket, and one of those may have many of its own. So nothing of a message is collected, however
+many fragments it has; what is held is a request that is not whole, and what one read brought. To
+the client goes each frame of the protocol as one message, since there are clients that expect that,
+in frames that are no longer than what is taken from it.
 
 A client that sends text is answered in text, as far as that can be: a frame whose body is not UTF-8
 is sent as binary, and so is a large message, whose head goes before its body is read. No extension
 is agreed on, so that nothing is ever compressed.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -23,7 +24,6 @@ from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opc
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES, Refused, answer_to
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.foreign import http_answer
-from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.quoting import quoted
 from orthia.config.settings import AcceptorSettings
 
@@ -62,12 +62,12 @@ class End(NamedTuple):
 class Taken(NamedTuple):
     """What a slice of the bytes that came was."""
 
-    stomp: bytes = b""
+    data: bytes = b""
     """For the protocol."""
     answer: bytes = b""
     """To be written as it is."""
-    newest: Version | None = None
-    """The WebSocket is open, and this is the newest version that the client may ask for."""
+    subprotocol: str | None = None
+    """The sub-protocol, if the client asked for one: the WebSocket has been opened for it."""
     end: End | None = None
     """Nothing more is taken."""
 
@@ -75,9 +75,12 @@ class Taken(NamedTuple):
 class WebSocket:
     """From the first byte of the request on."""
 
-    def __init__(self, acceptor: AcceptorSettings, address: str) -> None:
-        """``address`` is the client's."""
+    def __init__(
+        self, acceptor: AcceptorSettings, address: str, subprotocols: Sequence[str]
+    ) -> None:
+        """``address`` is the client's; of the ``subprotocols`` the last are wanted most."""
         self._acceptor = acceptor
+        self._subprotocols = subprotocols
         self._address = address
         self._limit = acceptor.web_socket.max_frame_payload_length
         encoder = acceptor.web_socket.encoder_type
@@ -117,7 +120,7 @@ class WebSocket:
         return self._decode(self._frames) if self._decoding else None
 
     def frame(self, data: bytes, *, is_last: bool = True) -> bytes:
-        """Return a frame of STOMP, or a part of one, as it is sent: nothing before it is open."""
+        """Return a protocol's frame, or a part of one, as it is sent; nothing before it is open."""
         frames = self._frames
         if frames is None or not self._writes:
             return b""
@@ -159,25 +162,26 @@ class WebSocket:
             if not 0 <= end <= MAX_HEAD_BYTES:
                 raise _TOO_LONG
             size = end + len(_HEAD_END)
-            accepted = answer_to(bytes(self._came[:size]), self._acceptor, self._address)
+            request = bytes(self._came[:size])
+            accepted = answer_to(request, self._acceptor, self._address, self._subprotocols)
         except Refused as refused:
             self.abandon()
             self._writes = False
             return Taken(answer=refused.answer, end=End(refused.kind, refused.reason, None))
         del self._came[:size]
         self._frames = Connection(ConnectionType.SERVER, [_LongestFrame(self._limit)])
-        return Taken(answer=accepted.answer, newest=accepted.newest)
+        return Taken(answer=accepted.answer, subprotocol=accepted.subprotocol)
 
     def _decode(self, frames: Connection) -> Taken:
-        stomp, answer = bytearray(), bytearray()
+        data, answer = bytearray(), bytearray()
         left = SLICE_FRAMES
         for event in frames.events():
             left -= 1
             if isinstance(event, TextMessage):
-                stomp += event.data.encode()
+                data += event.data.encode()
                 self._sends(in_text=True)
             elif isinstance(event, BytesMessage):
-                stomp += event.data
+                data += event.data
                 self._sends(in_text=False)
             elif isinstance(event, Ping):
                 answer += frames.send(event.response())
@@ -189,12 +193,12 @@ class WebSocket:
                     self._writes = False
                     answer += frames.send(event.response())
                     end = End(None, "", None)
-                return Taken(bytes(stomp), bytes(answer), end=end)
+                return Taken(bytes(data), bytes(answer), end=end)
             if not left:
                 break
         else:
             self._decoding = 0
-        return Taken(bytes(stomp), bytes(answer))
+        return Taken(bytes(data), bytes(answer))
 
     def _sends(self, *, in_text: bool) -> None:
         if self._in_text is None:

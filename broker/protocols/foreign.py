@@ -1,19 +1,17 @@
-"""Clients of protocols that are not served, known by the first bytes they send.
+"""Clients of protocols that are not served, recognised by the first bytes they send.
 
-A GET is not among them: with it a WebSocket begins, ``orthia.broker.connections.upgrade``.
+A GET is not among them: a WebSocket begins with it, ``orthia.broker.connections.upgrade``.
 
-A TLS handshake or a request of HTTP has no end that a STOMP parser would see: without this they
-wait for ``connect-timeout`` and learn nothing.
+A TLS handshake or a request of HTTP has no end that a STOMP parser would see: without this such
+clients wait for ``connect-timeout`` and learn nothing.
 """
 
 from typing import Final, NamedTuple
 
-from orthia.broker.protocols.stomp.frames import Version, error_frame
-
 ENOUGH: Final = 8
-"""Bytes after which everybody is known."""
+"""Bytes after which every client is recognised."""
 GET: Final = b"GET "
-"""With this a WebSocket begins; no frame of STOMP begins as it does."""
+"""A WebSocket begins with this; no frame of STOMP does."""
 _HTTP: Final = tuple(
     f"{method} ".encode()
     for method in (
@@ -21,43 +19,47 @@ _HTTP: Final = tuple(
     )
 )  # fmt: skip
 _BINARY: Final = (
-    (b"\x16\x03", "TLS", "this acceptor has none: connect without it, or set sslEnabled"),
-    (b"ARTEMIS", "Artemis' own protocol (CORE)", "expected STOMP 1.0, 1.1 or 1.2"),
-    (b"HORNETQ", "HornetQ's own protocol", "expected STOMP 1.0, 1.1 or 1.2"),
-    (b"AMQP", "AMQP", "expected STOMP 1.0, 1.1 or 1.2"),
-    (b"\x10", "MQTT", "expected STOMP 1.0, 1.1 or 1.2"),
-    (b"\x00", "a binary protocol, as OpenWire is", "expected STOMP 1.0, 1.1 or 1.2"),
+    (b"ARTEMIS", "Artemis' own protocol (CORE)"),
+    (b"HORNETQ", "HornetQ's own protocol"),
+    (b"AMQP", "AMQP"),
+    (b"\x10", "MQTT"),
+    (b"\x00", "a binary protocol, as OpenWire is"),
 )
+_TLS: Final = b"\x16\x03"
 
 
 class ForeignClient(NamedTuple):
-    """A client that does not speak STOMP."""
+    """A client whose protocol is not served."""
 
     reason: str
     answer: bytes
-    """What it is sent before the connection is closed, in its own protocol where that can be."""
+    """Sent before the connection is closed, in the client's own protocol; empty if it has to be in
+    one that is served."""
 
 
-def recognise(first: bytes) -> ForeignClient | None:
-    """Return whose first bytes these are; None for STOMP, and while it is not certain."""
+def recognise(first: bytes, expected: str) -> ForeignClient | None:
+    """Return the client whose first bytes these are; None while it may be one that is served.
+
+    ``expected`` names the protocols that are.
+    """
     if first.startswith(_HTTP):
         reason = "the first bytes are of HTTP, and this port speaks STOMP, over TCP or WebSocket"
         return ForeignClient(reason, http_answer("400 Bad Request", reason))
-    for beginning, name, advice in _BINARY:
+    if first.startswith(_TLS):
+        advice = "this acceptor has none: connect without it, or set sslEnabled"
+        return ForeignClient(f"the first bytes are of TLS; {advice}", b"")
+    for beginning, name in _BINARY:
         if first.startswith(beginning):
-            reason = f"the first bytes are of {name}; {advice}"
-            return ForeignClient(
-                reason, error_frame(reason, None, Version.V1_2, names_versions=True)
-            )
+            return ForeignClient(f"the first bytes are of {name}; expected {expected}", b"")
     return None
 
 
 def without_tls(why: str, first: bytes) -> ForeignClient:
-    """Return a client that speaks no TLS where nothing else is spoken."""
+    """Return a client that speaks no TLS to an acceptor that requires it."""
     reason = f"{why}, and this acceptor has sslEnabled=true: connect by TLS"
     if first.startswith((GET, *_HTTP)):
         return ForeignClient(reason, http_answer("400 Bad Request", reason))
-    return ForeignClient(reason, error_frame(reason, None, Version.V1_2))
+    return ForeignClient(reason, b"")
 
 
 def http_answer(status: str, reason: str, headers: bytes = b"") -> bytes:

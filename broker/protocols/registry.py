@@ -1,33 +1,38 @@
-"""The protocols that are served, and which of them a connection speaks.
+"""The protocols that are served, and which of them a client speaks.
 
-That is one of the ``protocols`` of its acceptor. The first bytes may show that the client speaks
-something else: ``orthia.broker.protocols.foreign``.
+An acceptor serves those of its ``protocols`` that are here. A client speaks the one whose greeting
+its first bytes are; else the first of them that has no greeting.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from orthia.broker.protocols.stomp.connection import StompConnection
-from orthia.broker.protocols.stomp.options import StompOptions
+from orthia.broker.protocols.abc import ServedProtocol
+from orthia.broker.protocols.stomp.protocol import Stomp
 from orthia.config.settings import AcceptorSettings, StompLimits
 
-
-class Served(NamedTuple):
-    """A protocol that is served."""
-
-    options: Callable[[AcceptorSettings, StompLimits], StompOptions]
-    """Gives what all its connections by one acceptor have in common."""
-    connect: type[StompConnection]
-    """Begins one of them."""
-
-
-SERVED: Final[Mapping[str, Served]] = {"STOMP": Served(StompOptions.of, StompConnection)}
+SERVED: Final[Mapping[str, Callable[[AcceptorSettings, StompLimits], ServedProtocol]]] = {
+    "STOMP": Stomp
+}
 """By the name that ``protocols`` has for it."""
 
 
-def served_by(acceptor: AcceptorSettings) -> Served:
-    """Return the protocol in which an acceptor begins; it was refused at the start if it has none.
+def served_by(acceptor: AcceptorSettings, limits: StompLimits) -> tuple[ServedProtocol, ...]:
+    """Return the protocols of an acceptor, in its order; the configuration requires one.
 
-    The first that is served counts, in the order in which the acceptor names them.
+    ``limits`` hold where the acceptor sets none of its own.
     """
-    return next(SERVED[name] for name in acceptor.protocols if name in SERVED)
+    return tuple(SERVED[name](acceptor, limits) for name in acceptor.protocols if name in SERVED)
+
+
+def greeted(protocols: Sequence[ServedProtocol], first: bytes) -> ServedProtocol | None:
+    """Return the protocol whose greeting begins the ``first`` bytes; None if there is none yet."""
+    for one in protocols:
+        if one.greeting and first.startswith(one.greeting):
+            return one
+    return None
+
+
+def may_greet(protocols: Sequence[ServedProtocol], first: bytes) -> bool:
+    """Return whether the ``first`` bytes may be the beginning of a greeting."""
+    return any(one.greeting.startswith(first) for one in protocols if one.greeting)

@@ -9,11 +9,12 @@ import pytest
 
 from orthia import config
 from orthia.broker.protocols.registry import SERVED, served_by
+from orthia.broker.protocols.stomp.protocol import Stomp
 from orthia.config.acceptor_parameters import CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import AcceptorSettings, Settings, VirtualTopicConsumers
+from orthia.config.settings import AcceptorSettings, Settings, StompLimits, VirtualTopicConsumers
 
 _ROOT = Path(__file__).parents[2]
 
@@ -213,7 +214,8 @@ def test_a_url_may_end_with_a_slash(tmp_path: Path, url: str) -> None:
 def test_stomp_may_be_written_in_any_case_and_among_others(tmp_path: Path, protocols: str) -> None:
     """What is opened speaks STOMP."""
     (acceptor,) = _load(tmp_path, f"tcp://h:1?protocols={protocols}").acceptors
-    assert served_by(acceptor) is SERVED["STOMP"]
+    (served,) = served_by(acceptor, StompLimits())
+    assert isinstance(served, Stomp)
 
 
 def test_what_is_served_has_a_name_that_acceptors_may_have() -> None:

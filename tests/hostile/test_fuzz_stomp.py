@@ -16,6 +16,7 @@ from orthia.config.security_settings import User
 from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.hostile.fuzzing import damaged, fuzzed
+from tests.stomp.support import SocketDouble
 
 pytestmark = pytest.mark.extended
 
@@ -124,9 +125,8 @@ class Hostile:
         self.session = StompConnection(
             core.broker,
             StompOptions(LIMITS),
-            write=self._write,
-            close=self._close,
-            clock=lambda: self.now,
+            SocketDouble(core.broker, self._write, self._close),
+            lambda: self.now,
         )
 
     def _write(self, data: bytes) -> int:

@@ -31,7 +31,7 @@ from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
-from tests.stomp.support import Client
+from tests.stomp.support import Client, SocketDouble
 from tests.support.waiting import wait_until
 
 EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue")
@@ -421,21 +421,17 @@ def test_too_much_before_connected_is_refused() -> None:
         written.append(data)
         return 0
 
-    session = StompConnection(
-        CoreUnderTest(SECURED).broker,
-        StompOptions(StompLimits()),
-        write=write,
-        close=lambda: written.append(b"closed"),
-        clock=lambda: 0.0,
-        authenticate=lambda *_: None,
-    )
+    broker = CoreUnderTest(SECURED).broker
+    socket = SocketDouble(broker, write, lambda: written.append(b"closed"))
+    socket.answers_logins = False
+    session = StompConnection(broker, StompOptions(StompLimits()), socket, lambda: 0.0)
     session.receive(b"CONNECT\nlogin:ada\n\n\0SEND\n\n" + b"x" * 30_000)
     session.receive(b"x" * 30_000)
     assert written == []
     session.receive(b"x" * 30_000)
     assert b"too much was sent before CONNECTED" in written[0]
     assert written[1:] == [b"closed"]
-    assert session.holdings.held == 0
+    assert session.held == 0
 
 
 def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:

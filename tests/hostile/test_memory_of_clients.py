@@ -244,17 +244,17 @@ def test_names_count_as_memory() -> None:
     """Of subscriptions and transactions: each may be as long as the headers of a frame."""
     core = CoreUnderTest()
     client = Client(core, limits=StompLimits(max_transaction_bytes=200_000))
-    before = client.session.holdings.held
+    before = client.session.held
     client.send("SUBSCRIBE", destination="/topic/t", id="i" * 50_000)
-    assert client.session.holdings.held - before > 150_000
+    assert client.session.held - before > 150_000
     client.send("UNSUBSCRIBE", id="i" * 50_000)
-    assert client.session.holdings.held == before
+    assert client.session.held == before
     for number in range(3):
         client.send("BEGIN", transaction=f"{number}" + "t" * 50_000)
     client.frames()
     client.send("BEGIN", transaction="t" * 60_000)
     assert "max-transaction-bytes" in client.error()
-    assert client.session.holdings.held == 0
+    assert client.session.held == 0
 
 
 # --- messages that nobody acknowledges

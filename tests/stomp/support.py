@@ -1,5 +1,13 @@
 """A STOMP client without a socket, on a real core."""
 
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.protocols.abc import Answered, Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
@@ -11,6 +19,72 @@ from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 
 QUEUE = "/queue/orders"
+
+
+class SocketDouble(Socket):
+    """A socket that hands on what is written, and asks the core at once who logs in."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        write: Callable[[bytes], int],
+        close: Callable[[], None] = lambda: None,
+        *,
+        waited: Callable[[], None] = lambda: None,
+        has_room: Callable[[], bool] = lambda: True,
+        taken: Callable[[], int] = lambda: 2**62,
+    ) -> None:
+        self._broker = broker
+        self._write = write
+        self._close = close
+        self._waited = waited
+        self._has_room = has_room
+        self._taken = taken
+        self.answers_logins = True
+        """Whether a login is answered."""
+        self.answered: Answered | None = None
+        """Where the answer to a login goes that was not answered."""
+
+    @override
+    def write(self, data: bytes) -> int:
+        return self._write(data)
+
+    @override
+    def write_part(self, data: bytes) -> int:
+        return self._write(data)
+
+    @override
+    def close(self) -> None:
+        self._close()
+
+    @override
+    def authenticate(
+        self, login: str | None, passcode: str | None, answered: Answered
+    ) -> Principal | None:
+        if not self.answers_logins:
+            self.answered = answered
+            return None
+        found = self._broker.security.authenticate(login, passcode)
+        if isinstance(found, Principal):
+            return found
+        found.run()
+        return found.principal()
+
+    @override
+    def has_room(self) -> bool:
+        return self._has_room()
+
+    @override
+    def bytes_taken(self) -> int:
+        return self._taken()
+
+    @override
+    def wait_ended(self) -> None:
+        self._waited()
+
+    @override
+    def refused(self, kind: Refusal, reason: str) -> None:
+        """Count nothing."""
 
 
 class Client:
@@ -36,10 +110,13 @@ class Client:
         self.session = StompConnection(
             core.broker,
             StompOptions(limits or StompLimits(), prefixes=prefixes, virtual_topics=virtual_topics),
-            write=self._write,
-            close=self._close,
-            clock=lambda: self.now,
-            left=lambda: self.total if self.left is None else self.left,
+            SocketDouble(
+                core.broker,
+                self._write,
+                self._close,
+                taken=lambda: self.total if self.left is None else self.left,
+            ),
+            lambda: self.now,
         )
         self._parser = FrameParser(StompLimits())
         if version is not None:
@@ -102,7 +179,7 @@ def bodies(frames: list[Frame]) -> list[str]:
 
 def acknowledge(client: Client, frame: Frame, command: str = "ACK", **headers: str) -> None:
     """Answer a MESSAGE as the client's version does."""
-    version = client.session.client.version
+    version = client.session.version
     if version is Version.V1_2:
         client.send(command, id=frame.get(b"ack") or "", **headers)
     elif version is Version.V1_1:

@@ -86,7 +86,7 @@ def test_a_client_of_stomp_is_not_taken_for_one_of_another_protocol(
 @given(st.binary(max_size=20))
 def test_what_is_told_of_some_bytes_is_told_of_more(data: bytes) -> None:
     """Once it is certain it stays so, and it is certain after the first few."""
-    known = [recognise(data[:length]) for length in range(len(data) + 1)]
+    known = [recognise(data[:length], "STOMP") for length in range(len(data) + 1)]
     certain = next((one for one in known if one is not None), None)
     assert known[-1] == certain
-    assert recognise(data[:ENOUGH]) == recognise(data)
+    assert recognise(data[:ENOUGH], "STOMP") == recognise(data, "STOMP")

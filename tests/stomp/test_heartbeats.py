@@ -3,7 +3,7 @@
 import pytest
 
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.heartbeats import MIN_INTERVAL_MS, HeartBeats, negotiate
+from orthia.broker.protocols.stomp.timeouts import MIN_INTERVAL_MS, HeartBeats, negotiate
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, opened, settings
 from tests.journal.support import FileJournalStore, threads_of
+from tests.stomp.support import SocketDouble
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
@@ -84,11 +85,14 @@ class Client:
         self.session = StompConnection(
             node.broker,
             StompOptions(LIMITS),
-            write=self._write,
-            close=self._close,
-            clock=clock,
-            waited=self._waited,
-            may_take=self._may_take,
+            SocketDouble(
+                node.broker,
+                self._write,
+                self._close,
+                waited=self._waited,
+                has_room=self._may_take,
+            ),
+            clock,
         )
         self._parser = FrameParser(StompLimits())
         self._receipts = itertools.count()
@@ -282,7 +286,7 @@ def test_a_client_that_does_not_read_holds_a_piece(node: Node) -> None:
     other.subscribe("/queue/other")
     other.next("MESSAGE")  # its pieces are read in turn with those of the first
     assert len(consumer.written) < 2 * PIECE_BYTES
-    assert consumer.session.holdings.held < 2 * PIECE_BYTES
+    assert consumer.session.held < 2 * PIECE_BYTES
     consumer.drain()
     node.wait(lambda: consumer.written.endswith(b"\0"), "the rest")
     assert consumer.frames()[0].body.decode() == LONG
@@ -308,13 +312,13 @@ def test_a_sender_is_not_read_from_while_the_store_is_behind(node: Node) -> None
     states = [producer.session.is_waiting]
     producer.session.receive(LONG.encode())
     states.append(producer.session.is_waiting)
-    assert producer.session.holdings.sent >= len(LONG)
+    assert producer.session.sent >= len(LONG)
     node.wait(lambda: producer.waited, "room again")
     states.append(producer.session.is_waiting)
     assert states == [False, True, False]
     producer.session.receive(LONG.encode() + b"\0")
     producer.next("RECEIPT")
-    assert producer.session.holdings.sent < PIECE_BYTES
+    assert producer.session.sent < PIECE_BYTES
 
 
 def test_a_sender_that_leaves_leaves_nothing(node: Node) -> None:

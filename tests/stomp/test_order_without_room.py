@@ -21,6 +21,7 @@ from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch
 from tests.core.support import SETTINGS, opened
 from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore, threads_of
+from tests.stomp.support import SocketDouble
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
@@ -72,9 +73,8 @@ class Client:
         self.session = StompConnection(
             node.broker,
             StompOptions(LIMITS),
-            write=self._write,
-            close=lambda: None,
-            clock=lambda: 0.0,
+            SocketDouble(node.broker, self._write),
+            lambda: 0.0,
         )
         self.send("CONNECT", accept_version="1.2", host="h")
         self._parser.version = Version.V1_2

@@ -788,12 +788,12 @@ def test_a_transaction_may_acknowledge_more_than_the_prefetch(ack: str) -> None:
         frames = client.frames()
     assert consumed == texts
     assert core.stored_texts() == texts
-    assert client.session.holdings.held - client.session.holdings.sent >= 10 * MESSAGE_OVERHEAD
+    assert client.session.held - client.session.sent >= 10 * MESSAGE_OVERHEAD
     client.send("COMMIT", transaction="t", receipt="r")
     assert client.commands() == ["RECEIPT"]
     assert core.stored_texts() == []
-    assert client.session.holdings.held == client.session.subscriptions.size
-    assert client.session.holdings.sent == client.session.subscriptions.size
+    assert client.session.held == client.session.subscriptions.size
+    assert client.session.sent == client.session.subscriptions.size
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
@@ -803,14 +803,14 @@ def test_what_a_transaction_made_the_broker_hold_is_given_back(end: str) -> None
     fill(core, *("x" * 1_000 for _ in range(5)))
     client = Client(core)
     frames = client.subscribe()
-    before = client.session.holdings.sent
+    before = client.session.sent
     for _ in range(3):
         client.send("BEGIN", transaction="t")
         acknowledge(client, frames.pop(0), transaction="t")
         client.send("SEND", "y" * 100, destination="/queue/out", transaction="t")
-        assert before + 100 < client.session.holdings.sent < before + 2_000
+        assert before + 100 < client.session.sent < before + 2_000
         client.send(end, transaction="t")
-        assert client.session.holdings.sent == before
+        assert client.session.sent == before
 
 
 def test_what_a_transaction_acknowledges_counts_for_it() -> None:

@@ -14,7 +14,7 @@ from wsproto.frame_protocol import CloseReason
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES
 from orthia.broker.connections.websocket import SLICE_FRAMES, Code, End, WebSocket
 from orthia.broker.core.limits.refusals import Refusal
-from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.options import SUBPROTOCOLS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.settings import AcceptorSettings
 from tests.websocket.test_upgrade import head
@@ -38,7 +38,7 @@ class Ends:
     def __post_init__(self) -> None:
         settings = AcceptorWebSocket(self.limit, self.encoder_type)
         acceptor = AcceptorSettings("stomp", "127.0.0.1", 1, web_socket=settings)
-        self.node = WebSocket(acceptor, "127.0.0.1")
+        self.node = WebSocket(acceptor, "127.0.0.1", tuple(SUBPROTOCOLS))
         self.client = Connection(ConnectionType.CLIENT)
 
     def open(self) -> "Ends":
@@ -52,7 +52,7 @@ class Ends:
         """Have the node take ``data``."""
         self.node.put(data)
         while (taken := self.node.take()) is not None:
-            self.stomp += taken.stomp
+            self.stomp += taken.data
             self.answers += taken.answer
             if taken.end is not None:
                 assert self.end is None
@@ -193,14 +193,14 @@ def test_a_request_may_come_byte_by_byte(at_once: bool) -> None:
     """And with frames behind it, though a client should have waited."""
     ends = Ends()
     data = head(Sec_WebSocket_Protocol="v11.stomp") + frame(0x82, b"CONNECT")
-    newest = None
+    chosen = None
     for piece in [data] if at_once else [data[at : at + 1] for at in range(len(data))]:
         ends.node.put(piece)
         while (taken := ends.node.take()) is not None:
-            newest = taken.newest or newest
-            ends.stomp += taken.stomp
+            chosen = taken.subprotocol or chosen
+            ends.stomp += taken.data
     assert ends.stomp == b"CONNECT"
-    assert newest is Version.V1_1
+    assert chosen == "v11.stomp"
 
 
 def test_a_request_without_end_is_refused() -> None:
@@ -269,7 +269,7 @@ def test_many_frames_are_decoded_a_slice_at_a_time() -> None:
     node.put(frame(0x82, b"x") * (SLICE_FRAMES * 5))
     slices = []
     while (taken := node.take()) is not None:
-        slices.append(len(taken.stomp))
+        slices.append(len(taken.data))
     assert slices == [SLICE_FRAMES] * 5 + [0]
 
 

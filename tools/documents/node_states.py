@@ -97,9 +97,10 @@ def _parts(edges: _Edges) -> Iterator[str]:
                 for target in found:
                     if other is kind and target is not stage:
                         targets[target].append(stage)
-            for target, sources in targets.items() or {None: []}.items():
-                name = "the same" if target is None else target.name
-                yield f"| {kind.__name__} | {_said(kind)} | {_from(sources)} | {name} |"
+            if not targets:
+                yield f"| {kind.__name__} | {_said(kind)} | {_from([])} | the same |"
+            for target, sources in targets.items():
+                yield f"| {kind.__name__} | {_said(kind)} | {_from(sources)} | {target.name} |"
     yield ""
 
 

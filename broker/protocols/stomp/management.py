@@ -24,9 +24,9 @@ from orthia.broker.management.operations import (
     read_operation,
 )
 from orthia.broker.protocols.stomp.client_frame import Frame
+from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.several import several
 from orthia.journal.model.message import DEFAULT_PRIORITY
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
@@ -57,7 +57,7 @@ def reply_to(frame: Frame) -> str:
             f"{frame.required(_OPERATION)} has no reply-to header: it is answered there, and"
             " changes nothing"
         )
-    if several(destination) is not None:
+    if destinations_of(destination) is not None:
         raise ProtocolError("an answer goes to one destination, and reply-to names several")
     return destination
 

@@ -4,13 +4,18 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from orthia.broker.protocols.abc import UNAUTHENTICATED_BYTES
+from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.unknown_headers import UnknownHeaders
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.settings import AcceptorSettings, StompLimits
 
-MAX_CONNECT_BYTES: Final = 16_384
-"""Bytes of the headers of a CONNECT frame: whoever sends it need not be anybody yet."""
+MAX_CONNECT_BYTES: Final = UNAUTHENTICATED_BYTES
+"""Bytes of the headers of a CONNECT frame."""
+SUBPROTOCOLS: Final = {f"v{one.value.replace('.', '')}.stomp": one for one in Version}
+"""The newest version that a client may ask for, by the registered name of a WebSocket's
+sub-protocol; the oldest version first."""
 
 
 @dataclass(frozen=True, slots=True)

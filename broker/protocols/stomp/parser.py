@@ -37,6 +37,9 @@ _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 
 
+Events = Iterator[Frame | BodyPiece]
+
+
 class _Waiting(Enum):
     HEAD = auto()
     LENGTH = auto()
@@ -74,12 +77,12 @@ class FrameParser:
         return not self._pending and not self._is_in_large
 
     def stream_from(self, size: int, limit: int) -> None:
-        """Have bodies of SEND from ``size`` bytes on come in pieces, up to ``limit`` bytes each."""
+        """Yield bodies of SEND from ``size`` bytes on in pieces, up to ``limit`` bytes each."""
         self._large_from = size
         self._max_large = limit
 
     def limit_to(self, limits: StompLimits, when: str = "") -> None:
-        """Have frames that come from now on keep ``limits``; ``when`` they hold, for the error."""
+        """Apply ``limits`` to the frames that follow; ``when`` says in errors when they hold."""
         self._limits = limits
         self._when = when
 
@@ -96,8 +99,8 @@ class FrameParser:
         """
         return cast("Iterator[Frame]", self.events(data))
 
-    def events(self, data: bytes) -> Iterator[Frame | BodyPiece]:
-        """As ``feed``, with the pieces of large bodies as they come."""
+    def events(self, data: bytes) -> Events:
+        """Yield what ``feed`` does, and the pieces of large bodies as they come."""
         position = 0
         if self._pending:
             self._pending += data
@@ -296,6 +299,44 @@ class FrameParser:
                 f"frame body is longer than max-body-bytes {self._limits.max_body_bytes}"
                 f"{self._when}"
             )
+
+
+class Input:
+    """The bytes that a client sent and nobody has handled; frames are made of them when asked for.
+
+    A frame can change how those after it are read: CONNECT sets version and limits. So bytes that
+    come while the client is to wait are kept as they came, and parsed only once all before them is
+    handled. It is bounded by its owner, who reads no more from the socket while it is not empty.
+    """
+
+    __slots__ = ("_came", "_parser", "size")
+
+    def __init__(self, parser: FrameParser) -> None:
+        self._parser = parser
+        self._came: list[bytes] = []
+        self.size = 0
+        """Bytes of what came since it was empty."""
+
+    def put(self, data: bytes) -> None:
+        """Keep what came."""
+        self.size += len(data)
+        self._came.append(data)
+
+    def take(self) -> Events | None:
+        """Return what to read frames from next; None if there is nothing, which resets ``size``.
+
+        It is to be exhausted before the next call.
+        """
+        if self._came:
+            return self._parser.events(self._came.pop(0))
+        self.size = 0
+        return None
+
+    def clear(self) -> None:
+        """Forget everything: no more is wanted."""
+        self._came.clear()
+        self.size = 0
+        self._parser.clear()
 
 
 def _refuse_if_padded(name: bytes) -> None:

@@ -1,21 +1,22 @@
 # mypyc compiles this module.
-"""The receipts of one connection: those given at once, and those that wait for the store."""
+"""The receipts of one connection: those sent at once, and those that wait for the store."""
 
 from collections.abc import Callable
 from functools import partial
 
 from orthia.broker.core.api import Done
+from orthia.broker.core.errors import NotLive
+from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import receipt_frame
-from orthia.broker.protocols.stomp.login import Client
-from orthia.broker.protocols.stomp.outbox import Outbox
+from orthia.broker.protocols.stomp.output import Output
 
 _COST = 512
-"""What a receipt that waits counts for beside its id."""
+"""Bytes that a waiting receipt counts for beside its id."""
 
 
 class PendingReceipt:
-    """The receipt of a frame that waits for the store; called once that is stored."""
+    """The receipt of a frame that waits for the store; called once the frame is stored."""
 
     __slots__ = ("_receipts", "id")
 
@@ -29,28 +30,27 @@ class PendingReceipt:
 
 
 class Receipts:
-    """What was asked for and is not done yet, and who is to hear when it is."""
+    """Counts the frames that are not done yet, and answers each when it is."""
 
-    __slots__ = ("_client", "_last", "_outbox", "_outstanding", "_then", "size")
+    __slots__ = ("_last", "_output", "_outstanding", "_then", "size")
 
-    def __init__(self, client: Client, outbox: Outbox) -> None:
-        self._client = client
-        self._outbox = outbox
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._last: str | None = None
         self._then: Done | None = None
         self._outstanding = 0
-        """How much of what was asked for is not done."""
+        """How many frames are not done."""
         self.size = 0
-        """What the receipts that wait count for."""
+        """Bytes that waiting receipts count for."""
 
     def now(self, frame: Frame) -> None:
         """Send the RECEIPT of a frame that is done, if it asks for one."""
         receipt_id = frame.get(b"receipt")
         if receipt_id is not None:
-            self._outbox.write(receipt_frame(receipt_id, self._client.version))
+            self._output.write(receipt_frame(receipt_id, self._output.version))
 
     def later(self, frame: Frame) -> Done:
-        """Return what is to be called once a frame is stored; it sends the RECEIPT, if any."""
+        """Return what to call once a frame is stored; it sends the RECEIPT, if any."""
         receipt_id = frame.get(b"receipt")
         self._outstanding += 1
         if receipt_id is None:
@@ -59,27 +59,35 @@ class Receipts:
         return PendingReceipt(self, receipt_id)
 
     def later_with_deleted(self, frame: Frame) -> Callable[[int], None]:
-        """Return what is to be called once a queue is deleted, with how many messages it had."""
+        """Return what to call once a queue is deleted, with the number of its messages."""
         receipt_id = frame.get(b"receipt")
         done = self.later(frame)
         if receipt_id is None:
             return lambda _: done()
         return partial(self.send, receipt_id)
 
+    def through(self, steps: Steps, done: Done) -> Steps:
+        """Do the steps of a frame for which ``later`` returned ``done``."""
+        try:
+            yield from steps
+        except NotLive:
+            self.take_back(done)
+            raise
+
     def send(self, receipt_id: str, deleted_messages: int | None = None) -> None:
         """Send a RECEIPT that has waited."""
         self.size -= len(receipt_id) + _COST
-        self._outbox.write(receipt_frame(receipt_id, self._client.version, deleted_messages))
+        self._output.write(receipt_frame(receipt_id, self._output.version, deleted_messages))
         self._outstanding -= 1
         if self._then is not None:
             self.look()
 
     def begin(self) -> None:
-        """Note that there is more to be done, without a receipt."""
+        """Note one more thing to be done, without a receipt; ``done`` ends it."""
         self._outstanding += 1
 
     def done(self) -> None:
-        """Note that one thing more is done."""
+        """Note that one thing is done."""
         self._outstanding -= 1
         if self._then is not None:
             self.look()
@@ -96,9 +104,9 @@ class Receipts:
             self.size -= len(done.id) + _COST
 
     def end_with(self, frame: Frame | None, then: Done) -> None:
-        """Have ``then`` called whenever nothing is outstanding.
+        """Call ``then`` whenever nothing is outstanding from now on.
 
-        It ends with ``send_last``, if there is a ``frame`` to be answered last.
+        ``then`` calls ``send_last`` if there is a ``frame`` to be answered last.
         """
         self._last = None if frame is None else frame.get(b"receipt")
         self._then = then
@@ -106,7 +114,7 @@ class Receipts:
     def send_last(self) -> None:
         """Send the RECEIPT of the frame that was given to ``end_with``."""
         if self._last is not None:
-            self._outbox.write(receipt_frame(self._last, self._client.version))
+            self._output.write(receipt_frame(self._last, self._output.version))
 
 
 def id_of(done: Done | None) -> str | None:

@@ -1,12 +1,14 @@
 # mypyc compiles this module.
-"""The subscriptions of one connection: what was delivered, and what an ACK means."""
+"""The subscriptions of one connection: what is delivered by each, and what an ACK names of it."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from orthia.broker.core.api import MessageReference, SubscriptionHandle
-from orthia.broker.core.identity import Principal
+from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.selectors.selector import CHARACTER_BYTES
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
@@ -23,24 +25,24 @@ from orthia.broker.protocols.stomp.frames import (
     escape,
     is_whole_number,
 )
+from orthia.broker.protocols.stomp.session import Session
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+from orthia.config.errors import OrthiaError
 from orthia.journal.model.message import LargeBody
 
+LOGGER = logging.getLogger("orthia.broker")
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
-
-
-HEAD: Final = b"MESSAGE\ndestination:"
+_HEAD: Final = b"MESSAGE\ndestination:"
 """What every MESSAGE begins with."""
 _REST: Final = b"\nredelivered:%b\ntimestamp:%d\n%b%bcontent-length:%d\n\n%b%b"
 _MESSAGE: Final = b"%b%d" + _REST
 _TO_ACK: Final = b"%b%d%b%d" + _REST
 """A MESSAGE, and one that the client is to acknowledge by its ack id."""
-_COST = 3_072
-"""What a subscription counts for beside its id and destination, which are kept four times."""
-
-
-_END = 0
-"""What the end of a browser's messages is called: no message has this seq."""
+_COST: Final = 3_072
+"""Bytes a subscription counts for beside its id and destination, which are kept four times."""
+_END: Final = 0
+"""The seq by which the end of a browser's messages is named: no message has it."""
 
 
 class AckMode(Enum):
@@ -51,89 +53,105 @@ class AckMode(Enum):
     CLIENT_INDIVIDUAL = "client-individual"
 
 
+class Subscribe(NamedTuple):
+    """What a SUBSCRIBE asks for."""
+
+    key: str
+    """What the client's frames call the subscription: its id, in 1.0 perhaps its destination."""
+    id: str | None
+    destination: str
+    kind: str | None
+    """``subscription-type``."""
+    mode: AckMode
+    prefetch: int
+    """How many messages may be unacknowledged; 0 is any number."""
+    window: int | None
+    """How many bytes of them; None leaves it to the broker's own bound."""
+    durable: str | None
+    """The name of a durable subscription."""
+    no_local: bool
+    selector: str | None
+    browses: bool
+    """Whether it only looks through a queue."""
+
+
 class ClientSubscription:
-    """One SUBSCRIBE; the core's consumer."""
+    """One SUBSCRIBE; the core's consumer, and its browser where it only looks through a queue."""
+
+    __slots__ = (
+        "_ack", "_after", "_defaults", "_head", "_is_auto", "_is_streaming", "_output", "_prefix",
+        "_session", "_takes_more", "_version", "_with_ack", "_write", "asked", "connection", "core",
+        "cost", "holds", "is_leaving", "mode", "number", "principal", "unacknowledged",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        subscription_id: str | None,
-        number: int,
-        destination: str,
-        mode: AckMode,
-        *,
-        version: Version,
-        write: Callable[[bytes], int],
-        write_part: Callable[[bytes], int],
-        is_writable: Callable[[], bool],
-        holds: Callable[[int], None],
-        fail: Callable[[str], None],
-        stream: Callable[["ClientSubscription", MessageReference, LargeBody], None],
-        connection: object,
-        principal: Principal,
+        self, session: Session, asked: Subscribe, number: int, *, prefix: str | None = None
     ) -> None:
-        self.id = subscription_id
-        self.destination = destination
-        self.mode = mode
+        """Begin without an end in the core, which ``attach`` gives.
+
+        With a ``prefix`` the destination has wildcards, and each MESSAGE says which address it was
+        sent to, behind that prefix. ``number`` is unique on its connection, also when the id is
+        used again; it is part of the ack ids.
+        """
+        self._session = session
+        self._output = session.output
+        self._write = session.output.write_now
+        self._version = session.version
+        self._prefix = prefix
+        self.asked = asked
+        self.mode = asked.mode
+        self.number = number
         self.core: SubscriptionHandle | None = None
-        self.durable: str | None = None
-        """The name of the durable subscription it uses."""
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq; where an ACK is cumulative, in the order they were delivered."""
         self.cost = 0
         """Bytes it counts for while it is there."""
-        self.number = number
-        """Unique on its connection, also when the id is used again; part of its ack ids."""
-        self._version = version
-        self._write = write
-        self._write_part = write_part
-        self._is_writable = is_writable
-        self.holds = holds
+        self.holds = session.hold
         """Called by the core with each change of what it keeps for this subscription."""
-        self._fail = fail
-        self._stream = stream
-        self.connection = connection
+        self.connection: object = session
         """Whose it is: the same for all its subscriptions."""
-        self.principal = principal
-        head = HEAD + escape(destination.encode(), version)
-        if subscription_id is not None:
-            head += b"\nsubscription:" + escape(subscription_id.encode(), version)
-        self._head = head + b"\nmessage-id:"
+        self.principal = session.principal
+        after = b""
+        if asked.id is not None:
+            after = b"\nsubscription:" + escape(asked.id.encode(), self._version)
+        self._after = after + b"\nmessage-id:"
+        self._head = self._head_for(asked.destination)
         # Asked for every message: an enumeration looks its members up each time.
-        self._is_auto = mode is AckMode.AUTO
-        self._with_ack = version is Version.V1_2 and not self._is_auto
+        self._is_auto = asked.mode is AckMode.AUTO
+        self._with_ack = self._version is Version.V1_2 and not self._is_auto
         self._ack = b"\nack:%d-" % number
         self._defaults = b""
+        self._takes_more = True
+        self._is_streaming = False
+        self.is_leaving = False
+        """Whether it is closed once the body of its last message is written."""
 
     def attach(self, core: SubscriptionHandle) -> None:
-        """Take its end in the core: called once, before its ``resume``."""
+        """Take its end in the core: called once, before that end's ``resume``."""
         self.core = core
         self._defaults = default_lines(core.routing_type)
+
+    # --- what the core calls
 
     @property
     def is_writable(self) -> bool:
         """Whether the socket takes more."""
-        return self._is_writable()
-
-    def stop(self) -> None:
-        """Take no more messages."""
-        self._is_writable = lambda: False
+        return self._takes_more and self._output.takes_messages()
 
     def fail(self, reason: str) -> None:
-        """End the connection."""
-        self._fail(reason)
+        """End the connection: its client is too slow."""
+        self._session.refuse(reason, None, Refusal.SLOW)
 
     def deliver(self, reference: MessageReference) -> None:
         """Write the MESSAGE; in ``auto`` mode that acknowledges it.
 
-        Of a large one this writes the head; whoever is to stream the body says when it is written.
+        Of a large one this writes the head, and begins to write the body.
         """
+        if self._prefix is not None:
+            self._head = self._head_for(self._prefix + reference.record.address)
         large = reference.record.large
         if large is not None:
-            head = self._frame(reference, large.size)
-            reference.written_at = self._write_part(head) - len(head)
-            if not self._is_auto:
-                self.unacknowledged[reference.seq] = reference
-            self._stream(self, reference, large)
+            self._begin_large(reference, large)
             return
         frame = self._message(reference)
         reference.written_at = self._write(frame) - len(frame)
@@ -144,16 +162,72 @@ class ClientSubscription:
         else:
             self.core.acknowledge((reference,), None)
 
-    def refuse(self, reference: MessageReference) -> None:
-        """Give back a large message whose body cannot be read: that was an attempt."""
-        self.unacknowledged.pop(reference.seq, None)
-        if self.core is not None:
-            self.core.reject((reference,), None)
+    def deliver_from(
+        self, destination: str, routing_type: RoutingType, reference: MessageReference
+    ) -> None:
+        """Write the MESSAGE as one of ``destination``, whatever the SUBSCRIBE named."""
+        self._head = self._head_for(destination)
+        self._defaults = default_lines(routing_type)
+        self.deliver(reference)
 
-    def streamed(self, reference: MessageReference) -> None:
-        """Take note that the body of a large MESSAGE is written."""
+    def browsed(self) -> None:
+        """Write the MESSAGE that ends a browser's messages; its id is that of no message."""
+        ack = b"%b%d" % (self._ack, _END) if self._with_ack else b""
+        self._write(b"%b%d%b\nbrowser:end\ncontent-length:0\n\n\0" % (self._head, _END, ack))
+
+    # --- the end
+
+    def end(self) -> None:
+        """Close it, once the message that its client is getting is acknowledged.
+
+        Given back amid its body the message would come again.
+        """
+        if self._is_auto and self._is_streaming and self._output.is_streaming:
+            self._takes_more = False
+            self.is_leaving = True
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close its end in the core: what was not acknowledged goes back."""
+        self.is_leaving = False
+        if self.core is not None:
+            self.core.close()
+
+    # --- large messages
+
+    def _begin_large(self, reference: MessageReference, large: LargeBody) -> None:
+        head = self._frame(reference, large.size)
+        reference.written_at = self._output.write_part(head) - len(head)
+        if not self._is_auto:
+            self.unacknowledged[reference.seq] = reference
+        self._is_streaming = True
+        self._output.stream(large, partial(self._streamed, reference))
+
+    def _streamed(self, reference: MessageReference, error: OrthiaError | None) -> None:
+        self._is_streaming = False
+        if error is not None:
+            LOGGER.error(
+                "reading the large body of message %d failed: %s; disconnecting its client and"
+                " returning the message to its queue",
+                reference.seq,
+                error,
+            )
+            self.unacknowledged.pop(reference.seq, None)
+            if self.core is not None:
+                self.core.reject((reference,), None)  # which counts as an attempt
+            self._session.go_away()
+            return
         if self._is_auto and self.core is not None:
             self.core.acknowledge((reference,), None)
+        if self.is_leaving:
+            self.close()
+        self._session.resume_deliveries()
+
+    # --- frames
+
+    def _head_for(self, destination: str) -> bytes:
+        return _HEAD + escape(destination.encode(), self._version) + self._after
 
     def _message(self, reference: MessageReference) -> bytes:
         if reference.shared is not None:
@@ -200,10 +274,13 @@ class ClientSubscription:
         In ``client`` mode it means all that were delivered up to it. Raises ProtocolError.
         """
         if seq not in self.unacknowledged:
+            if seq == _END and self.asked.browses:
+                return []
+            shown = quoted(self.asked.id or self.asked.destination)
             raise ProtocolError(
-                f"message {seq} is not waiting for an acknowledgement on subscription"
-                f" {quoted(self.id or self.destination)}: it was acknowledged before, never"
-                " delivered here, or the subscription's ack mode is auto"
+                f"message {seq} is not waiting for an acknowledgement on subscription {shown}: it"
+                " was acknowledged before, never delivered here, or the subscription's ack mode is"
+                " auto"
             )
         if self.mode is AckMode.CLIENT_INDIVIDUAL:
             return [self.unacknowledged.pop(seq)]
@@ -234,42 +311,6 @@ class ClientSubscription:
         return min(self.unacknowledged.values(), key=lambda one: one.written_at, default=None)
 
 
-class ManyAddresses(ClientSubscription):
-    """A SUBSCRIBE to a name with wildcards: each MESSAGE says which address it was sent to."""
-
-    def hear(self, pattern: str) -> None:
-        """Called once, first: the destination ends with ``pattern``, which stands for many."""
-        self._prefix = self.destination.removesuffix(pattern)
-        given = len(escape(self.destination.encode(), self._version))
-        self._after = self._head[len(HEAD) + given :]
-
-    def deliver(self, reference: MessageReference) -> None:
-        """Write the MESSAGE; see ``ClientSubscription.deliver``."""
-        destination = (self._prefix + reference.record.address).encode()
-        self._head = HEAD + escape(destination, self._version) + self._after
-        super().deliver(reference)
-
-
-def many_addresses(pattern: str, *asked: Any, **core: Any) -> ManyAddresses:
-    """Return the subscription of a destination that ends with ``pattern``."""
-    subscription = ManyAddresses(*asked, **core)
-    subscription.hear(pattern)
-    return subscription
-
-
-class ClientBrowser(ClientSubscription):
-    """A SUBSCRIBE that is shown messages: a MESSAGE with ``browser:end`` follows the last."""
-
-    def browsed(self) -> None:
-        """Write the MESSAGE that ends it, whose id is that of no message."""
-        ack = b"%b%d" % (self._ack, _END) if self._with_ack else b""
-        self._write(b"%b%d%b\nbrowser:end\ncontent-length:0\n\n\0" % (self._head, _END, ack))
-
-    def take(self, seq: int) -> list[MessageReference]:
-        """Take what an ACK means, as ``ClientSubscription`` does; of the end nothing."""
-        return [] if seq == _END else super().take(seq)
-
-
 class ClientSubscriptions:
     """The subscriptions of one connection, by what its frames call them."""
 
@@ -295,23 +336,14 @@ class ClientSubscriptions:
         self._numbers += 1
         return self._numbers
 
-    def add(
-        self,
-        key: str,
-        subscription: ClientSubscription,
-        *,
-        selector: str | None = None,
-        parts: int = 1,
-    ) -> None:
-        """Keep a subscription under its id, or in 1.0 its destination if it has none.
-
-        It is of so many ``parts``: destinations with a consumer at each.
-        """
-        names = len(key) + len(subscription.destination)
-        of_selector = CHARACTER_BYTES * len(selector or "")
-        subscription.cost = _COST * parts + 4 * names + of_selector
+    def add(self, subscription: ClientSubscription, *, consumers: int = 1) -> None:
+        """Keep a subscription, which has so many ``consumers`` in the core, by its key."""
+        asked = subscription.asked
+        names = len(asked.key) + len(asked.destination)
+        of_selector = CHARACTER_BYTES * len(asked.selector or "")
+        subscription.cost = _COST * consumers + 4 * names + of_selector
         self.size += subscription.cost
-        self._by_key[key] = subscription
+        self._by_key[asked.key] = subscription
         self._by_number[subscription.number] = subscription
         if subscription.core is not None:
             self._by_core[subscription.core] = subscription
@@ -332,17 +364,17 @@ class ClientSubscriptions:
         return subscription
 
     def using(self, key: str, durable: str) -> ClientSubscription | None:
-        """Forget the subscription that a frame ends with a durable one; None if it names none.
+        """Forget and return the use of a durable subscription that an UNSUBSCRIBE ends.
 
-        Raises ProtocolError if what it names is no use of that.
+        None if it names none; raises ProtocolError if ``key`` is a use of something else.
         """
         found = self._by_key.get(key)
         if found is None:
             if key:
                 return None
-            uses = [at for at, one in self._by_key.items() if one.durable == durable]
+            uses = [at for at, one in self._by_key.items() if one.asked.durable == durable]
             return self.remove(uses[0]) if uses else None
-        if found.durable != durable:
+        if found.asked.durable != durable:
             raise ProtocolError(
                 f"subscription {quoted(key)} is not of the durable subscription {quoted(durable)}"
             )

@@ -9,19 +9,14 @@ management address is no message but a request, which may be answered by one.
 from collections.abc import Iterator
 from typing import Final
 
-from orthia.broker.core.api import (
-    BrokerCore,
-    Done,
-    FanOut,
-    OnRefused,
-    OutgoingMessage,
-    TransactionWork,
-)
+from orthia.broker.core.api import Done, FanOut, OutgoingMessage, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.limits.refusals import refusal_of
+from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.management.operations import Question, answer
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
+from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.headers import (
@@ -33,21 +28,20 @@ from orthia.broker.protocols.stomp.headers import (
     priority_of,
     refuse,
 )
-from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.management import (
     DESTINATIONS,
     read_request,
     reply,
     reply_to,
 )
-from orthia.broker.protocols.stomp.prefixes import Prefixes
-from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.scheduling import stated
-from orthia.broker.protocols.stomp.several import several
-from orthia.broker.protocols.stomp.states import Handlers
-from orthia.broker.protocols.stomp.temporary import Temporaries
-from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
-from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
+from orthia.broker.protocols.stomp.session import Session
+from orthia.broker.protocols.stomp.states import Event, Handlers
+from orthia.broker.protocols.stomp.temporary import TemporaryDestinations
+from orthia.broker.protocols.stomp.transactions import Transactions, unpin
+from orthia.broker.protocols.stomp.uploads import Uploads
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody
 
 _MOST_KNOWN: Final = 16
@@ -56,37 +50,34 @@ _LONGEST_KNOWN: Final = 128
 """Bytes of a destination that is remembered: nobody counts them."""
 
 
-class Sender:
-    """What a client sends, on its way to the core; methods raise ProtocolError and BrokerError."""
+class SendHandler:
+    """Sends a client's messages; methods raise ProtocolError and BrokerError."""
 
     __slots__ = (
-        "_client", "_core", "_known", "_prefixes", "_receipts", "_refused", "_temporaries",
-        "_transactions", "_uploads",
+        "_core", "_known", "_prefixes", "_receipts", "_refused", "_session", "_stored",
+        "_temporary", "_transactions", "_uploads",
     )  # fmt: skip
 
     def __init__(
         self,
-        core: BrokerCore,
-        client: Client,
-        prefixes: Prefixes | None,
-        temporaries: Temporaries,
-        transactions: OpenTransactions,
+        session: Session,
+        transactions: Transactions,
         uploads: Uploads,
-        receipts: Receipts,
-        refused: OnRefused,
+        temporary: TemporaryDestinations,
     ) -> None:
-        """``refused`` hears of what the store does not take."""
-        self._core = core
-        self._client = client
+        self._session = session
+        self._core = session.core
+        self._receipts = session.receipts
+        self._refused = session.refuse_unstored
+        self._prefixes = session.options.prefixes
         self._known: dict[bytes, str] = {}
-        """What destinations are to the core, by the header of a SEND: most clients send to few, and
-        nothing is asked of one twice."""
-        self._prefixes = prefixes
-        self._temporaries = temporaries
+        """Destinations in the core by the header of a SEND: most clients send to few, and each is
+        resolved once."""
         self._transactions = transactions
         self._uploads = uploads
-        self._receipts = receipts
-        self._refused = refused
+        self._temporary = temporary
+        self._stored: _Stored | None = None
+        """What the frames behind a large message wait for."""
 
     @property
     def handlers(self) -> Handlers:
@@ -101,7 +92,7 @@ class Sender:
         if destination is None:
             if to in DESTINATIONS:
                 return self._manage(frame)
-            if b",/" in to and (named := several(frame.required(b"destination"))) is not None:
+            if b",/" in to and (named := destinations_of(frame.required(b"destination"))):
                 return self._send_to_several(frame, named)
             destination = self._destination(frame)
             if len(to) <= _LONGEST_KNOWN and not to.startswith(b"/temp-"):
@@ -112,15 +103,19 @@ class Sender:
         if b"transaction" in raw:
             work = self._transactions.reserve(frame, message)
             if destination not in work.checked:
-                self._core.check_send(self._client.principal, destination)
+                self._core.check_send(self._session.principal, destination)
                 work.checked.add(destination)
             work.sends.append((destination, message))
             self._receipts.now(frame)
             return None
+        return self._send(destination, message, frame)
+
+    def _send(self, destination: str, message: OutgoingMessage, frame: Frame) -> Steps | None:
+        """Send a message now; ``frame`` is answered once it is stored."""
         done = self._receipts.later(frame)
         try:
             sent = self._core.send(
-                self._client.principal, destination, message, done, self._refused
+                self._session.principal, destination, message, done, self._refused
             )
         except NotLive:
             self._receipts.take_back(done)
@@ -128,16 +123,12 @@ class Sender:
         return None if sent is None else self._awaiting(sent, done)
 
     def _awaiting(self, sent: FanOut | Steps, done: Done) -> Steps:
-        """Wait for what was sent, or have it sent, in steps."""
-        if not isinstance(sent, Iterator):
+        """Do the steps that send a message, or wait for those of a topic that were sent before."""
+        if isinstance(sent, Iterator):
+            yield from self._receipts.through(sent, done)
+        else:
             while sent.is_behind:
                 yield sent.rest
-            return
-        try:
-            yield from sent
-        except NotLive:
-            self._receipts.take_back(done)
-            raise
 
     def _send_to_several(self, frame: Frame, named: list[str]) -> Steps | None:
         """Send a message to each of several destinations, to all of them or to none."""
@@ -145,31 +136,31 @@ class Sender:
         for one in named:
             frame.raw[b"destination"] = escape(one.encode(), frame.version)
             destination, message = self._addressed(frame)
-            self._core.check_send(self._client.principal, destination)
+            self._core.check_send(self._session.principal, destination)
             sends.append((destination, message))
         if b"transaction" in frame.raw:
             for send in sends:
                 self._transactions.reserve(frame, send[1]).sends.append(send)
             self._receipts.now(frame)
             return None
-        return self._sending(TransactionWork(sends), self._receipts.later(frame))
+        done = self._receipts.later(frame)
+        sending = self._core.commit(
+            self._session.principal, TransactionWork(sends), done, self._refused
+        )
+        return self._receipts.through(sending, done)
 
-    def _sending(self, work: TransactionWork, done: Done) -> Steps:
-        try:
-            yield from self._core.commit(self._client.principal, work, done, self._refused)
-        except NotLive:
-            self._receipts.take_back(done)
-            raise
+    # --- large messages
 
-    def take_large(self, event: Frame | BodyPiece, now: float) -> bool:
-        """Take the head of a large message or a piece of its body; return whether that was all.
+    def take_large(self, event: Frame | BodyPiece) -> Steps | None:
+        """Take the head of a large message or a piece of its body.
 
-        What is to be refused is refused at its head.
+        What is to be refused is refused at its head. With the last piece this returns steps that
+        wait until the body is durable and send the message.
         """
         if isinstance(event, BodyPiece):
-            self._uploads.add(event, now)
-            return event.is_last
-        if several(event.required(b"destination")) is not None:
+            self._uploads.add(event)
+            return self._until_stored() if event.is_last else None
+        if destinations_of(event.required(b"destination")):
             raise ProtocolError(
                 "a large message goes to one destination: send it to each, or raise"
                 " min-large-message-size"
@@ -177,90 +168,101 @@ class Sender:
         destination, message = self._addressed(event)
         if b"transaction" in event.raw:
             self._transactions.reserve(event, message)
-        self._uploads.begin(self._client.principal, event, destination, message, now)
-        return False
+        self._uploads.begin(event, destination, message, self._body_stored)
+        return None
 
-    def send_large(self, sent: LargeSend, body: LargeBody) -> Steps | None:
-        """Send a large message whose body is durable; it is unpinned if that is refused.
+    def _until_stored(self) -> Steps:
+        self._session.move(Event.BODY_CAME)
+        self._stored = stored = _Stored()
+        self._uploads.finish()
+        yield stored.wait
+        self._stored = None
+        if stored.rest is not None:
+            yield from stored.rest
 
-        Returns steps to be done before the next frame, if there are any.
-        """
-        frame, message = sent.frame, sent.message._replace(large=body)
+    def _body_stored(self, outcome: LargeBody | OrthiaError) -> None:
+        session, sent = self._session, self._uploads.take()
+        if isinstance(outcome, JournalClosed):
+            session.stop_serving()
+            return
+        if isinstance(outcome, OrthiaError):
+            text = f"the message could not be stored: {outcome}"
+            session.refuse(text, sent.frame.get(b"receipt"), refusal_of(outcome))
+            return
+        session.move(Event.BODY_STORED)
+        message = sent.message._replace(large=outcome)
         try:
-            if b"transaction" in frame.raw:
-                self._transactions.named(frame).sends.append((sent.destination, message))
-                self._receipts.now(frame)
-                return None
-            receipt = self._receipts.later(frame)
-            try:
-                behind = self._core.send(
-                    self._client.principal, sent.destination, message, receipt, self._refused
-                )
-            except NotLive:
-                self._receipts.take_back(receipt)
-                raise
+            rest = self._send_large(sent.frame, sent.destination, message)
+        except (ProtocolError, BrokerError) as error:
+            unpin(self._core, (message,))
+            session.refuse_for(error, sent.frame)
+            return
+        if self._stored is not None:
+            self._stored.rest = rest
+            self._stored.wait()
+
+    def _send_large(self, frame: Frame, destination: str, message: OutgoingMessage) -> Steps | None:
+        if b"transaction" in frame.raw:
+            self._transactions.named(frame).sends.append((destination, message))
+            self._receipts.now(frame)
+            return None
+        rest = self._send(destination, message, frame)
+        return None if rest is None else self._unpinned_if_refused(rest, message)
+
+    def _unpinned_if_refused(self, rest: Steps, message: OutgoingMessage) -> Steps:
+        try:
+            yield from rest
         except (ProtocolError, BrokerError):
             unpin(self._core, (message,))
             raise
-        return None if behind is None else self._awaiting_large(behind, receipt, message)
 
-    def _awaiting_large(self, sent: FanOut | Steps, done: Done, message: OutgoingMessage) -> Steps:
-        try:
-            yield from self._awaiting(sent, done)
-        except (ProtocolError, BrokerError):
-            unpin(self._core, (message,))
-            raise
+    # --- management
 
     def _manage(self, frame: Frame) -> Steps | None:
         request = read_request(frame)
         if isinstance(request, Question):
             return self._answering(request, self._of_core(reply_to(frame)), frame)
         done = self._receipts.later_with_deleted(frame)
-        request.perform(self._core, self._client.principal, done)
+        request.perform(self._core, self._session.principal, done)
         return None
 
     def _answering(self, question: Question, destination: str, frame: Frame) -> Steps:
-        """Answer a question: a message in its client's name, which has to be allowed to send it."""
-        principal = self._client.principal
+        """Answer a question: a message in its client's name, which must be allowed to send it."""
         pieces: list[bytes] = []
-        for piece in answer(question, self._core, principal):
+        for piece in answer(question, self._core, self._session.principal):
             pieces.append(piece)
             yield GO_ON
-        message = reply(frame, b"".join(pieces))
-        done = self._receipts.later(frame)
-        try:
-            sent = self._core.send(principal, destination, message, done, self._refused)
-        except NotLive:
-            self._receipts.take_back(done)
-            raise
-        if sent is not None:
-            yield from self._awaiting(sent, done)
+        rest = self._send(destination, reply(frame, b"".join(pieces)), frame)
+        if rest is not None:
+            yield from rest
+
+    # --- what a frame says
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
-        """Return a SEND's message and where it goes."""
+        """Return a SEND's destination in the core, and its message."""
         return self._message_to(self._destination(frame), frame)
 
     def _destination(self, frame: Frame) -> str:
-        """Return what a SEND's destination is to the core."""
+        """Return a SEND's destination as the core knows it, without its ``destination-type``."""
         return self._of_core(frame.required(b"destination"))
 
     def _of_core(self, destination: str) -> str:
-        """Return what is to the core what the client calls ``destination``."""
+        """Return as the core knows it what the client calls ``destination``."""
         if destination.startswith("/temp-"):
-            destination = self._temporaries.of_core(destination)
+            destination = self._temporary.of_core(destination)
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
         return destination
 
     def _message_to(self, destination: str, frame: Frame) -> tuple[str, OutgoingMessage]:
-        """Return a SEND's message and where it goes, once its type is known."""
+        """Return a SEND's destination, with its ``destination-type``, and its message."""
         raw = frame.raw
         not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
         priority = DEFAULT_PRIORITY
         duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
-            self._temporaries.name_for_others(frame)
+            self._temporary.rewrite_reply_to(frame)
             destination = of_type(destination, frame.get(b"destination-type"))
             expires_ms = frame.number(b"expires", 0)
             if b"priority" in raw:
@@ -272,11 +274,11 @@ class Sender:
             if not SCHEDULING.isdisjoint(raw):
                 when = stated(frame, self._core.time_ms)
             if not TOOLS_OWN.isdisjoint(raw) and self._core.security.may_replay(
-                self._client.principal
+                self._session.principal
             ):
                 not_passed_on -= TOOLS_OWN
         headers = frame.user_headers(not_passed_on)
-        user = self._client.principal.validated_user
+        user = self._session.principal.validated_user
         if user is not None:
             headers += header_lines({"JMSXUserID": user})
         said = raw.get(b"persistent")
@@ -287,3 +289,14 @@ class Sender:
         if when:
             message = message._replace(stated=when)
         return destination, message
+
+
+class _Stored:
+    """What follows a large message once its body is durable."""
+
+    __slots__ = ("rest", "wait")
+
+    def __init__(self) -> None:
+        self.rest: Steps | None = None
+        """What is left to do of its sending."""
+        self.wait = Wait(lambda _: None)
