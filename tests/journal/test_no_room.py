@@ -210,17 +210,6 @@ def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.Monke
     writing.end()
 
 
-def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too() -> None:
-    """Its connection was lost at the commit: it is repeated, and then there is no room for it."""
-    writing = FullWriting(None, failing(UnknownOutcome("connection lost")))
-    writing.submit(message(1), deletion(9))
-    writing.writer.start()
-    writing.wait(lambda: len(writing.told) == 2)
-    assert writing.told == [("refused", 1), ("stored", 9)]
-    writing.end()
-    assert writing.writer.drained
-
-
 def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_them() -> None:
     """Their first commit may have been done, and not be where it has to be before it is told."""
     lost = failing(UnknownOutcome("connection lost"))
@@ -284,16 +273,6 @@ def test_a_queue_that_is_deleted_before_there_was_room_for_it_stays_deleted() ->
     assert writing.store.bound == []
     writing.end()
     assert writing.writer.drained
-
-
-def test_an_id_cache_ends_without_room_with_all_of_its_ids() -> None:
-    """What only deletes is stored, what is deleted for its duplicate ids too."""
-    writing = FullWriting(ids={5: [8, 9]})
-    writing.submit(message(11), end_of_ids(5))
-    writing.writer.start()
-    writing.wait(lambda: len(writing.told) == 2)
-    writing.end()
-    assert writing.store.forgotten == [8, 9]
 
 
 def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> None:

@@ -19,51 +19,25 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import (
     Database,
     PermanentStoreError,
-    RefusedForNow,
     StoreError,
     StoreUnavailable,
     UnknownOutcome,
 )
-from orthia.journal import Fenced, JournalError, QueueBinding, Unit
+from orthia.journal import JournalError, QueueBinding, Unit
 from orthia.journal.engine.batch import batch_of
-from orthia.journal.engine.retry import ATTEMPTS, UNANSWERED
-from orthia.journal.errors import StoreFull, UnitRefused
+from orthia.journal.errors import StoreFull
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.unit import AppendedMessage
 from tests.conftest import Servers
-from tests.journal import scripted
 from tests.journal.scripted import (
     POISON,
-    Committed,
-    Rule,
     ScriptedStore,
-    Writing,
-    failing,
-    grows,
+    message,
     poison,
+    write,
 )
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess
-
-
-def write(store: ScriptedStore, *payloads: bytes, refusable: bool = True) -> Writing:
-    """Let a writer store messages that all wait when it begins."""
-    on_refused = (lambda _: None) if refusable else None
-    outcome = scripted.write(
-        store,
-        *(
-            AppendedMessage(seq, QUEUE, data, None, on_refused)
-            for seq, data in enumerate(payloads, 1)
-        ),
-    )
-    assert all(isinstance(one, UnitRefused) for one in outcome.reasons.values())
-    return outcome
-
-
-def picky(error: StoreError, *others: Rule) -> ScriptedStore:
-    """Return a store that does not take poison, and perhaps more."""
-    return ScriptedStore(*others, poison(error))
-
 
 EVERY_KIND = [StoreUnavailable("lost"), UnknownOutcome("lost"), PermanentStoreError("no such")]
 
@@ -74,10 +48,10 @@ def test_one_unit_is_refused_and_the_others_are_stored_in_order(
     error: StoreError, place: int
 ) -> None:
     """Whatever its place in the batch, and however the store says that it does not take it."""
-    store = picky(error)
+    store = ScriptedStore(poison(error))
     payloads = [b"x"] * 100
     payloads[place] = POISON
-    outcome = write(store, *payloads)
+    outcome = write(store, *(message(seq, data=data) for seq, data in enumerate(payloads, 1)))
     assert outcome.failures == []
     kinds = ["refused" if one == POISON else "stored" for one in payloads]
     assert outcome.told == list(zip(kinds, range(1, 101), strict=True))
@@ -94,77 +68,6 @@ def test_a_unit_that_outweighs_all_others_is_looked_at_first() -> None:
     assert sizes == [40, 1, 59]
     assert [len(part.items) for part in batch_of(items[:5]).split()] == [2, 3]
     assert [len(part.items) for part in batch_of(items[40:42]).split()] == [1, 1]
-
-
-def test_a_store_that_takes_nothing_refuses_nobody() -> None:
-    """The probe is not stored either: the journal fails, or goes on for as long as the lease."""
-    no_table = PermanentStoreError("no table")
-    outcome = write(ScriptedStore(lambda _: no_table), b"x", b"y")
-    assert outcome.told == []
-    assert "no table" in str(outcome.failures[0])
-
-
-def test_what_is_the_brokers_own_is_not_refused() -> None:
-    """Nobody could be told: the journal fails, and the node with it."""
-    outcome = write(picky(PermanentStoreError("no")), POISON, refusable=False)
-    assert outcome.told == []
-    assert isinstance(outcome.failures[0], JournalError)
-
-
-@pytest.mark.parametrize("error", [StoreUnavailable("lost"), UnknownOutcome("lost")])
-def test_many_in_a_row_without_an_answer_are_not_refused(error: StoreError) -> None:
-    """Then the link is at fault, whatever the probe says; it ends within a bounded time."""
-    outcome = write(picky(error), *[POISON] * 10)
-    assert outcome.told == [("refused", seq) for seq in range(1, UNANSWERED + 1)]
-    assert len(outcome.failures) == 1
-
-
-@pytest.mark.parametrize("error", [PermanentStoreError("no"), RefusedForNow("not now")])
-def test_what_the_database_refuses_ends_no_journal_however_often_it_comes(
-    error: StoreError,
-) -> None:
-    """One client that sends its message again and again must not end the nodes in turn."""
-    outcome = write(picky(error), *[POISON] * (UNANSWERED + 2), b"x")
-    kinds = ["refused"] * (UNANSWERED + 2) + ["stored"]
-    assert outcome.told == list(zip(kinds, range(1, UNANSWERED + 4), strict=True))
-    assert outcome.failures == []
-
-
-def test_what_was_stored_by_a_lost_commit_is_not_refused() -> None:
-    """The last of many commits without an answer was one: its client would send it once more."""
-    lost = UnknownOutcome("lost")
-    attempts = [*[lost] * (ATTEMPTS - 1), Committed(lost)]
-    store = ScriptedStore(failing(*attempts, when=grows))
-    outcome = write(store, b"x")
-    assert (outcome.told, outcome.failures) == ([("stored", 1)], [])
-    assert store.stored == [1]
-
-
-def test_an_answer_of_the_database_shows_that_its_link_carries() -> None:
-    """So those before it to which none came are held against the link no more."""
-    answers = poison(PermanentStoreError("no such"), b"wrong")
-    lost = [POISON] * UNANSWERED
-    outcome = write(picky(StoreUnavailable("lost"), answers), *lost, b"wrong", *lost)
-    assert outcome.failures == []
-    assert outcome.told == [("refused", seq) for seq in range(1, 2 * UNANSWERED + 2)]
-
-
-def test_any_number_is_refused_if_others_are_stored_in_between() -> None:
-    """However many clients send what the link does not carry: it carries the others."""
-    payloads = [POISON, b"x"] * (2 * UNANSWERED)
-    store = picky(StoreUnavailable("lost"))
-    outcome = write(store, *payloads)
-    assert outcome.failures == []
-    kinds = ["refused" if one == POISON else "stored" for one in payloads]
-    assert outcome.told == list(zip(kinds, range(1, len(payloads) + 1), strict=True))
-
-
-def test_a_probe_that_meets_the_fence_refuses_nobody() -> None:
-    """A unit is refused by the live node only: any other does not know what became of it."""
-    refuses = failing(PermanentStoreError("no"), when=grows)
-    outcome = write(ScriptedStore(refuses, lambda _: Fenced(1)), b"x")
-    assert outcome.told == []
-    assert isinstance(outcome.failures[0], Fenced)
 
 
 # --- on each DBMS

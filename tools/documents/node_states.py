@@ -97,10 +97,9 @@ def _parts(edges: _Edges) -> Iterator[str]:
                 for target in found:
                     if other is kind and target is not stage:
                         targets[target].append(stage)
-            if not targets:
-                yield f"| {kind.__name__} | {_said(kind)} | {_from([])} | the same |"
-            for target, sources in targets.items():
-                yield f"| {kind.__name__} | {_said(kind)} | {_from(sources)} | {target.name} |"
+            ways = [(_from(stages), target.name) for target, stages in targets.items()]
+            for sources, goal in ways or [("any", "the same")]:
+                yield f"| {kind.__name__} | {_said(kind)} | {sources} | {goal} |"
     yield ""
 
 
@@ -108,7 +107,7 @@ def _from(sources: list[Stage]) -> str:
     others = [one for one in Stage if one not in {*sources, Stage.FAILING, Stage.FAILED}]
     if len(others) < len(sources):
         return "all but " + ", ".join(one.name for one in others)
-    return ", ".join(one.name for one in sources) or "any"
+    return ", ".join(one.name for one in sources)
 
 
 def _is_ordinary(kind: type[NodeEvent], edges: _Edges) -> bool:
