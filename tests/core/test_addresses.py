@@ -111,7 +111,7 @@ def test_addresses_that_nobody_uses_are_forgotten(monkeypatch: pytest.MonkeyPatc
     for number in range(500):
         core.send(f"/topic/{number}", "a")
         core.consume(f"/topic/left.{number}").end.close()
-    addresses = core.broker._addresses.known
+    addresses = core.broker.parts.book.known
     assert len(addresses) <= 50
     assert {"orders", "prices", "empty", "kept"} <= set(addresses)
     core.send("/topic/kept", "b")

@@ -89,13 +89,13 @@ def test_a_queue_reads_page_size_bytes_at_a_time(
     before = CoreUnderTest(settings)
     before.send("/queue/jobs", *(str(number) * 50_000 for number in range(3)))
     core = before.takeover(settings)
-    original = core.broker._journal.read_window
+    original = core.broker.parts.journal.read_window
 
     def read_window(*arguments: object) -> None:
         asked.append(arguments[4])  # type: ignore[arg-type]
         original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(core.broker._journal, "read_window", read_window)
+    monkeypatch.setattr(core.broker.parts.journal, "read_window", read_window)
     consumer = core.consume("/queue/jobs", prefetch=10)
     core.settle()
     assert [text[0] for text in consumer.texts] == ["0", "1", "2"]

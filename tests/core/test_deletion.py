@@ -151,7 +151,7 @@ def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.Mon
     assert core.broker.store_use.used == 601
     core.consume("/queue/others", auto=True)
     core.settle()
-    assert (core.broker.store_use.used, core.broker._budget.used) == (0, 0)
+    assert (core.broker.store_use.used, core.broker.parts.factory.budget.used) == (0, 0)
 
 
 def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
@@ -163,7 +163,7 @@ def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
     assert delete(core, "orders", force=True) == 3
     assert consumer.failures == ["queue 'orders' is deleted"]
     assert (names(core), core.stored_texts()) == ([], [])
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
     work = TransactionWork(acknowledgements={consumer.end: consumer.take("b")})
     with pytest.raises(BrokerError):
         core.commit(work, lambda: None)
@@ -180,7 +180,7 @@ def test_a_delayed_message_is_forgotten() -> None:
     core.settle()
     assert delete(core, "orders", force=True) == 2
     core.pass_time(10.0)
-    assert (core.broker._budget.used, core.broker.store_use.used) == (0, 0)
+    assert (core.broker.parts.factory.budget.used, core.broker.store_use.used) == (0, 0)
 
 
 def test_what_is_on_its_way_goes_with_the_queue() -> None:
@@ -289,7 +289,7 @@ def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     assert 0 < dead.depth == 3_000 - ended[0] < 3_000
     assert (use.used, use.messages) == (0, 0)
     assert core.broker.store_use.used == dead.use.used
-    assert core.broker._budget.used == dead.bytes_in_memory
+    assert core.broker.parts.factory.budget.used == dead.bytes_in_memory
 
 
 def test_a_row_that_cannot_be_read_counts_no_more_when_its_queue_is_gone() -> None:

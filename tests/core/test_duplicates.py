@@ -72,7 +72,7 @@ def test_a_topic_with_a_queue_publishes_once_what_it_stores_once() -> None:
     """Both get the message, once."""
     core = CoreUnderTest()
     send(core, "/topic/orders", known_as("nobody hears it", "x"))
-    core.broker._addresses.ensure_queues("orders")
+    core.broker.parts.book.ensure_queues("orders")
     hears = core.consume("/topic/orders")
     one = known_as("one", "a")
     assert send(core, "/topic/orders", one, one) == 2

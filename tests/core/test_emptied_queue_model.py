@@ -157,7 +157,7 @@ class EmptiedQueueMachine(RuleBasedStateMachine):
             assert not [n for n in wanted if client.colour in (None, self.colours[n])]
         if not self.clients:
             assert not stored
-            assert self.core.broker._budget.used == 0
+            assert self.core.broker.parts.factory.budget.used == 0
             self.waiting.clear()
         held = sum(len(one.unanswered) for one in self.clients)
         assert stored <= held + len(self.waiting)

@@ -243,7 +243,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
             self.core.journal.commit()
             self.core.pass_time(1.0)
             self.tick()
-        exhausted = self.core.broker._budget.is_exhausted
+        exhausted = self.core.broker.parts.factory.budget.is_exhausted
         for client in self.clients:
             if not client.reads or self.memory.is_full:
                 continue
@@ -263,8 +263,13 @@ class FullMemoryMachine(RuleBasedStateMachine):
         for client in list(self.clients):
             self.lose(client)
         assert self.memory.used == self.others
-        assert self.core.broker._budget.claimed <= self.core.broker._budget.used
-        assert self.core.broker._budget.lend_window(), "a window that was lent never came back"
+        assert (
+            self.core.broker.parts.factory.budget.claimed
+            <= self.core.broker.parts.factory.budget.used
+        )
+        assert self.core.broker.parts.factory.budget.lend_window(), (
+            "a window that was lent never came back"
+        )
 
 
 def test_nobody_waits_for_ever_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:

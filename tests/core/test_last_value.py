@@ -265,7 +265,7 @@ def test_what_expires_is_no_value_any_more(caplog: pytest.LogCaptureFixture) -> 
 def test_there_are_only_so_many_values() -> None:
     """One more is refused by name; a newer one of those there are is not."""
     core = CoreUnderTest(LAST)
-    core.broker._publisher.values.most = 2
+    core.broker.parts.context.values.most = 2
     send(core, "a1", "b1")
     with pytest.raises(LimitExceeded, match="have 2 values already: queue 'prices'"):
         send(core, "c1")

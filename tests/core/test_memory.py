@@ -131,11 +131,11 @@ def test_those_that_hold_nothing_are_not_asked() -> None:
 def test_a_queue_that_was_empty_gives_memory_up_again() -> None:
     """Whatever was asked of it before."""
     core = CoreUnderTest()
-    budget = core.broker._budget
+    budget = core.broker.parts.factory.budget
     for _ in range(3):
         core.send(QUEUE, "a")
         budget.make_room(1 << 40)
-        assert core.broker._budget.used == 0
+        assert core.broker.parts.factory.budget.used == 0
     assert core.consume(QUEUE).texts == ["a", "a", "a"]
 
 
@@ -223,7 +223,7 @@ def test_all_memory_is_given_back() -> None:
     core.send(QUEUE, "acknowledged", "dead", "given back")
     core.send(QUEUE, "expired", expires_ms=1)
     core.send(QUEUE, "volatile", persistent=False)
-    assert core.broker._budget.used > 0
+    assert core.broker.parts.factory.budget.used > 0
     consumer.acknowledge("acknowledged", "volatile")
     consumer.reject("dead")
     consumer.end.close()
@@ -231,7 +231,7 @@ def test_all_memory_is_given_back() -> None:
     last.acknowledge("given back")
     core.settle()
     assert core.broker.depths() == {"orders": 0}
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
 
 
 def test_memory_is_not_taken_while_a_window_is_on_its_way() -> None:
@@ -251,8 +251,8 @@ def test_memory_that_was_taken_is_counted_once() -> None:
     """Messages that were left to the table and read again weigh what they weighed."""
     core = CoreUnderTest()
     core.send(QUEUE, *map(str, range(20)))
-    before = core.broker._budget.used
+    before = core.broker.parts.factory.budget.used
     core.broker.queues()["orders"].shed(before // 2)
-    assert core.broker._budget.used <= before // 2
+    assert core.broker.parts.factory.budget.used <= before // 2
     core.consume(QUEUE)
-    assert core.broker._budget.used == before
+    assert core.broker.parts.factory.budget.used == before

@@ -76,12 +76,12 @@ def test_credit_comes_back_with_each_acknowledgement_and_memory_is_bounded() -> 
     slow.acknowledge("1")
     core.settle()
     assert slow.texts == ["0", "1", "2"]
-    assert core.broker._budget.used < 10 * 1_000
+    assert core.broker.parts.factory.budget.used < 10 * 1_000
     for consumer in (slow, fast):
         consumer.end.close()
         assert consumer.held == 0
-    assert core.broker._budget.used == 0
-    assert core.broker._budget.claimed == 0
+    assert core.broker.parts.factory.budget.used == 0
+    assert core.broker.parts.factory.budget.claimed == 0
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -165,7 +165,7 @@ def test_a_selector_is_of_its_consumer_alone() -> None:
     assert late.texts == ["1", "6", "11"]
     for consumer in (some, every, late):
         consumer.end.close()
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
 
 
 def test_one_that_is_exclusive_is_shown_to_one_at_a_time() -> None:
@@ -374,7 +374,7 @@ def test_its_consumers_are_ended_with_it() -> None:
     core.settle()
     assert gone == [9]
     assert consumer.failures == ["queue 'q' is deleted"]
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
 
 
 def test_very_many_see_what_comes() -> None:

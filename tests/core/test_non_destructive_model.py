@@ -133,8 +133,8 @@ class Run:
         late.end.close()
         assert self.core.broker.depths() == {"q": len(self.kept)}
         assert len(self.core.journal.store.messages) == len(self.kept)
-        assert self.core.broker._budget.used == 0
-        assert self.core.broker._budget.claimed == 0
+        assert self.core.broker.parts.factory.budget.used == 0
+        assert self.core.broker.parts.factory.budget.claimed == 0
 
 
 def number(text: str) -> int:

@@ -237,7 +237,7 @@ def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_m
     queue = core.broker.queues()["q"]
     assert (queue.depth, queue.use.messages, queue.in_memory) == (0, 0, 0)
     assert not core.journal.store.messages
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
     again = core.consume(QUEUE)
     core.pass_time(70)
     assert not again.texts
@@ -602,7 +602,7 @@ def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_tabl
     core.journal.auto_commit = False
     clock.now_ms += 31_000
     core.pass_time(31)
-    core.broker._budget.make_room(1 << 50)
+    core.broker.parts.factory.budget.make_room(1 << 50)
     consumer = core.consume(QUEUE, auto=True)
     core.journal.auto_commit = True
     while core.journal.waiting:

@@ -292,7 +292,7 @@ def test_what_a_transaction_counted_is_taken_back_once() -> None:
     charges = Charges()
     charges.charge(use, 7)
     for _ in range(2):
-        charges.take_back()
+        charges.undo()
     assert (use.used, use.messages, total.used) == (5, 1, 5)
 
 

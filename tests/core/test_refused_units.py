@@ -236,7 +236,7 @@ def test_a_duplicate_of_a_last_value_replaces_nothing() -> None:
     assert again.texts == ["2"], "it came back, and is the newest"
     again.end.close()
     send_value("3", "c")
-    core.broker._publisher.values.most = 1  # as many values as queues may keep the place of
+    core.broker.parts.context.values.most = 1  # as many values as queues may keep the place of
     reader = core.consume(QUEUE, auto=True)
     send_value("3", "c")
     send_value("4", "d", "another key")
@@ -270,7 +270,7 @@ def test_the_body_of_a_refused_message_is_let_go_of(
     """It was pinned by its upload, which is undone once: then it can be removed."""
     core = CoreUnderTest()
     bodies = Bodies()
-    core.broker._publisher._large = bodies  # type: ignore[assignment]
+    core.broker.parts.context._large = bodies  # type: ignore[assignment]
     large = message("")._replace(large=LargeBody(7, 1_000_000, 0))
 
     def act() -> None:
@@ -323,7 +323,7 @@ def test_the_body_of_a_refused_dead_letter_is_pinned_no_more(reason: OrthiaError
     """It is needed by the row that stays; a pin would keep it when that is gone."""
     core = CoreUnderTest(DEAD_LETTERING)
     bodies = Bodies()
-    core.broker._publisher._large = bodies  # type: ignore[assignment]
+    core.broker.parts.context._large = bodies  # type: ignore[assignment]
     bodies.pin(7)
     large = message("x")._replace(large=LargeBody(7, 1_000_000, 0))
     core.broker.send(anyone(), QUEUE, large, None)
@@ -341,7 +341,7 @@ def test_the_body_of_a_refused_move_to_a_topic_is_pinned_no_more(reason: OrthiaE
     core.consume("/topic/news")
     send(clock, "later", "/topic/news", AMQ_SCHEDULED_DELAY=100)
     bodies = Bodies()
-    core.broker._publisher._large = bodies  # type: ignore[assignment]
+    core.broker.parts.context._large = bodies  # type: ignore[assignment]
     ((seq, (row, epoch)),) = core.journal.store.messages.items()
     record = decode_message(row.record, seq)._replace(large=LargeBody(7, 1_000_000, 0))
     core.journal.store.messages[seq] = (row._replace(record=encode_message(record)), epoch)

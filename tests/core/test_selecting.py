@@ -220,12 +220,12 @@ def test_one_message_far_down_a_backlog_comes_in_bounded_memory() -> None:
 
     def look() -> None:
         nonlocal most
-        most = max(most, core.broker._budget.used)
+        most = max(most, core.broker.parts.factory.budget.used)
 
     core.journal.register_batch_listener(lambda _: look())
     red = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
     assert red.texts == ["red400"]
-    assert core.broker._budget.used < 20 * 1_000
+    assert core.broker.parts.factory.budget.used < 20 * 1_000
     blue = core.consume(QUEUE, prefetch=1)
     for number in range(30):
         assert blue.texts[-1] == f"blue{number}"
@@ -279,7 +279,7 @@ def test_a_queue_that_fills_memory_is_not_read_in_little_pieces(
         # 2 MB: forty pieces of 64 KiB.
         assert len(windows.asked) < 8
         assert set(windows.asked) <= {window_module.MIN_WINDOW_BYTES, LENT_WINDOW_BYTES}
-        assert core.broker._budget.used <= SMALL.global_max_size + 2_000
+        assert core.broker.parts.factory.budget.used <= SMALL.global_max_size + 2_000
 
 
 def test_of_a_window_that_is_lent_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,10 @@ def test_of_a_window_that_is_lent_little_is_kept(monkeypatch: pytest.MonkeyPatch
     windows = Windows(core, monkeypatch)
     consumer = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
     assert LENT_WINDOW_BYTES in windows.asked
-    assert core.broker._budget.used <= SMALL.global_max_size + 2 * window_module.MIN_WINDOW_BYTES
+    assert (
+        core.broker.parts.factory.budget.used
+        <= SMALL.global_max_size + 2 * window_module.MIN_WINDOW_BYTES
+    )
     for text in red:
         assert consumer.texts[-1] == text
         consumer.acknowledge(text)
@@ -378,7 +381,7 @@ def test_the_plain_machine_is_back_when_the_last_selector_is_gone() -> None:
     assert plain.texts == left
     assert not core.broker.queues()["orders"].is_matching
     assert core.broker.depths()["orders"] == 0
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
 
 
 def test_a_selector_that_cannot_be_read_is_refused() -> None:
@@ -410,7 +413,7 @@ def test_memory_is_given_back_with_the_consumer() -> None:
     core.settle()
     queue = core.broker.queues()["orders"]
     queue.shed(1_000_000)
-    assert core.broker._budget.used == queue.bytes_in_memory
+    assert core.broker.parts.factory.budget.used == queue.bytes_in_memory
     assert core.consume(QUEUE).texts == [f"red{n}" for n in range(20)]
 
 

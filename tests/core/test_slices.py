@@ -267,7 +267,7 @@ def test_subscribers_share_a_message_and_its_frame() -> None:
     slow = [core.consume(TOPIC, prefetch=1) for _ in range(1_000)]
     core.send(TOPIC, *["x" * 1_000] * 5)
     assert all(len(one.received) == 1 for one in slow)
-    assert core.broker._topic_memory.used < 5 * 2_000
+    assert core.broker.parts.factory.topic_memory.used < 5 * 2_000
     first, last = slow[0].received[0], slow[-1].received[0]
     assert first.record is last.record
     assert first.shared is last.shared
@@ -372,10 +372,10 @@ def test_a_lease_that_is_valid_again_wakes_those_only_that_were_refused() -> Non
         core.consume(f"/queue/{number}")
     core.lease_valid = False
     core.send("/queue/7", "a")
-    assert len(core.broker._gate.held_back) == 1
+    assert len(core.broker.parts.gate.held_back) == 1
     core.lease_valid = True
     core.broker.go_on()
-    assert len(core.broker._gate.held_back) == 0
+    assert len(core.broker.parts.gate.held_back) == 0
 
 
 class FailingConsumer(FakeConsumer):

@@ -86,7 +86,7 @@ def test_what_a_transaction_has_set_aside_goes_with_its_subscriber() -> None:
     core.send(TOPIC, "a")
     subscriber.end.set_aside(subscriber.take("a"))
     subscriber.end.close()
-    assert core.broker._topic_memory.used == 0
+    assert core.broker.parts.factory.topic_memory.used == 0
     assert subscriber.held == 0
 
 
@@ -112,7 +112,7 @@ def test_a_topic_is_heard_in_the_order_it_was_sent(how: str) -> None:
     core = CoreUnderTest(auto_commit=False)
     named = "/topic/news::kept"
     if how == "selector":
-        core.broker._addresses.create_queue(
+        core.broker.parts.book.create_queue(
             "kept",
             "news",
             RoutingType.MULTICAST,

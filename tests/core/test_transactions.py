@@ -151,7 +151,7 @@ def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
     consumer.acknowledge("c")
     core.settle()
     assert core.stored_texts() == []
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
     assert consumer.held == 0
 
 
@@ -210,7 +210,7 @@ def test_what_a_transaction_in_doubt_acknowledged_is_withheld() -> None:
 
 def test_a_transaction_for_very_many_queues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is how many messages there would be: a few sends to a topic may be millions."""
-    monkeypatch.setattr("orthia.broker.core.sending.commit.MOST_COPIES", 6)
+    monkeypatch.setattr("orthia.broker.core.sending.transaction.MOST_COPIES", 6)
     core = CoreUnderTest()
     for name in ("a", "b", "c"):
         core.consume(f"/topic/news::{name}")

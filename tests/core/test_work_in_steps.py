@@ -81,7 +81,7 @@ def test_a_message_for_a_queue_that_goes_while_it_is_routed_is_refused() -> None
     """It would have gone nowhere, and its sender would not know."""
     names = [f"q{number}" for number in range(20)]
     core = CoreUnderTest()
-    book = core.broker._addresses
+    book = core.broker.parts.book
     for name in names:
         book.create_queue(
             name,
@@ -252,7 +252,7 @@ def test_what_expires_asks_only_the_queue_of_its_own_address() -> None:
     for number in range(20):
         core.consume(f"/queue/q{number}")
     core.settle()
-    address = core.broker._addresses.address("EXPIRED")
+    address = core.broker.parts.book.address("EXPIRED")
     asked: list[Message] = []
 
     def counted(gate: Gate) -> Gate:

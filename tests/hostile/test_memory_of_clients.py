@@ -330,7 +330,7 @@ def test_a_closed_subscriber_holds_nothing() -> None:
     first = core.consume("/topic/a", prefetch=1)
     core.send("/topic/a", "a", "b")
     first.end.close()
-    assert core.broker._topic_memory.used == 0
+    assert core.broker.parts.factory.topic_memory.used == 0
 
 
 # --- descriptors
@@ -374,8 +374,8 @@ def test_what_is_claimed_comes_to_nothing_in_the_end() -> None:
     first.reject("2", "3")
     first.reject("2")
     first.end.close()
-    assert core.broker._budget.claimed > 0
+    assert core.broker.parts.factory.budget.claimed > 0
     second = core.consume("/queue/a", auto=True)
     core.settle()
     assert len(second.received) == 17
-    assert core.broker._budget.claimed == core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.claimed == core.broker.parts.factory.budget.used == 0

@@ -409,7 +409,7 @@ def test_the_receipt_of_a_subscribe_waits_also_while_memory_becomes_free() -> No
     core = CoreUnderTest(auto_commit=False)
     client = Client(core, client_id="c")
     client.send("SUBSCRIBE", id="s", receipt="r", **SUBSCRIBES["a durable subscription"])
-    core.broker._budget._relieved()
+    core.broker.parts.factory.budget._relieved()
     core.pass_time(1.0)
     another = Client(core, client_id="d")
     another.send("SUBSCRIBE", id="s", receipt="r", destination="/topic/news::c.desk")

@@ -178,14 +178,14 @@ def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
     dead, expired = core.consume("/queue/DLQ"), core.consume("/queue/ExpiryQueue")
     core.send(QUEUE, "dead")
     core.send(QUEUE, "expired", expires_ms=1)
-    held = core.broker._budget.used
+    held = core.broker.parts.factory.budget.used
     queue = core.broker.queues()["orders"]
     core.journal.auto_commit = False
     consumer = core.consume(QUEUE)
     refuse(core)  # the expired one
     consumer.reject("dead")
     refuse(core)
-    assert (queue.depth, core.broker._budget.used) == (2, held)
+    assert (queue.depth, core.broker.parts.factory.budget.used) == (2, held)
     assert (queue.counters.expired, queue.counters.dead_lettered) == (0, 0)
     assert consumer.texts == ["dead"]
     core.journal.auto_commit = True
@@ -200,7 +200,7 @@ def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
 def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
     """As much is held as before, and it is all given back in the end."""
     core = started()
-    held = core.broker._budget.used
+    held = core.broker.parts.factory.budget.used
     client = Client(core)
     first, _ = client.subscribe()
     client.send("BEGIN", transaction="t")
@@ -208,12 +208,12 @@ def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
     acknowledge(client, first, transaction="t")
     client.send("COMMIT", transaction="t")
     refuse(core)
-    assert core.broker._budget.used == held
+    assert core.broker.parts.factory.budget.used == held
     core.journal.auto_commit = True
     last = Client(core)
     for frame in last.subscribe():
         acknowledge(last, frame)
-    assert core.broker._budget.used == 0
+    assert core.broker.parts.factory.budget.used == 0
     assert core.stored_texts() == []
 
 

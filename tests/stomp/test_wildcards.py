@@ -233,9 +233,9 @@ def test_who_hears_many_addresses_is_not_kept_for_each(monkeypatch: pytest.Monke
         for number in range(20):
             core.send(f"/topic/{'.'.join(['a'] * 20)}.{number}", str(number))
             assert bodies(every.frames()) == [str(number)] * 20
-    known = core.broker._addresses.known.values()
+    known = core.broker.parts.book.known.values()
     assert sum(len(one.heard_by) for one in known) <= 100
-    assert core.broker._addresses.patterns._pairs == sum(len(one.heard_by) for one in known)
+    assert core.broker.parts.book.patterns._pairs == sum(len(one.heard_by) for one in known)
 
 
 def test_a_subscription_does_nothing_for_addresses_that_are_not_sent_to() -> None:
@@ -244,7 +244,7 @@ def test_a_subscription_does_nothing_for_addresses_that_are_not_sent_to() -> Non
     for number in range(50):
         core.send(f"/topic/a.{number}", "known")
     clients = [subscriber(core, f"/topic/{'*.' * number}#") for number in range(20)]
-    known = core.broker._addresses.known.values()
+    known = core.broker.parts.book.known.values()
     assert not any(one.heard_by for one in known)
     core.send("/topic/a.7", "x")
     assert [bodies(one.frames()) for one in clients] == [["x"]] * 3 + [[]] * 17
@@ -254,7 +254,7 @@ def test_a_subscription_does_nothing_for_addresses_that_are_not_sent_to() -> Non
 def test_subscriptions_hear_what_matches_whoever_comes_and_goes(data: st.DataObject) -> None:
     """As if each message was matched against each name."""
     core = CoreUnderTest()
-    core.broker._addresses._sweep_at = data.draw(st.integers(1, 8))
+    core.broker.parts.book._sweep_at = data.draw(st.integers(1, 8))
     names = ["a", "b", "a.a", "a.b", "b.a", "b.b.a"]
     wild = ["#", "*", "a.#", "*.a", "b.*", "#.a"]
     clients: dict[str, Client] = {}
@@ -283,10 +283,10 @@ def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch
         client.send("SUBSCRIBE", destination=f"/topic/{'#.' * length}*", id="s")
         client.send("UNSUBSCRIBE", id="s")
         core.send("/topic/b.b", "to find it out")
-    known = core.broker._addresses.known
+    known = core.broker.parts.book.known
     assert len(known) < 30
     assert all(len(one.heard_by) < 30 for one in known.values())
-    assert len(core.broker._addresses.patterns._heard) < 30
+    assert len(core.broker.parts.book.patterns._heard) < 30
     assert quiet.texts == []
 
 

@@ -9,8 +9,6 @@ asked nothing. What earlier nodes left counts from when it is counted, or read, 
 """
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from orthia.broker.core.api import FanOut
@@ -304,33 +302,25 @@ def _unless_negative(limit: int) -> int:
 
 
 class Charges:
-    """What one transaction has counted so far, to be taken back if it is refused."""
+    """What a unit has charged to addresses, until it is stored or undone."""
+
+    __slots__ = ("_made",)
 
     def __init__(self) -> None:
         self._made: list[tuple[AddressUse, int]] = []
 
     def charge(self, use: AddressUse, size: int) -> None:
-        """Count a message; raises QuotaExceeded, NoRoomInStore."""
+        """Charge a message; raises QuotaExceeded, NoRoomInStore."""
         use.charge(size)
         self._made.append((use, size))
 
-    def add(self, uses: Iterable[AddressUse], size: int) -> None:
-        """Count a message that the broker itself moves, whatever the limits are."""
-        for use in uses:
-            use.add(size)
-            self._made.append((use, size))
+    def add(self, use: AddressUse, size: int) -> None:
+        """Charge a message that the broker itself moves, whatever the limits are."""
+        use.add(size)
+        self._made.append((use, size))
 
-    @contextmanager
-    def unless_refused(self) -> Iterator[None]:
-        """Take everything back if what is done inside raises."""
-        try:
-            yield
-        except BaseException:
-            self.take_back()
-            raise
-
-    def take_back(self) -> None:
-        """Count all of it no more; once."""
+    def undo(self) -> None:
+        """Release everything that was charged."""
         made, self._made = self._made, []
         for use, size in made:
             use.release(size)

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.memory import Refused
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 
@@ -27,6 +28,11 @@ class DeliveryGate:
         self.is_running = True
         """False once the core was stopped, for good."""
         self.held_back: Refused[Deliverer] = Refused()
+
+    def refuse_if_stopped(self) -> None:
+        """Raise NotLive once the core was stopped."""
+        if not self.is_running:
+            raise NotLive("this node is stopping or is live no more; connect to the other node")
 
     def may_deliver(self, who: Deliverer) -> bool:
         """Return whether a delivery is allowed at this moment; ``go_on`` knows who was refused."""

@@ -18,8 +18,9 @@ must allow that, to whoever asks. A message for subscribers alone needs no such 
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.errors import DestinationRefused
@@ -50,8 +51,15 @@ LOGGER = logging.getLogger("orthia.broker")
 MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
 
-BindQueue = Callable[[QueueBinding], QueueBinding]
-"""Stores a new queue's binding before any message for it can be; returns it with its id."""
+
+class _Factory(Protocol):
+    """Makes the queues of a node."""
+
+    def bind(self, unnumbered: QueueBinding) -> QueueBinding:
+        """Store the binding of a new queue, before any message for it; return it with its id."""
+
+    def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
+        """Return the queue of a binding; messages up to the seq are in the table only."""
 
 
 class AddressBook:
@@ -61,15 +69,14 @@ class AddressBook:
         self,
         settings: Settings,
         creations: QueueCreations,
-        *,
-        bind: BindQueue,
-        make_queue: Callable[[QueueBinding, Address, int], Queue],
         store_use: StoreUse,
     ) -> None:
-        """Begin empty; ``make_queue`` also gets the seq up to which messages are unread.
+        """Begin empty; ``factory`` is set before the first queue is opened.
 
-        ``creations`` hears of the queues that are opened and of those that are gone.
+        ``creations`` counts the queues that are opened, until they are gone.
         """
+        self.factory: _Factory
+        """Makes queues. It needs where undeliverable messages go, which is in the book."""
         self.queues: dict[str, Queue] = {}
         self.bindings: dict[str, QueueBinding] = {}
         """What is stored of each queue, by its name."""
@@ -88,8 +95,6 @@ class AddressBook:
         self.said = AddressRules(settings)
         """What ``broker.xml`` says of addresses; ``refreshing`` has an address be as others say."""
         self._creations = creations
-        self._bind = bind
-        self._make_queue = make_queue
         self._store_use = store_use
         self._sweep_at = MIN_SWEEP
 
@@ -258,7 +263,7 @@ class AddressBook:
             options=known.options_of_new(name) if options is None else options,
             durable=durable,
         )
-        return self.open_queue(self._bind(binding), unread_up_to=0)
+        return self.open_queue(self.factory.bind(binding), unread_up_to=0)
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
@@ -268,7 +273,7 @@ class AddressBook:
             # What the file says counts, and not what was stored when the queue was made.
             options = options_of(address.settings, configured.options)
             binding = replace(binding, options=options)
-        queue = self._make_queue(binding, address, unread_up_to)
+        queue = self.factory.queue(binding, address, unread_up_to)
         if is_schedule(binding.name):
             address.schedules.add(queue)
         else:
@@ -287,7 +292,7 @@ class AddressBook:
         Its name is free at once, also for one that is configured.
         """
         address = self.address(binding.address)
-        self.left_over.append(self._make_queue(binding, address, unread_up_to))
+        self.left_over.append(self.factory.queue(binding, address, unread_up_to))
 
     def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
         """Have what a queue has of another priority than most, which is open already."""

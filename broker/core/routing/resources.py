@@ -18,8 +18,7 @@ from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import BROKER
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.routing.router import filter_of
-from orthia.broker.core.sending.placing import Placed
+from orthia.broker.core.routing.router import Routed, filter_of
 from orthia.broker.core.slices import found
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressSettings, RoutingType
@@ -38,12 +37,12 @@ class UndeliverableQueues:
         self._book = book
         self._creations = creations
 
-    def places_for(
+    def route(
         self, queue: Queue, target: str, reason: RemovalReason, record: Message
-    ) -> Sequence[Placed]:
-        """Return what becomes of what cannot be delivered of ``queue``: it is somewhere.
+    ) -> Sequence[Routed]:
+        """Return which queues get a message that ``queue`` cannot deliver: never none.
 
-        ``record`` is what address ``target`` gets, whose diverts have it as if it was sent there.
+        ``record`` is what address ``target`` gets; its diverts apply as to what is sent there.
         Raises BrokerError.
         """
         if self._book.expiry is not None:
@@ -51,10 +50,10 @@ class UndeliverableQueues:
         queues = self._queues_for(queue, target, reason, record)
         router = self._book.address(target).router
         if router is None:
-            return [(queues, record)]
-        routed, is_taken = found(router.diverted(record, BROKER, queues[0].routing_type))
-        places = [(one.queues, one.record) for one in routed if one.queues]
-        return places if is_taken and places else [(queues, record), *places]
+            return [Routed(record, queues, ())]
+        diverted, is_taken = found(router.diverted(record, BROKER, queues[0].routing_type))
+        routed = [Routed(one.record, one.queues, ()) for one in diverted if one.queues]
+        return routed if is_taken and routed else [Routed(record, queues, ()), *routed]
 
     def _queues_for(
         self, queue: Queue, target: str, reason: RemovalReason, record: Message

@@ -13,14 +13,13 @@ one step, so that it is in the journal before anything that is sent to the same 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from orthia.broker.core.api import FanOut
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.diverts import Divert
 from orthia.broker.core.selectors import Said, Selector, SelectorRefused, parsing
-from orthia.broker.core.slices import GO_ON, Finding, Steps, found
+from orthia.broker.core.slices import GO_ON, Finding, found
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -29,8 +28,6 @@ from orthia.journal.model.message import Message
 
 _ORIGIN: Final = "_AMQ_ORIG_ADDRESS"
 _FROM: Final = f"{_ORIGIN} = '"
-_ASKED_AT_ONCE: Final = 8
-"""How many queues with a filter are asked at once, where few are."""
 _AT_ONCE: Final = 64
 """How many queues without a filter are asked before others have a turn."""
 Gate = Callable[[Message, Principal], bool]
@@ -295,39 +292,3 @@ def still_there(routed: list[Routed]) -> list[Routed]:
         queues = [queue for queue in one.queues if not queue.is_leaving]
         left.append(one._replace(queues=queues))
     return left
-
-
-def first_full(routed: Iterable[Routed]) -> FanOut | None:
-    """Return the first address without room that has BLOCK; None if there is none."""
-    full = (queue.use.behind() for one in routed for queue in one.queues)
-    return next((one for one in full if one is not None), None)
-
-
-def send_routed(
-    routing: Finding[list[Routed]],
-    send: Callable[[Sequence[Routed]], FanOut | None],
-    refuse_if_stopped: Callable[[], None],
-) -> FanOut | Steps | None:
-    """Send a message to whom it is routed: at once, or in steps if many are asked.
-
-    Returns what its sender is to wait for.
-    """
-    for _ in range(_ASKED_AT_ONCE):
-        try:
-            next(routing)
-        except StopIteration as end:
-            routed: list[Routed] = end.value
-            return send(routed) or first_full(routed)
-    return _sending(routing, send, refuse_if_stopped)
-
-
-def _sending(
-    routing: Finding[list[Routed]],
-    send: Callable[[Sequence[Routed]], FanOut | None],
-    refuse_if_stopped: Callable[[], None],
-) -> Steps:
-    routed = yield from routing
-    refuse_if_stopped()
-    behind = send(routed) or first_full(routed)
-    while behind is not None and behind.is_behind:
-        yield behind.rest

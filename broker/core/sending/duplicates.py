@@ -8,14 +8,12 @@ nothing is ever stored here, ids are in memory as the messages are.
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from types import TracebackType
-from typing import Protocol, Self
 
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.quoting import quoted
-from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import DuplicateId
@@ -27,16 +25,6 @@ MOST_IN_MEMORY = 100_000
 _DIGEST_BYTES = 16
 
 
-class _Addresses(Protocol):
-    """What is asked of addresses."""
-
-    def settings_of(self, name: str) -> ResolvedAddressSettings:
-        """Return what is set for one."""
-
-    def has_queues(self, address: str) -> bool:
-        """Return whether one has any queue."""
-
-
 class DuplicateIds:
     """The id caches of addresses; on the loop's thread."""
 
@@ -44,12 +32,12 @@ class DuplicateIds:
         self,
         journal: MessageJournal,
         bindings: Iterable[Binding],
-        addresses: Callable[[], _Addresses],
+        book: AddressBook,
         creations: QueueCreations,
     ) -> None:
-        """``addresses`` returns those of the node; ``creations`` counts id caches as queues."""
+        """``creations`` counts id caches of addresses without queues as queues."""
         self._journal = journal
-        self._addresses = addresses
+        self._book = book
         self._creations = creations
         self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
         for one in self._caches.values():
@@ -69,7 +57,7 @@ class DuplicateIds:
         self._count = 0
 
     def _kept(self, address: str) -> int:
-        return self._addresses().settings_of(address).id_cache_size
+        return self._book.settings_of(address).id_cache_size
 
     def to_store(self, principal: Principal, address: str, duplicate_id: str) -> DuplicateId | None:
         """Return by what the journal knows a message that queues get; None if it need not.
@@ -101,7 +89,7 @@ class DuplicateIds:
         return self._newest.get(address, 0) if address in self._caches else None
 
     def hold(self) -> "HeldIds":
-        """Return what keeps ids of addresses for as long as it is entered."""
+        """Return what keeps the ids of addresses until it is released."""
         return HeldIds(self._held, self._renew)
 
     def is_held(self, address: str) -> bool:
@@ -155,7 +143,7 @@ class DuplicateIds:
 
     def _bind(self, principal: Principal, address: str) -> IdCacheBinding:
         creations = self._creations
-        counts = not self._addresses().has_queues(address)
+        counts = not self._book.has_queues(address)
         if counts:
             named = f"the first duplicate id of {quoted(address)}, which has no queue,"
             creations.refuse_if_too_many(principal, named)
@@ -173,7 +161,7 @@ class DuplicateIds:
 
 
 class HeldIds:
-    """Addresses whose ids nobody forgets yet for being old; they are new when it is left."""
+    """Addresses whose ids are kept, however old they are, until ``release``; then they are new."""
 
     def __init__(self, held: Counter[str], renew: Callable[[str], None]) -> None:
         self._held = held
@@ -186,21 +174,14 @@ class HeldIds:
             self._addresses.add(address)
             self._held[address] += 1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        del kind, error, traceback
+    def release(self) -> None:
+        """Keep them no longer."""
         for address in self._addresses:
             self._held[address] -= 1
             if not self._held[address]:
                 del self._held[address]
             self._renew(address)
+        self._addresses.clear()
 
 
 def _digest(duplicate_id: str) -> bytes:

@@ -17,19 +17,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.limits.memory import size_in_memory, size_in_store
-from orthia.broker.core.limits.quota import Charges
-from orthia.broker.core.queue.levels import ids_for
+from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed
-from orthia.broker.core.sending.placing import Placed
-from orthia.broker.core.sending.publisher import Publisher
+from orthia.broker.core.sending.context import SendContext
+from orthia.broker.core.sending.plan import SendPlan
 from orthia.broker.core.sending.recurrence import ONCE, Recurrence, decode
 from orthia.broker.core.sending.schedule_queues import ScheduleQueue, ScheduleQueues
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
-from orthia.broker.core.topics.publication import Publication
-from orthia.broker.core.topics.topic import Topic
 from orthia.broker.core.upkeep.expiry import LATEST_MS
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -62,7 +58,7 @@ class Schedule:
     def __init__(
         self,
         journal: MessageJournal,
-        publisher: Publisher,
+        context: SendContext,
         queues: ScheduleQueues,
         timers: Timers,
         slices: Slices,
@@ -74,7 +70,7 @@ class Schedule:
         self._room: list[Wait] = []
         """Who waits for there to be fewer, or for the journal to be full no more."""
         journal.register_room_listener(self._has_room)
-        self._publisher = publisher
+        self._context = context
         self._queues = queues
         self._timers = timers
         self._is_busy = False
@@ -258,10 +254,9 @@ class Schedule:
             self._go_on()
 
     def _move(self, schedule: ScheduleQueue, timed: TimedMessage, now_ms: int) -> Steps:
+        """Send a message that is due to the queues and topics that its destination has now."""
         message = timed.message
-        seq, record, location = message.seq, message.record, message.location
-        size = size_in_store(record)
-        charges = Charges()
+        seq, record = message.seq, message.record
         self._moving.add(seq)
         try:
             plain, following, client_id = _following(record, timed.at_ms, now_ms)
@@ -271,50 +266,28 @@ class Schedule:
                 if schedule.is_leaving:
                     self._moving.discard(seq)
                     return
-            placed: list[Placed] = [([schedule], one) for one in following]
-            placed += [(one.queues, one.record) for one in routed if one.queues]
-            heard = [(topic, one.record) for one in routed for topic in one.topics]
-            unit = Unit()
-            for queues, one in placed:
-                unit.add_message(ids_for(queues, one), self._publisher.encoded(one))
-            unit.delete(location, RemovalReason.DUE)
-            with charges.unless_refused():
-                for queues, one in placed:
-                    if following:
-                        # Without end it may fill what there is: it waits for room.
-                        self._publisher.charge(charges, queues, one)
-                    else:
-                        charges.add(
-                            [queue.use for queue in queues], size_in_store(one)
-                        )  # it was taken long ago
-                self._append(unit, placed, schedule, seq, size, heard, charges)
+            with SendPlan(self._context) as plan:
+                # A series without end could fill the store, so the limits apply to it: it waits for
+                # room. A single message was admitted when it was sent.
+                is_limited = bool(following)
+                for one in following:
+                    plan.move([schedule], one, is_limited=True)
+                for to in routed:
+                    plan.move(to.queues, to.record, to.topics, is_limited=is_limited)
+                plan.take_out(schedule, message.location, RemovalReason.DUE, record.large)
+                self._apply(plan, schedule, seq, size_in_store(record))
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - one message is not to keep all others back
+        except Exception as error:  # noqa: BLE001 - one message must not keep all others back
             self._moving.discard(seq)
             self._not_moved(seq, schedule, error)
 
-    def _append(
-        self,
-        unit: Unit,
-        placed: Sequence[Placed],
-        schedule: ScheduleQueue,
-        seq: int,
-        size: int,
-        heard: Sequence[tuple[Topic, Message]],
-        charges: Charges,
-    ) -> None:
-        publisher = self._publisher
-        copies = sum(len(queues) for queues, _ in placed)
-        # The row that refers to it goes before the topic has it.
-        pinned = [record.large for _, record in heard if record.large is not None]
-        published = [(topic, record, publisher.next_id()) for topic, record in heard]
-
-        # What only deletes may wait for a lock of another session for long, and nobody else does.
-        is_awaited = bool(placed)
+    def _apply(self, plan: SendPlan, schedule: ScheduleQueue, seq: int, size: int) -> None:
+        copies = plan.copies
+        # A unit that only deletes may wait long for a lock of another session: nobody waits for it.
+        is_awaited = bool(copies)
 
         def answered() -> None:
-            schedule.undecided -= 1
             self._moving.discard(seq)
             self._copies -= copies
             self._has_room()
@@ -323,25 +296,18 @@ class Schedule:
             self._left.add(seq)
             answered()
             schedule.left(seq, size)
-            for topic, record, number in published:
-                topic.publish(Publication(number, record, size_in_memory(record)))
-            publisher.unpin(pinned)
             if is_awaited:
                 self._moved()
 
         def refused(error: OrthiaError) -> None:
             answered()
-            charges.take_back()
-            publisher.unpin(pinned)
             self._not_moved(seq, schedule, error)
             if is_awaited:
                 self._moved()
             else:
                 self._arm()
 
-        publisher.append(unit, placed, moved, refused)
-        publisher.pin(pinned)
-        schedule.undecided += 1
+        plan.apply(moved, refused)
         self._copies += copies
         self._outstanding += is_awaited
 

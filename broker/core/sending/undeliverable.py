@@ -10,59 +10,37 @@ the queue of its own address there, and to what else of that address takes it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.taken import ExpiryLook
-from orthia.broker.core.sending.placing import Placed
+from orthia.broker.core.routing.resources import UndeliverableQueues
+from orthia.broker.core.routing.router import Routed
+from orthia.broker.core.sending.context import SendContext
+from orthia.broker.core.sending.plan import SendPlan
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
-from orthia.journal.model.message import Message
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import HeldElsewhere, StoreFull
 from orthia.journal.model.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
 
 
-PlacesFor = Callable[[Queue, str, RemovalReason, Message], Sequence[Placed]]
-"""Returns what queues get at an address of a message that a queue cannot deliver: never none."""
-
-
-class _Relocate(Protocol):
-    """Takes a message out of its queue for good, in one unit of the journal."""
-
-    def __call__(
-        self,
-        queue: Queue,
-        reference: MessageReference,
-        reason: RemovalReason,
-        placed: Sequence[Placed],
-        refused: Callable[[], None],
-    ) -> None:
-        """Put it where it is ``placed``, if anywhere; or raise BrokerError and do nothing.
-
-        ``reference`` is what ``queue`` has of it until then.
-        ``refused`` is called if the store does not take it: then nothing was done either.
-        """
-
-
 class Undeliverable:
-    """Moves what cannot be delivered, or drops it; on the loop's thread."""
+    """Moves messages that cannot be delivered, or drops them; on the loop's thread."""
 
     def __init__(
-        self,
-        *,
-        is_running: Callable[[], bool],
-        places_for: PlacesFor,
-        relocate: _Relocate,
+        self, queues: UndeliverableQueues, context: SendContext, gate: DeliveryGate
     ) -> None:
-        self._is_running = is_running
-        self._places_for = places_for
-        self._relocate = relocate
+        self._queues = queues
+        self._context = context
+        self._gate = gate
         self.look = ExpiryLook()
-        """How far what has expired is looked for."""
+        """The look for expired messages that is under way."""
 
     def expire(self, queue: Queue, reference: MessageReference) -> None:
         """Move an expired message to the expiry address, or drop it."""
@@ -73,14 +51,15 @@ class Undeliverable:
                 queue.name,
                 _what_becomes("expiry-address", target, DEFAULT_EXPIRY_ADDRESS),
             )
-        if self._is_running():  # else its row stays, and the next live node decides anew
-            refused = partial(self._not_expired, queue, reference)
-            if not self._move(queue, reference, target, RemovalReason.EXPIRED, refused):
-                refused()
+        if not self._gate.is_running:
+            return  # its row stays, and the next live node decides anew
+        if not self._move(queue, reference, target, RemovalReason.EXPIRED):
+            queue.counters.expired -= 1
+            queue.take_back(reference)
 
     def dead_letter(self, queue: Queue, reference: MessageReference) -> bool:
         """Move a message that was delivered too often, or drop it; False if it has to stay."""
-        if not self._is_running():
+        if not self._gate.is_running:
             return False
         target = queue.settings.dead_letter_address
         is_first = not queue.counters.dead_lettered
@@ -104,25 +83,12 @@ class Undeliverable:
                 reference.attempts,
                 _what_becomes("dead-letter-address", target, DEFAULT_DEAD_LETTER_ADDRESS),
             )
-        refused = partial(self._not_dead_lettered, queue, reference)
-        return self._move(queue, reference, target, RemovalReason.DEAD_LETTERED, refused)
-
-    def _not_expired(self, queue: Queue, reference: MessageReference) -> None:
-        queue.counters.expired -= 1
-        queue.take_back(reference)
-
-    def _not_dead_lettered(self, queue: Queue, reference: MessageReference) -> None:
-        queue.counters.dead_lettered -= 1
-        queue.take_back(reference)
+        return self._move(queue, reference, target, RemovalReason.DEAD_LETTERED)
 
     def _move(
-        self,
-        queue: Queue,
-        reference: MessageReference,
-        target: str,
-        reason: RemovalReason,
-        refused: Callable[[], None],
+        self, queue: Queue, reference: MessageReference, target: str, reason: RemovalReason
     ) -> bool:
+        """Move a message to an address, or drop it; False if it stays."""
         try:
             origin = {
                 "_AMQ_ORIG_ADDRESS": reference.record.address,
@@ -132,8 +98,15 @@ class Undeliverable:
             if reason is RemovalReason.EXPIRED:
                 origin["_AMQ_ACTUAL_EXPIRY"] = str(reference.record.expires_ms)
             record = reference.record.relocated(target, origin)
-            places = () if target == DROP else self._places_for(queue, target, reason, record)
-            self._relocate(queue, reference, reason, places, refused)
+            routed: Sequence[Routed] = ()
+            if target != DROP:
+                routed = self._queues.route(queue, target, reason, record)
+            with SendPlan(self._context) as plan:
+                plan.take_out(queue, reference.location, reason, reference.record.large)
+                for one in routed:
+                    plan.move(one.queues, one.record)
+                to = [target.name for one in routed for target in one.queues]
+                plan.apply(None, partial(self._refused, queue, reference, reason, to))
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
                 "message %d of queue %s is %s, and cannot be moved to %s: %s; it stays stored",
@@ -145,6 +118,29 @@ class Undeliverable:
             )
             return False
         return True
+
+    def _refused(
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        reason: RemovalReason,
+        to: Sequence[str],
+        error: OrthiaError,
+    ) -> None:
+        """Give a message back to its queue, since the store refused to move it."""
+        if not isinstance(error, StoreFull | HeldElsewhere):  # which are logged once
+            LOGGER.error(
+                "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
+                reference.seq,
+                reason.value,
+                ", ".join(f"queue {name}" for name in to) or "nowhere",
+                error,
+            )
+        if reason is RemovalReason.EXPIRED:
+            queue.counters.expired -= 1
+        else:
+            queue.counters.dead_lettered -= 1
+        queue.take_back(reference)
 
 
 def _what_becomes(element: str, target: str, default: str) -> str:

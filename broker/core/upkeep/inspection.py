@@ -3,13 +3,14 @@
 It tells what is known in memory: nothing is read from the store for it, and nothing counted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Inspection
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
@@ -19,16 +20,14 @@ from orthia.config.address_settings import RoutingType
 class QueueInspection(Inspection):
     """Answers from the address book; on the loop's thread."""
 
-    def __init__(
-        self, addresses: AddressBook, security: Security, refuse_if_stopped: Callable[[], None]
-    ) -> None:
+    def __init__(self, addresses: AddressBook, security: Security, gate: DeliveryGate) -> None:
         self._addresses = addresses
         self._security = security
-        self._refuse_if_stopped = refuse_if_stopped
+        self._gate = gate
 
     @override
     def count_messages(self, principal: Principal, name: str) -> int:
-        self._refuse_if_stopped()
+        self._gate.refuse_if_stopped()
         self._security.check_management(principal, f"queue.{name}", "countMessages")
         queue = self._addresses.queues.get(name)
         if queue is None:
@@ -37,7 +36,7 @@ class QueueInspection(Inspection):
 
     @override
     def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
-        self._refuse_if_stopped()
+        self._gate.refuse_if_stopped()
         arguments = () if kind is None else (kind.value,)
         self._security.check_management(principal, "broker", "getQueueNames", arguments)
         queues = list(self._addresses.queues.values())  # at once, whatever the loop does meanwhile

@@ -10,7 +10,7 @@ from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.routing.auto_creation import AutoCreation
 from orthia.broker.core.routing.declared import DeclaredAddresses
 from orthia.broker.core.routing.sources import Sources
-from orthia.broker.core.sending.publisher import Publisher
+from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.core.upkeep.expiry import AddressExpiry, says_when
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
@@ -90,13 +90,13 @@ class Reconfiguration:
 
 
 def expiry_of(
-    book: AddressBook, publisher: Publisher, time_ms: Callable[[], int]
+    book: AddressBook, context: SendContext, time_ms: Callable[[], int]
 ) -> Callable[[Settings], None]:
     """Return what has messages expire as settings say; where none says so, nobody is asked."""
     expiry = AddressExpiry(book.settings_of, time_ms)
 
     def expire_as(settings: Settings) -> None:
         is_said = any(says_when(one) for one in settings.address_settings)
-        publisher.expiry = book.expiry = expiry if is_said else None
+        context.expiry = book.expiry = expiry if is_said else None
 
     return expire_as

@@ -1,0 +1,136 @@
+# mypyc compiles this module.
+"""How a core is made: its parts, in the order in which they need each other.
+
+Everything is built before anything that uses it, but for one: the address book gets the factory of
+queues last, since the factory's queues give what they cannot deliver to addresses of the book.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.quota import StoreUse
+from orthia.broker.core.queue.factory import QueueFactory
+from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.auto_creation import AutoCreation
+from orthia.broker.core.routing.resources import UndeliverableQueues
+from orthia.broker.core.routing.sources import Sources
+from orthia.broker.core.routing.targets import Targets
+from orthia.broker.core.sending.context import SendContext
+from orthia.broker.core.sending.duplicates import DuplicateIds
+from orthia.broker.core.sending.post_office import PostOffice
+from orthia.broker.core.sending.schedule import Schedule
+from orthia.broker.core.sending.schedule_queues import ScheduleQueues
+from orthia.broker.core.sending.undeliverable import Undeliverable
+from orthia.broker.core.sending.uploads import Uploads
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.topics.durable import DurableSubscriptions
+from orthia.broker.core.topics.temporary import TemporaryDestinations
+from orthia.broker.core.upkeep.deletion import Deletions
+from orthia.broker.core.upkeep.housekeeping import Housekeeping
+from orthia.broker.core.upkeep.inspection import QueueInspection
+from orthia.broker.core.upkeep.reconfiguration import Reconfiguration, expiry_of
+from orthia.broker.security.permissions import Security
+from orthia.config.settings import Settings
+from orthia.journal.abc import MessageJournal
+
+
+class LoopTimers:
+    """The loop's clock and timers; a core that was stopped is not called back."""
+
+    def __init__(
+        self,
+        gate: DeliveryGate,
+        call_later: Callable[[float, Callable[[], None]], object],
+        time_ms: Callable[[], int],
+    ) -> None:
+        """``call_later`` takes seconds."""
+        self.time_ms: Final = time_ms
+        self._gate = gate
+        self._call_later = call_later
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Call back on the loop, unless the core was stopped by then."""
+        self._call_later(delay_ms / 1000, lambda: callback() if self._gate.is_running else None)
+
+
+class CoreParts:
+    """The parts of the core of one node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        security: Security,
+        slices: Slices,
+        gate: DeliveryGate,
+        timers: LoopTimers,
+    ) -> None:
+        """Build them; nothing is opened yet."""
+        limits = settings.stomp_limits
+        self.settings: Final = settings
+        self.journal: Final = journal
+        self.security: Final = security
+        self.slices: Final = slices
+        self.gate: Final = gate
+        self.timers: Final = timers
+        self.max_unacknowledged_bytes: Final = limits.max_unacknowledged_bytes
+        self.store_use: Final = StoreUse(settings.store_limit)
+        creations = QueueCreations(limits, settings.resource_limit_settings)
+        self.book: Final = AddressBook(settings, creations, self.store_use)
+
+        duplicates = DuplicateIds(journal, journal.bindings, self.book, creations)
+        self.context: Final = SendContext(
+            journal, timers.time_ms, duplicates, persistent=settings.persistence_enabled
+        )
+        undeliverable = Undeliverable(UndeliverableQueues(self.book, creations), self.context, gate)
+        self.schedule_queues: Final = ScheduleQueues(
+            self.book, creations, timers, is_persistent=settings.persistence_enabled
+        )
+        self.schedule: Final = Schedule(journal, self.context, self.schedule_queues, timers, slices)
+        self.factory: Final = QueueFactory(
+            settings,
+            journal,
+            timers,
+            gate,
+            slices,
+            undeliverable,
+            self.context.values,
+            creations,
+            self.context.next_id,
+            self.schedule.placed,
+        )
+        self.factory.topic_memory.count_bodies = self.store_use.add
+        self.book.factory = self.factory
+
+        creation = AutoCreation(settings, self.book, security, creations, self.store_use)
+        self.sources: Final = Sources(self.book, creation, security, self.factory.topic)
+        self.durable: Final = DurableSubscriptions(self.book, self.sources)
+        targets = Targets(self.book, creation, security)
+        self.office: Final = PostOffice(targets, self.schedule_queues, self.context, gate)
+        self.uploads: Final = Uploads(self.office, self.book, self.store_use, journal.large)
+
+        self.deletions: Final = Deletions(journal, self.book, security, duplicates, timers)
+        self.temporaries: Final = TemporaryDestinations(
+            self.book, self.deletions, security, creations, self.store_use
+        )
+        self.inspection: Final = QueueInspection(self.book, security, gate)
+        self.housekeeping: Final = Housekeeping(
+            settings,
+            journal,
+            self.book,
+            self.deletions,
+            duplicates,
+            timers,
+            slices,
+            undeliverable.look,
+        )
+        self.reconfiguration: Final = Reconfiguration(
+            self.book,
+            creation,
+            security,
+            self.sources,
+            self.housekeeping,
+            expiry_of(self.book, self.context, timers.time_ms),
+        )
