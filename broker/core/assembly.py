@@ -111,7 +111,7 @@ class CoreParts:
         self.office: Final = PostOffice(targets, self.schedule_queues, self.context, gate)
         self.uploads: Final = Uploads(self.office, self.book, self.store_use, journal.large)
 
-        self.deletions: Final = Deletions(journal, self.book, security, duplicates, timers)
+        self.deletions: Final = Deletions(journal, self.book, security, duplicates)
         self.temporaries: Final = TemporaryDestinations(
             self.book, self.deletions, security, creations, self.store_use
         )

@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.queue.window import RETRY_MS
+from orthia.broker.core.queue.reader import RETRY_MS
 from orthia.config.errors import OrthiaError
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, settings
 

@@ -62,7 +62,7 @@ class QueueFactory:
         self.topic_memory = TopicMemory(
             settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
         )
-        self.showing = ShowingMeans(journal, self.budget, gate, slices, timers, ShowingReads())
+        self.showing = ShowingMeans(journal, self.budget, gate, slices, ShowingReads())
         self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
         self._journal = journal
         self._timers = timers

@@ -13,9 +13,7 @@ delivers none, so that nobody gets one that was replaced. What it finds to be re
 one of two in a transaction whose node ended, and what came while the queue was another kind.
 """
 
-import logging
 from collections.abc import Sequence
-from typing import Final
 
 from typing_extensions import override
 
@@ -24,19 +22,15 @@ from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD, size_in_store
 from orthia.broker.core.queue.newest import Held, Latest, Value, ValueCount, deletion_of, digest_of
 from orthia.broker.core.queue.optioned import OptionedQueue
+from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.removal import RemovingMatching
 from orthia.broker.core.queue.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES
 from orthia.broker.core.selectors import Said
 from orthia.broker.quoting import quoted
-from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
-from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.message import RECORD_OVERHEAD, Message
 from orthia.journal.model.windows import Window
-
-LOGGER = logging.getLogger("orthia.broker")
-_RETRY_MS: Final = 1_000
 
 
 class LastValueQueue(OptionedQueue):
@@ -331,29 +325,18 @@ class LastValueQueue(OptionedQueue):
             self._read_on(0)
 
     def _read_on(self, after: int) -> None:
-        try:
-            self._journal.read_window(
-                self.id,
-                after,
-                self._journal.recovery_horizon,
-                WINDOW_MESSAGES,
-                MAX_WINDOW_BYTES,
-                lambda window: self._known_of(after, window),
-            )
-        except JournalClosed:
-            return  # this node is ending
-
-    def _known_of(self, after: int, window: Window | OrthiaError) -> None:
         if self.is_leaving:
             return
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s delivers nothing: what its values are cannot be read, and is tried"
-                " again: %s",
-                quoted(self.name),
-                window,
-            )
-            self._timers.call_later(_RETRY_MS, lambda: self._read_on(after))
+        self.reader.read(
+            Span(self.id, after, self._journal.recovery_horizon),
+            WINDOW_MESSAGES,
+            MAX_WINDOW_BYTES,
+            self._known_of,
+            lambda: self._read_on(after),
+        )
+
+    def _known_of(self, window: Window | None) -> None:
+        if window is None or self.is_leaving:
             return
         up_to = self._journal.recovery_horizon if window.exhausted else window.next_after_seq
         kept: dict[int, int] = {}
@@ -380,8 +363,7 @@ class LastValueQueue(OptionedQueue):
             if older is None:
                 self._count.now += 1
             self._latest[key] = value
-        for corrupt in window.corrupt:
-            LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
+        self.reader.report_corrupt(window)
         if replaced:
             self._delete_rows(replaced)
             matching = self._removing()

@@ -6,6 +6,7 @@ from typing import Protocol
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.limits.quota import AddressUse
 from orthia.broker.core.queue.cursor import Cursor
+from orthia.broker.core.queue.reader import WindowReader
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.queue.turns import InTurn
 from orthia.journal.model.windows import StoredMessage
@@ -15,8 +16,8 @@ class Matched(Protocol):
     """The queue, as far as ``matching`` asks it."""
 
     id: int
-    name: str
     is_leaving: bool
+    reader: WindowReader
     use: AddressUse
 
     @property

@@ -30,7 +30,6 @@ from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.queue.views import Look, Stretch, View
 from orthia.broker.core.selectors import Said, Selector
 from orthia.broker.core.slices import Slices
-from orthia.broker.core.timers import Timers
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.unit import Unit
@@ -49,7 +48,6 @@ class Matching(MatchedLevels):
         levels: Iterable[Level],
         journal: MessageJournal,
         budget: MemoryBudget,
-        timers: Timers,
         slices: Slices,
         *,
         window_messages: int,
@@ -61,7 +59,7 @@ class Matching(MatchedLevels):
         super().__init__(queue, levels, budget)
         self._journal = journal
         self._reads = MatchingReads(
-            queue, self, journal, budget, timers, slices, window_messages=window_messages
+            queue, self, journal, budget, slices, window_messages=window_messages
         )
         self._work = 0
         self._is_over = False

@@ -5,7 +5,6 @@ read. Where nothing was in a window that anybody wanted, the next is read while 
 where little was, the next may be larger than the memory there is, as little of it stays there.
 """
 
-import logging
 from functools import partial
 from typing import Final, Protocol
 
@@ -13,17 +12,13 @@ from orthia.broker.core.limits.memory import MemoryBudget
 from orthia.broker.core.limits.quota import AddressUse
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
+from orthia.broker.core.queue.reader import Span, WindowReader
 from orthia.broker.core.queue.views import Look, Stretch, View
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import GO_ON, Slices, Steps
-from orthia.broker.core.timers import Timers
-from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
-from orthia.journal.errors import JournalClosed
 from orthia.journal.model.windows import StoredMessage, Window
 
-LOGGER = logging.getLogger("orthia.broker")
-_RETRY_MS: Final = 1_000
 _MOST_KEPT_BYTES: Final = 65_536
 """How much of a window that is lent is kept for a view."""
 _THIN: Final = 32
@@ -33,8 +28,8 @@ _THIN: Final = 32
 class _Queue(Protocol):
     """The queue, as far as it is read here."""
 
-    name: str
     is_leaving: bool
+    reader: WindowReader
     use: AddressUse
 
     def resume(self) -> None:
@@ -88,7 +83,6 @@ class MatchingReads:
         reader: _Reader,
         journal: MessageJournal,
         budget: MemoryBudget,
-        timers: Timers,
         slices: Slices,
         *,
         window_messages: int,
@@ -97,7 +91,6 @@ class MatchingReads:
         self._reader = reader
         self._journal = journal
         self._budget = budget
-        self._timers = timers
         self._slices = slices
         self._window_messages = window_messages
         self.waiting: dict[View, Look] = {}
@@ -159,34 +152,27 @@ class MatchingReads:
         if size < most and self._is_thin and self._budget.lend_window():
             self._lent.add(self._asked)
             size = most
-        try:
-            self._journal.read_window(
-                stretch.id,
-                after,
-                up_to,
-                self._window_messages,
-                size,
-                partial(self._window_read, stretch, after),
-            )
-        except JournalClosed:
+        is_asked = self._queue.reader.read(
+            Span(stretch.id, after, up_to),
+            self._window_messages,
+            size,
+            partial(self._window_read, stretch, after),
+            self._queue.resume,
+        )
+        if not is_asked:
             self._give_back(self._asked)
-            self._asked -= 1  # this node is ending: the table is left to the next
+            self._asked -= 1
         return True
 
-    def _window_read(self, stretch: Stretch, after: int, window: Window | OrthiaError) -> None:
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
-            )
-            self._timers.call_later(_RETRY_MS, self._queue.resume)
+    def _window_read(self, stretch: Stretch, after: int, window: Window | None) -> None:
+        if window is None:
             if self._asked > self._looked_at + 1:
                 # Windows are done with in order: the one before is still looked at.
                 self._next = (stretch, after, Window([], [], after, exhausted=False))
             else:
                 self._looked()
             return
-        for corrupt in window.corrupt:
-            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
+        self._queue.reader.report_corrupt(window)
         if self._asked > self._looked_at + 1:
             self._next = (stretch, after, window)
             return

@@ -11,7 +11,6 @@ A queue of its own class, since every other is to cost nothing for it.
 """
 
 import heapq
-import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
@@ -27,22 +26,20 @@ from orthia.broker.core.queue.dispatcher import AT_ONCE
 from orthia.broker.core.queue.groups import say_that_a_ring_keeps_none
 from orthia.broker.core.queue.left_over import pass_one_over
 from orthia.broker.core.queue.non_destructive import ShownQueue
+from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.queue.turns import InTurn
 from orthia.broker.core.queue.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES, QueueSubscription
 from orthia.broker.core.selectors import Selector
 from orthia.broker.quoting import quoted
-from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Unit
 from orthia.journal.model.windows import StoredMessage, Window
 
-LOGGER = logging.getLogger("orthia.broker")
 _AGAIN_MS: Final = 100
 """When a ring that could not be trimmed is looked at again: many messages are being given back."""
-_RETRY_MS: Final = 1_000
 
 
 class OneConsumer(InTurn):
@@ -338,17 +335,14 @@ class OptionedQueue(ShownQueue):
         self._is_trimming = True
         paged = [one for one in self.cursors() if one[1].is_paged]
         queue_id, cursor = paged[-1] if paged else (self.id, self._cursor)
-        try:
-            self._journal.read_window(
-                queue_id,
-                cursor.read_seq,
-                min(cursor.tail_seq, self._journal.last_committed_seq),
-                min(WINDOW_MESSAGES, max(1, self._too_many())),
-                MAX_WINDOW_BYTES,
-                partial(self._table_read, queue_id, cursor),
-            )
-        except JournalClosed:
-            return  # this node is ending
+        up_to = min(cursor.tail_seq, self._journal.last_committed_seq)
+        self.reader.read(
+            Span(queue_id, cursor.read_seq, up_to),
+            min(WINDOW_MESSAGES, max(1, self._too_many())),
+            MAX_WINDOW_BYTES,
+            partial(self._table_read, queue_id, cursor),
+            self._end_trimming,
+        )
 
     def _too_many(self) -> int:
         most = self._most
@@ -356,14 +350,8 @@ class OptionedQueue(ShownQueue):
             return WINDOW_MESSAGES
         return 0 if most is None else self.depth - self._delivered - most
 
-    def _table_read(self, queue_id: int, cursor: Cursor, window: Window | OrthiaError) -> None:
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s has more messages than it may, and cannot be read: %s; it is tried again",
-                quoted(self.name),
-                window,
-            )
-            self._timers.call_later(_RETRY_MS, self._end_trimming)
+    def _table_read(self, queue_id: int, cursor: Cursor, window: Window | None) -> None:
+        if window is None:
             return
         if not self.is_leaving:
             self._forget_oldest(queue_id, cursor, window)

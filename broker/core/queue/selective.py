@@ -44,7 +44,6 @@ class SelectiveQueue(WindowedQueue):
                 (own,) if levels is None else levels.highest_first,
                 self._journal,
                 self._budget,
-                self._timers,
                 self._slices,
                 window_messages=window.WINDOW_MESSAGES,
             )

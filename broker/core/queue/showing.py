@@ -7,11 +7,9 @@ back gives credit, and that is all.
 """
 
 import heapq
-import logging
 from abc import abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import override
@@ -19,32 +17,28 @@ from typing_extensions import override
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.limits.memory import MemoryBudget, size_in_memory
 from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.queue.reader import Span, WindowReader
 from orthia.broker.core.queue.settlement import Gone
 from orthia.broker.core.queue.subscriptions import Source, Subscription
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, Slices, Steps
-from orthia.broker.core.timers import Timers
 from orthia.config.address_settings import RoutingType
-from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
-from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import Message
 from orthia.journal.model.windows import Window
 
-LOGGER = logging.getLogger("orthia.broker")
 AT_ONCE: Final = 32
 """Messages that are looked at or shown before others have a turn; with a selector, one: to match
 it may take as long as all that."""
 _GONE = Gone()
 _WINDOW_MESSAGES = 500
 _WINDOW_BYTES = 262_144
-_RETRY_MS = 1_000
 
 
 class Shown(Protocol):
     """The queue."""
 
-    name: str
+    reader: WindowReader
 
     def type_of_queue(self) -> RoutingType:
         """Return its routing type."""
@@ -96,7 +90,6 @@ class ShowingMeans(NamedTuple):
     budget: MemoryBudget
     gate: DeliveryGate
     slices: Slices
-    timers: Timers
     reads: ShowingReads
 
 
@@ -114,12 +107,10 @@ class Showing(Source[MessageReference]):
         self._queue = queue
         self._consumer = consumer
         self._selector = selector
-        self._journal = means.journal
         self._large = means.journal.large
         self._budget = means.budget
         self._gate = means.gate
         self._slices = means.slices
-        self._timers = means.timers
         self._at_once = AT_ONCE if selector is None else 1
         self._reads = means.reads
         self._subscription: Subscription[MessageReference] | None = None
@@ -203,24 +194,15 @@ class Showing(Source[MessageReference]):
         if self._large is not None:
             # Others take messages while they are read, and their bodies go.
             self._withheld_for = self._large.withhold()
-        with suppress(JournalClosed):  # this node is ending, and its clients with it
-            self._journal.read_window(
-                self._queue_id,
-                self._read_to,
-                self._up_to,
-                _WINDOW_MESSAGES,
-                _WINDOW_BYTES,
-                self._window_read,
-            )
+        span = Span(self._queue_id, self._read_to, self._up_to)
+        self._queue.reader.read(
+            span, _WINDOW_MESSAGES, _WINDOW_BYTES, self._window_read, self._read_again
+        )
         return True
 
-    def _window_read(self, window: Window | OrthiaError) -> None:
+    def _window_read(self, window: Window | None) -> None:
         self._reads.answered()
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s cannot be shown on: %s; it is tried again", self._queue.name, window
-            )
-            self._timers.call_later(_RETRY_MS, self._read_again)
+        if window is None:
             self._let_go()
             return
         self._slices.run(self._take(window))
@@ -230,8 +212,7 @@ class Showing(Source[MessageReference]):
         self.resume()
 
     def _take(self, window: Window) -> Steps:
-        for corrupt in window.corrupt:
-            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
+        self._queue.reader.report_corrupt(window)
         last = self._up_to if window.exhausted else window.next_after_seq
         try:
             for index, message in enumerate(window.messages, 1):

@@ -9,7 +9,6 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
 - the table only: what is ahead of the cursor.
 """
 
-import logging
 from abc import abstractmethod
 from collections.abc import Collection, Set
 
@@ -33,27 +32,23 @@ from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
 from orthia.broker.core.queue.levels import Level, Levels
 from orthia.broker.core.queue.matching import Matching
+from orthia.broker.core.queue.reader import Span, WindowReader
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.queue.turns import InTurn
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.errors import OrthiaError
 from orthia.config.queues import PLAIN
 from orthia.journal.abc import MessageJournal
-from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import Message
 from orthia.journal.model.windows import StoredMessage, Window
 
 QueueSubscription = Subscription[MessageReference]
-LOGGER = logging.getLogger("orthia.broker")
 WINDOW_MESSAGES = 1_000
 """Messages one read of the table brings at most."""
 MIN_WINDOW_BYTES = 65_536
 """What a queue may always read, however full the memory is: it must be able to go on."""
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
-RETRY_MS = 1_000
-"""When a window that could not be read is asked for again."""
 
 
 class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
@@ -65,7 +60,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         "_journal", "_journal_full", "_levels", "_matching", "_max_bytes", "_max_messages",
         "_may_group", "_options", "_reading", "_retries", "_subscriptions", "_timers",
         "_window_bytes", "_withheld", "address", "being_replaced", "bytes_in_memory", "counters",
-        "id", "is_leaving", "name", "settings", "use",
+        "id", "is_leaving", "name", "reader", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +100,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._journal_full = journal_full
         self._budget = budget
         self._timers = timers
+        self.reader = WindowReader(name, journal, timers)
         self._delivered = 0
         self._delayed = Delayed()
         self.being_replaced: Set[int] = frozenset()
@@ -279,34 +275,27 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             room = min(room, self._max_bytes - self.bytes_in_memory)
         if room < MIN_WINDOW_BYTES and (self._ready or not self._turns.is_wanted):
             return  # read on once what is in memory is delivered and a consumer wants more
+        up_to = min(self._cursor.tail_seq, self._journal.last_committed_seq)
         self._reading = True
-        try:
-            self._journal.read_window(
-                self.id,
-                self._cursor.read_seq,
-                min(self._cursor.tail_seq, self._journal.last_committed_seq),
-                WINDOW_MESSAGES,
-                min(self._window_bytes, max(MIN_WINDOW_BYTES, room)),
-                self._window_read,
-            )
-        except JournalClosed:
-            self._reading = False  # this node is ending: the table is left to the next
+        if not self.reader.read(
+            Span(self.id, self._cursor.read_seq, up_to),
+            WINDOW_MESSAGES,
+            min(self._window_bytes, max(MIN_WINDOW_BYTES, room)),
+            self._window_read,
+            self.resume,
+        ):
+            self._reading = False
 
-    def _window_read(self, window: Window | OrthiaError) -> None:
+    def _window_read(self, window: Window | None) -> None:
         self._reading = False
         if self._is_stale:
             self._is_stale = False
             self._plain_window_answered()
             self.dispatch()
             return
-        if self.is_leaving:
+        if window is None or self.is_leaving:
             return
-        if isinstance(window, OrthiaError):
-            LOGGER.error("queue %s cannot be read on: %s; it is tried again", self.name, window)
-            self._timers.call_later(RETRY_MS, self.resume)
-            return
-        for corrupt in window.corrupt:
-            LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
+        self.reader.report_corrupt(window)
         has_groups = False
         for message in window.messages:
             if not self._cursor.is_withheld(message.seq):

@@ -24,13 +24,12 @@ from orthia.broker.core.errors import BrokerError, DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.window import WINDOW_MESSAGES
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.sending.duplicates import DuplicateIds
-from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
-from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
@@ -41,7 +40,6 @@ from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
 _WINDOW_BYTES = 4 * 1024 * 1024
-_RETRY_MS = 1_000
 
 _NOBODY: Final = Principal("the broker", frozenset(), unrestricted=True)
 
@@ -62,13 +60,11 @@ class Deletions:
         addresses: AddressBook,
         security: Security,
         duplicates: DuplicateIds,
-        timers: Timers,
     ) -> None:
         self._journal = journal
         self._addresses = addresses
         self._security = security
         self._duplicates = duplicates
-        self._timers = timers
 
     def delete(
         self,
@@ -145,26 +141,21 @@ class Deletions:
         self._look_at(queue, may_go, list(queue.ids))
 
     def _look_at(self, queue: Queue, may_go: Callable[[Queue], bool], unlooked: list[int]) -> None:
-        try:
-            self._journal.read_window(
-                unlooked.pop(),
-                0,
-                self._journal.last_committed_seq,
-                1,
-                _WINDOW_BYTES,
-                partial(self._looked_at, queue, may_go, unlooked),
-            )
-        except JournalClosed:
-            return  # this node is ending: the next has it
+        queue.reader.read(
+            Span(unlooked.pop(), 0, self._journal.last_committed_seq),
+            1,
+            _WINDOW_BYTES,
+            partial(self._looked_at, queue, may_go, unlooked),
+        )
 
     def _looked_at(
         self,
         queue: Queue,
         may_go: Callable[[Queue], bool],
         unlooked: list[int],
-        window: Window | OrthiaError,
+        window: Window | None,
     ) -> None:
-        if isinstance(window, OrthiaError):
+        if window is None:
             return  # it is looked at again
         is_empty = window.exhausted and not window.messages and not window.corrupt
         if not is_empty or queue.depth or not may_go(queue):
@@ -204,13 +195,13 @@ class Deletions:
     def delete_left_over(self, queue: Queue) -> None:
         """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""
         queue.is_leaving = True
-        context = (self._journal, self._addresses, self._duplicates, self._timers)
+        context = (self._journal, self._addresses, self._duplicates)
         _Deletion(queue, _NOBODY.name, logging.DEBUG, *context, lambda _: None).begin()
 
     def _begin(self, queue: Queue, principal: Principal, level: int, done: Deleted) -> None:
         self._addresses.withdraw(queue)
         queue.leave(f"queue {quoted(queue.name)} is deleted")
-        context = (self._journal, self._addresses, self._duplicates, self._timers)
+        context = (self._journal, self._addresses, self._duplicates)
         _Deletion(queue, principal.name, level, *context, done).begin()
 
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
@@ -255,7 +246,6 @@ class _Deletion:
         journal: MessageJournal,
         addresses: AddressBook,
         duplicates: DuplicateIds,
-        timers: Timers,
         done: Deleted,
     ) -> None:
         self._queue = queue
@@ -264,7 +254,6 @@ class _Deletion:
         self._journal = journal
         self._addresses = addresses
         self._duplicates = duplicates
-        self._timers = timers
         self._done = done
         self._left = list(queue.ids)
         """What its messages are stored under, as far as that is not empty yet."""
@@ -280,26 +269,16 @@ class _Deletion:
         self._read_on()
 
     def _read_on(self) -> None:
-        try:
-            self._journal.read_window(
-                self._left[-1],
-                self._after_seq,
-                self._journal.last_committed_seq,
-                WINDOW_MESSAGES,
-                _WINDOW_BYTES,
-                self._empty,
-            )
-        except JournalClosed:
-            return  # this node is ending: the next has the rest
+        self._queue.reader.read(
+            Span(self._left[-1], self._after_seq, self._journal.last_committed_seq),
+            WINDOW_MESSAGES,
+            _WINDOW_BYTES,
+            self._empty,
+            self._read_on,
+        )
 
-    def _empty(self, window: Window | OrthiaError) -> None:
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s is being deleted, and cannot be read; it is tried again: %s",
-                self._queue.name,
-                window,
-            )
-            self._timers.call_later(_RETRY_MS, self._read_on)
+    def _empty(self, window: Window | None) -> None:
+        if window is None:
             return
         locations = list(_locations(window))
         if not locations and window.exhausted:
