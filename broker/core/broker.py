@@ -229,7 +229,7 @@ class Broker:
         self._gate.refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)
         queue = self.parts.sources.to_browse(principal, parse(destination))
-        browsing = Browsing(queue, browser, wanted, self.parts.factory.showing)
+        browsing = Browsing(queue, browser, wanted, self.parts.factory.services)
         return browsing.attach(prefetch, self._window(window))
 
     def _window(self, window: int | None) -> int:

@@ -35,7 +35,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     f"{_QUEUE}/@name": ("broker/core/routing/declared.py declared.name",),
     f"{_QUEUE}/@max-consumers": (
         "broker/core/routing/declared.py declared.max_consumers",
-        "broker/core/queue/queue.py self.max_consumers",
+        "broker/core/queue/queue.py binding.max_consumers",
     ),
     "core/resource-limit-settings/resource-limit-setting/@match": (
         "broker/core/limits/creations.py one.match",
@@ -45,11 +45,11 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/address-settings/address-setting/default-exclusive-queue": (
         "config/addresses.py settings.default_exclusive_queue",
-        "broker/core/queue/optioned.py options.exclusive",
+        "broker/core/queue/consumers.py options.exclusive",
     ),
     "core/address-settings/address-setting/default-purge-on-no-consumers": (
         "config/addresses.py settings.default_purge_on_no_consumers",
-        "broker/core/queue/optioned.py self.options.purge_on_no_consumers",
+        "broker/core/queue/retention.py queue.options.purge_on_no_consumers",
     ),
     "core/address-settings/address-setting/default-group-buckets": (
         "config/addresses.py settings.default_group_buckets",
@@ -57,7 +57,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/address-settings/address-setting/default-group-first-key": (
         "config/addresses.py settings.default_group_first_key",
-        "broker/core/queue/selective.py self._options.group_first_key",
+        "broker/core/queue/groups.py options.group_first_key",
     ),
     "core/address-settings/address-setting/default-group-rebalance": (
         "config/addresses.py settings.default_group_rebalance",
@@ -69,35 +69,35 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/address-settings/address-setting/default-non-destructive": (
         "config/addresses.py settings.default_non_destructive",
-        "broker/core/queue/non_destructive.py options.non_destructive",
+        "broker/core/queue/queue.py options.non_destructive",
     ),
     "core/address-settings/address-setting/default-ring-size": (
         "config/addresses.py settings.default_ring_size",
-        "broker/core/queue/optioned.py self.options.ring_size",
+        "broker/core/queue/retention.py queue.options.ring_size",
     ),
     "core/address-settings/address-setting/default-consumers-before-dispatch": (
         "config/addresses.py settings.default_consumers_before_dispatch",
-        "broker/core/queue/optioned.py self.options.consumers_before_dispatch",
+        "broker/core/queue/consumers.py options.consumers_before_dispatch",
     ),
     "core/address-settings/address-setting/default-delay-before-dispatch": (
         "config/addresses.py settings.default_delay_before_dispatch",
-        "broker/core/queue/optioned.py self.options.delay_before_dispatch",
+        "broker/core/queue/consumers.py options.delay_before_dispatch",
     ),
     "core/address-settings/address-setting/default-last-value-key": (
         "config/addresses.py settings.default_last_value_key",
-        "broker/core/queue/last_value.py options.last_value_key",
+        "broker/core/queue/factory.py options.last_value_key",
     ),
     "core/address-settings/address-setting/default-last-value-queue": (
         "config/addresses.py settings.default_last_value_queue",
-        "broker/core/queue/last_value.py options.last_value_key",
+        "broker/core/queue/factory.py options.last_value_key",
     ),
     "core/address-settings/address-setting/last-value-queue": (
         "config/addresses.py settings.last_value_queue",
-        "broker/core/queue/last_value.py options.last_value_key",
+        "broker/core/queue/factory.py options.last_value_key",
     ),
     f"{_QUEUE}/@last-value": (
         "config/addresses.py 'last_value'",
-        "broker/core/queue/last_value.py options.last_value_key",
+        "broker/core/queue/factory.py options.last_value_key",
     ),
     "core/address-queue-scan-period": (
         "broker/core/upkeep/housekeeping.py settings.address_queue_scan_period",

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from orthia.broker.core.api import MessageReference, TransactionWork
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull, UnitRefused

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.upkeep import backlog as backlog_module
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.errors import OrthiaError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.core.queue import window
+from orthia.broker.core.queue import refill
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -99,5 +99,5 @@ def test_a_queue_reads_page_size_bytes_at_a_time(
     consumer = core.consume("/queue/jobs", prefetch=10)
     core.settle()
     assert [text[0] for text in consumer.texts] == ["0", "1", "2"]
-    assert max(asked) == min(page_size_bytes, window.MAX_WINDOW_BYTES)
+    assert max(asked) == min(page_size_bytes, refill.MAX_WINDOW_BYTES)
     assert len(asked) >= windows

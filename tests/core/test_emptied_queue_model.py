@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.queue import taken as taken_module
-from orthia.broker.core.queue import window as window_module
 from orthia.config.address_settings import AddressSettings
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer
 from tests.core.test_queue_options import QUEUE, with_queue

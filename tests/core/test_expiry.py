@@ -370,7 +370,7 @@ def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
     node.core.send("/queue/others", "b", expires_ms=node.ms() + 1_000)
     # Not by a method of the queue: where it is compiled, others call that directly.
     with monkeypatch.context() as patch:
-        patch.setattr(node.core.broker.queues()["orders"], "_timers", object())
+        patch.setattr(node.core.broker.queues()["orders"], "_services", object())
         node.scan()
     assert node.core.consume("/queue/ExpiryQueue").texts == ["b"]
     assert "queue 'orders': what has expired cannot be taken out" in caplog.text
@@ -399,7 +399,7 @@ def test_a_look_that_fails_is_not_the_last(
         patch.setattr(node.core.journal, "read_reached", fail)
         node.scan()
     assert "the look for what has expired failed, and is tried again" in caplog.text
-    assert not node.core.broker.queues()["orders"].expiry_look.is_under_way
+    assert not node.core.broker.queues()["orders"].disposal.look.is_under_way
     node.send("b", after_ms=1_000)
     node.scan()
     assert node.core.consume("/queue/ExpiryQueue").texts == ["a", "b"]

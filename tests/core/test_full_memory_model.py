@@ -16,8 +16,8 @@ from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.limits import memory as memory_module
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
-from orthia.broker.core.queue import matching_reads, selective
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
+from orthia.broker.core.queue import selecting_reads
 from orthia.config.address_settings import AddressSettings
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
@@ -278,9 +278,9 @@ def test_nobody_waits_for_ever_for_memory(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(window_module, "MIN_WINDOW_BYTES", 100)
     monkeypatch.setattr(window_module, "MAX_WINDOW_BYTES", 600)
     monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 8)
-    monkeypatch.setattr(selective, "LENT_WINDOW_BYTES", 600)
-    monkeypatch.setattr(matching_reads, "_MOST_KEPT_BYTES", SIZE)
-    monkeypatch.setattr(matching_reads, "_THIN", 2)
+    monkeypatch.setattr(window_module, "LENT_WINDOW_BYTES", 600)
+    monkeypatch.setattr(selecting_reads, "_MOST_KEPT_BYTES", SIZE)
+    monkeypatch.setattr(selecting_reads, "_THIN", 2)
     run_state_machine_as_test(
         FullMemoryMachine,
         settings=hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None),

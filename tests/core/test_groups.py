@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.limits.memory import GroupMemory
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.queue.groups import GROUP_OVERHEAD
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -47,7 +47,9 @@ def queue_options(core: CoreUnderTest, **options: Any) -> None:
     core.send(QUEUE)
     core.consume(QUEUE).end.close()
     core.settle()
-    core.broker.queues()["orders"].group_as(QueueOptions(**options))
+    queue = core.broker.queues()["orders"]
+    queue.options = QueueOptions(**options)
+    queue._may_group = queue.options.has_groups
 
 
 @BOTH

@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.queue import showing
-from orthia.broker.core.queue.non_destructive import Onlooker
+from orthia.broker.core.queue.copying import Onlooker
 from orthia.broker.core.selectors import Selector
 from orthia.journal.model.message import Message
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings

@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import Browser, TransactionWork
 from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -10,11 +10,11 @@ import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.limits.memory import LENT_WINDOW_BYTES, MemoryBudget
-from orthia.broker.core.queue import window as window_module
+from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.queue.cursor import Cursor
-from orthia.broker.core.queue.dispatcher import AT_ONCE
 from orthia.broker.core.queue.levels import Level
-from orthia.broker.core.queue.matched_levels import (
+from orthia.broker.core.queue.pace import AT_ONCE
+from orthia.broker.core.queue.selecting import (
     CHARACTERS_AT_COST,
     MATCH_COST,
     OPERATIONS_AT_COST,

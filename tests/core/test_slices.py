@@ -440,7 +440,7 @@ def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back() -> No
     core.send(QUEUE, *[str(number) for number in range(400)])
     consumer = core.consume(QUEUE)
     calls = itertools.count(1)
-    core.broker.queues()["orders"]._disposal = FailingDisposal(lambda _: next(calls) == 200)
+    core.broker.queues()["orders"].disposal = FailingDisposal(lambda _: next(calls) == 200)
     another = core.consume(QUEUE)
     with pytest.raises(RuntimeError, match="a bug"):
         consumer.end.close(attempted=consumer.received)
@@ -457,7 +457,7 @@ def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them
     core.send(QUEUE, *texts)
     consumer = core.consume(QUEUE)
     failing = FailingDisposal(lambda one: one.record.body == b"200")
-    core.broker.queues()["orders"]._disposal = failing
+    core.broker.queues()["orders"].disposal = failing
     another = core.consume(QUEUE)
     with pytest.raises(RuntimeError, match="a bug"):
         consumer.end.close(attempted=consumer.received)
@@ -475,7 +475,7 @@ def test_what_waits_for_many_that_come_back_is_done_whatever_failed_with_one(fai
     core.send(QUEUE, *[str(number) for number in range(300)])
     consumer = core.consume(QUEUE)
     failing = FailingDisposal(lambda one: one.record.body == str(fails).encode())
-    core.broker.queues()["orders"]._disposal = failing
+    core.broker.queues()["orders"].disposal = failing
     done: list[bool] = []
     consumer.is_writable = False
     consumer.end.reject(consumer.received, lambda: done.append(True))

@@ -12,7 +12,8 @@ from typing import Protocol
 from typing_extensions import override
 
 from orthia.broker.core.api import Browser, MessageReference
-from orthia.broker.core.queue.showing import Showing, ShowingMeans, Shown
+from orthia.broker.core.queue.services import QueueServices
+from orthia.broker.core.queue.showing import Showing, Shown
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.selectors import Selector
 
@@ -32,14 +33,14 @@ class Browsing(Showing):
         queue: _Browsed,
         browser: Browser,
         selector: Selector | None,
-        means: ShowingMeans,
+        services: QueueServices,
     ) -> None:
         """Begin before the oldest message."""
-        super().__init__(queue, browser, selector, means)
+        super().__init__(queue, browser, selector, services)
         self._browser = browser
         self._levels = deque(queue.shown_in_memory())
         self._begin_level()
-        self._up_to = means.journal.last_committed_seq
+        self._up_to = services.journal.last_committed_seq
         self._is_over = False
 
     def _begin_level(self) -> None:

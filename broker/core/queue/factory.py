@@ -13,16 +13,18 @@ from orthia.broker.core.api import Done
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.creations import QueueCreations
-from orthia.broker.core.limits.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.limits.memory import MemoryBudget, Refused
 from orthia.broker.core.limits.topic_memory import TopicMemory
-from orthia.broker.core.queue.gate import Deliverer, DeliveryGate
-from orthia.broker.core.queue.last_value import LastValueQueue
+from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.queue.last_value import LastValues
 from orthia.broker.core.queue.newest import ValueCount
-from orthia.broker.core.queue.optioned import OptionedQueue
+from orthia.broker.core.queue.policy import Policy
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.showing import ShowingMeans, ShowingReads
+from orthia.broker.core.queue.reader import ReadTurns
+from orthia.broker.core.queue.retention import Retention
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.routing.address import Address
-from orthia.broker.core.sending.schedule_queues import ScheduleQueue
+from orthia.broker.core.sending.schedule_queues import Scheduling
 from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
@@ -62,22 +64,29 @@ class QueueFactory:
         self.topic_memory = TopicMemory(
             settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
         )
-        self.showing = ShowingMeans(journal, self.budget, gate, slices, ShowingReads())
+        self.services = QueueServices(
+            journal,
+            self.budget,
+            gate,
+            slices,
+            timers,
+            disposal,
+            creations,
+            Refused(),
+            ReadTurns(),
+            _withheld_by_transactions(journal),
+        )
         self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
         self._journal = journal
         self._timers = timers
         self._gate = gate
         self._slices = slices
-        self._disposal = disposal
         self._values = values
-        self._creations = creations
         self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
         self._unstored: dict[int, list[Done]] = {}
         """The bindings on their way to the store, in order, and who waits for which of them."""
-        self._journal_full: Refused[Deliverer] = Refused()
-        self._withheld = _withheld_by_transactions(journal)
         journal.register_room_listener(self._room)
 
     def bind(self, unnumbered: QueueBinding) -> QueueBinding:
@@ -107,40 +116,22 @@ class QueueFactory:
 
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""
-        kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
-        if binding.options.last_value_key is not None:
-            kind = LastValueQueue
-        elif binding.options.is_of_its_own:
-            kind = OptionedQueue
-        queue = kind(
-            binding.queue_id,
-            binding.name,
-            binding.address,
-            binding.routing_type,
-            durable=binding.durable,
-            settings=address.settings,
-            use=address.use,
-            journal=self._journal,
-            budget=self.budget,
-            disposal=self._disposal,
-            timers=self._timers,
-            gate=self._gate,
-            slices=self._slices,
-            journal_full=self._journal_full,
+        services, options = self.services, binding.options
+        waits = is_schedule(binding.name)
+        queue = Queue(
+            binding,
+            address.settings,
+            address.use,
+            services,
             unread_up_to=unread_up_to,
-            withheld=self._withheld,
-            max_consumers=at_most(binding.max_consumers),
-            user=binding.user,
+            is_schedule=waits,
         )
-        if isinstance(queue, OptionedQueue):
-            queue.begin(binding.options)
-            queue.show_by(self.showing)
-        if isinstance(queue, LastValueQueue):
-            queue.count_values(self._values)
-        queue.group_as(binding.options)
-        queue.count_levels(self._creations)
-        if isinstance(queue, ScheduleQueue):
-            queue.scheduled = self._scheduled
+        policies: list[Policy] = [Scheduling(queue.name, self._scheduled)] if waits else []
+        if options.ring_size >= 0 or options.purge_on_no_consumers:
+            policies.append(Retention(queue, services))
+        key = options.last_value_key
+        values = None if key is None else LastValues(queue, key, self._values, services)
+        queue.follow(*policies, replaces=values)
         return queue
 
     def topic(self) -> Topic:
@@ -151,7 +142,9 @@ class QueueFactory:
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""
-        self._journal_full.relieve(lambda: not self._journal.is_full, lambda queue: queue.resume())
+        self.services.journal_full.relieve(
+            lambda: not self._journal.is_full, lambda queue: queue.resume()
+        )
 
     def _relieved(self) -> None:
         """Soon, and once for many acknowledgements, have consumers asked that got no more."""

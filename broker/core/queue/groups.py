@@ -13,11 +13,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.limits.memory import GroupMemory
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.selectors import Said
 from orthia.config.queues import QueueOptions
-from orthia.journal.model.message import Message
+from orthia.journal.model.message import Message, with_property, without_property
 
 LOGGER = logging.getLogger("orthia.broker")
 MOST_GROUPS: Final = 65_536
@@ -75,6 +76,7 @@ class Groups:
     def __init__(self, options: QueueOptions, memory: GroupMemory) -> None:
         self._buckets = options.group_buckets
         self._rebalances = options.group_rebalance
+        self._first_key = options.group_first_key
         self._pauses = options.group_rebalance_pause_dispatch
         self._memory = memory
         self.size = 0
@@ -138,6 +140,17 @@ class Groups:
                 self.forget_one()
             self._memory.make_room(self)
         return is_first
+
+    def mark_first(self, reference: MessageReference) -> None:
+        """Mark a group's first message to a consumer, if that is wanted, until it has answered."""
+        if self._first_key is not None:
+            reference.record = with_property(reference.record, self._first_key, "true")
+
+    def unmark(self, references: Iterable[MessageReference]) -> None:
+        """Undo ``mark_first``."""
+        if self._first_key is not None:
+            for reference in references:
+                reference.record = without_property(reference.record, self._first_key)
 
     def forget_one(self) -> bool:
         """Forget the group that was quiet for longest, unless all are in use; return whether."""

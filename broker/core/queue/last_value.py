@@ -20,44 +20,42 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD, size_in_store
-from orthia.broker.core.queue.newest import Held, Latest, Value, ValueCount, deletion_of, digest_of
-from orthia.broker.core.queue.optioned import OptionedQueue
+from orthia.broker.core.queue.newest import Held, Latest, Value, ValueCount, digest_of
+from orthia.broker.core.queue.policy import ReplacementPolicy
+from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
-from orthia.broker.core.queue.removal import RemovingMatching
-from orthia.broker.core.queue.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES
+from orthia.broker.core.queue.refill import MAX_WINDOW_BYTES, WINDOW_MESSAGES
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.selectors import Said
 from orthia.broker.quoting import quoted
-from orthia.config.queues import QueueOptions
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.message import RECORD_OVERHEAD, Message
 from orthia.journal.model.windows import Window
 
 
-class LastValueQueue(OptionedQueue):
-    """A queue that keeps the newest message of each key; all calls on the loop's thread."""
+class LastValues(ReplacementPolicy):
+    """Keeps the newest message of each key of a queue; on the loop's thread."""
 
-    __slots__ = ("_count", "_is_known", "_key", "_latest", "_out")
+    __slots__ = ("_count", "_is_known", "_journal", "_key", "_latest", "_out", "_queue")
 
-    machine = RemovingMatching
-    has_levels = False
-
-    @override
-    def begin(self, options: QueueOptions) -> None:
-        super().begin(options)
-        self._key = options.last_value_key or ""
+    def __init__(self, queue: Queue, key: str, count: ValueCount, services: QueueServices) -> None:
+        """Values are those of the header ``key``, and counted with those of all queues."""
+        count.is_used = True
+        self._queue = queue
+        self._journal = services.journal
+        self._key = key
+        self._count = count
         self._latest = Latest()
-        self.being_replaced = self._latest.being_replaced
+        queue.being_replaced = self._latest.being_replaced
         self._out = Held()
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
-        self._count = ValueCount()
-        self._is_known = not self._cursor.is_paged
-        self.match()
+        self._is_known = not queue.is_paged
 
-    def count_values(self, count: ValueCount) -> None:
-        """Count values with those of all queues."""
-        count.is_used = True
-        self._count = count
+    @property
+    @override
+    def is_ready(self) -> bool:
+        return self._is_known
 
     def key_of(self, record: Message) -> bytes | None:
         """Return by what a message is known whose value it is; None for a message without."""
@@ -65,11 +63,8 @@ class LastValueQueue(OptionedQueue):
 
     # --- what is sent
 
+    @override
     def replaced_by(self, record: Message) -> tuple[bytes | None, MessageLocation | None]:
-        """Return the key of a message that is to be stored, and what is deleted for it.
-
-        Raises LimitExceeded.
-        """
         key = self.key_of(record)
         if key is None:
             return None, None
@@ -78,12 +73,13 @@ class LastValueQueue(OptionedQueue):
             if self._count.now >= self._count.most:
                 raise LimitExceeded(
                     f"the last value queues of this node have {self._count.most} values already:"
-                    f" queue {quoted(self.name)} takes no message with another value of"
+                    f" queue {quoted(self._queue.name)} takes no message with another value of"
                     f" {self._key}"
                 )
             return key, None
         return key, None if latest.is_out or latest.is_gone else latest.location
 
+    @override
     def sent(
         self,
         key: bytes,
@@ -91,7 +87,6 @@ class LastValueQueue(OptionedQueue):
         location: MessageLocation,
         replaces: MessageLocation | None,
     ) -> None:
-        """Note where a message will be, once it is stored."""
         latest = self._latest.get(key)
         if latest is None:
             self._count.now += 1
@@ -99,8 +94,8 @@ class LastValueQueue(OptionedQueue):
         value.replaces = replaces
         self._latest.sent(key, value)
 
+    @override
     def not_sent(self, key: bytes, location: MessageLocation) -> None:
-        """Note that a message was not stored."""
         value = self._latest.find(key, location.seq)
         self._latest.answered(location.seq)
         if value is None:
@@ -117,8 +112,7 @@ class LastValueQueue(OptionedQueue):
                 self._settle(key)
 
     @override
-    def place(self, reference: MessageReference) -> None:
-        super().place(reference)
+    def placed(self, reference: MessageReference) -> None:
         key = self.key_of(reference.record)
         value = None if key is None else self._latest.find(key, reference.seq)
         if key is None or value is None:
@@ -144,57 +138,33 @@ class LastValueQueue(OptionedQueue):
     # --- what is replaced
 
     @override
-    def is_there(self, queue_id: int, reference: MessageReference) -> bool:
+    def is_current(self, queue_id: int, reference: MessageReference) -> bool:
         # What it has of other priorities came while it was another kind, and is no value yet.
-        key = self.key_of(reference.record) if queue_id == self.id else None
-        is_newest = key is None or self._latest.find(key, reference.seq) is not None
-        return is_newest and super().is_there(queue_id, reference)
+        key = self.key_of(reference.record) if queue_id == self._queue.id else None
+        return key is None or self._latest.find(key, reference.seq) is not None
 
     def _remove(self, value: Value, *, is_deleted: bool) -> None:
-        """Have a message no more that nobody has; its row may be deleted already."""
+        """Remove an undelivered message; its row may be deleted already."""
         value.is_gone = True
         if not is_deleted:
-            if self.is_leaving:
+            if self._queue.is_leaving:
                 return  # its row goes with the others
-            self._delete_rows([value.location])
-        matching = self._removing()
-        matching.take_in()
-        seq = value.seq
-        reference = matching.remove(seq)
-        if reference is None and matching.is_taken(seq):
-            reference = self._delayed.with_seq(seq)
-            if reference is not None:
-                self._delayed.discard(reference)
-                self._budget.unclaim(reference.size)
-        if reference is not None:
-            self._retries.pop(seq, None)
-            super()._drop(reference)
-        elif not matching.pass_over(seq):
-            return
-        self.use.release(value.size)
-        if not self._is_started:
-            matching.tidy()  # which is done with every delivery, where there are any
-
-    def _removing(self) -> RemovingMatching:
-        matching = self.match()
-        if not isinstance(matching, RemovingMatching):
-            raise TypeError(f"queue {self.name} is not one of last values: {matching!r}")
-        return matching
-
-    def _delete_rows(self, locations: Sequence[MessageLocation]) -> None:
-        self._append(deletion_of(locations))
+            self._queue.delete_rows([value.location])
+        self._queue.remove(value.seq, value.size)
 
     # --- what consumers have
 
     @override
-    def hand_out(self, reference: MessageReference) -> MessageReference | None:
+    def going_out(self, reference: MessageReference) -> None:
         key = self.key_of(reference.record)
         if key is not None:
             self._goes_out(key, reference)
-        handed = super().hand_out(reference)
-        if key is not None and handed is None and reference in self._delayed:
+
+    @override
+    def put_off(self, reference: MessageReference) -> None:
+        key = self.key_of(reference.record)
+        if key is not None:
             self._comes_back(key, reference)
-        return handed
 
     def _goes_out(self, key: bytes, reference: MessageReference) -> None:
         value = self._latest.find(key, reference.seq)
@@ -230,33 +200,26 @@ class LastValueQueue(OptionedQueue):
         self._settle(key)
 
     @override
-    def _acknowledged(self, references: Sequence[MessageReference]) -> None:
-        super()._acknowledged(references)
+    def gone(self, references: Sequence[MessageReference]) -> None:
         for reference in references:
             self._left(reference)
 
     @override
-    def restore(self, references: Sequence[MessageReference]) -> None:
-        super().restore(references)
+    def restored(self, references: Sequence[MessageReference]) -> None:
         for reference in references:
             self._again(reference)
 
     @override
-    def take_back(self, reference: MessageReference) -> None:
-        super().take_back(reference)
+    def taken_back(self, reference: MessageReference) -> None:
         self._again(reference)
         key = self.key_of(reference.record)
         if key is not None and not self._comes_back(key, reference):
-            self._delayed.discard(reference)
-            self._budget.unclaim(reference.size)
-            super()._drop(reference)
-            self.use.release(size_in_store(reference.record))
-            self._delete_rows([] if reference.location is None else [reference.location])
+            self._queue.remove_delayed(reference)
 
     def _again(self, reference: MessageReference) -> None:
-        """Note that a message is out again that was thought to be gone."""
+        """Reinstate a value whose removal failed: its message is out again."""
         key = self.key_of(reference.record)
-        if key is None or self._is_forgotten:
+        if key is None or self._queue.is_forgotten:
             return
         value = self._latest.find(key, reference.seq)
         if value is not None:
@@ -264,36 +227,31 @@ class LastValueQueue(OptionedQueue):
         self._goes_out(key, reference)
 
     @override
-    def _drop(self, reference: MessageReference) -> None:
-        super()._drop(reference)
-        self._left(reference)
-
-    @override
-    def move_expired(self, reference: MessageReference) -> None:
+    def expiring(self, reference: MessageReference) -> None:
         key = self.key_of(reference.record)
         value = None if key is None else self._latest.find(key, reference.seq)
         if key is not None and (value is None or not value.is_out):
             self._goes_out(key, reference)  # found where it was, and not in turn
-        super().move_expired(reference)
 
     @override
-    def _give_some_back(
-        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
-    ) -> None:
-        if self.is_leaving or self._is_forgotten:
-            super()._give_some_back(references, in_vain)
-            return
+    def returning(self, references: Sequence[MessageReference]) -> Sequence[MessageReference]:
+        queue = self._queue
         kept, replaced = list[MessageReference](), list[MessageReference]()
         for reference in references:
             key = self.key_of(reference.record)
             is_kept = key is None or self._latest.find(key, reference.seq) is not None
             (kept if is_kept else replaced).append(reference)
         if replaced:
-            self._acknowledged(replaced)
-            self.counters.acknowledged -= len(replaced)
-            self._delete_rows([one.location for one in replaced if one.location is not None])
-        super()._give_some_back(kept, in_vain)
-        for reference in kept:
+            queue.acknowledged(replaced)
+            queue.counters.acknowledged -= len(replaced)
+            queue.delete_rows([one.location for one in replaced if one.location is not None])
+        return kept
+
+    @override
+    def returned(self, references: Sequence[MessageReference]) -> None:
+        if self._queue.is_leaving:
+            return
+        for reference in references:
             key = self.key_of(reference.record)
             value = None if key is None else self._latest.find(key, reference.seq)
             if key is not None and value is not None and value.is_out:
@@ -302,33 +260,22 @@ class LastValueQueue(OptionedQueue):
                 self._comes_back(key, reference)
 
     @override
-    def forget_memory(self) -> int:
+    def forgotten(self) -> None:
         self._count.now -= self._latest.forget_all()
         self._out.clear()
-        return super().forget_memory()
 
     # --- what an earlier node left
 
     @override
-    def match_no_more(self) -> None:
-        if self.is_leaving or self._is_forgotten:
-            super().match_no_more()
-
-    @property
-    @override
-    def delivers(self) -> bool:
-        return self._is_known and self._is_started
-
-    @override
-    def open_trimmed(self) -> None:
+    def opened(self) -> None:
         if not self._is_known:
             self._read_on(0)
 
     def _read_on(self, after: int) -> None:
-        if self.is_leaving:
+        if self._queue.is_leaving:
             return
-        self.reader.read(
-            Span(self.id, after, self._journal.recovery_horizon),
+        self._queue.reader.read(
+            Span(self._queue.id, after, self._journal.recovery_horizon),
             WINDOW_MESSAGES,
             MAX_WINDOW_BYTES,
             self._known_of,
@@ -336,15 +283,16 @@ class LastValueQueue(OptionedQueue):
         )
 
     def _known_of(self, window: Window | None) -> None:
-        if window is None or self.is_leaving:
+        if window is None or self._queue.is_leaving:
             return
         up_to = self._journal.recovery_horizon if window.exhausted else window.next_after_seq
+        cursor = self._queue.log.cursor
         kept: dict[int, int] = {}
         replaced: list[MessageLocation] = []
         for message in window.messages:
             size = kept[message.seq] = size_in_store(message.record)
             key = self.key_of(message.record)
-            if key is None or self._cursor.is_withheld(message.seq):
+            if key is None or cursor.is_withheld(message.seq):
                 continue
             newer, older = self._latest.around(key, message.seq)
             if newer is not None and newer.is_stored:
@@ -363,19 +311,19 @@ class LastValueQueue(OptionedQueue):
             if older is None:
                 self._count.now += 1
             self._latest[key] = value
-        self.reader.report_corrupt(window)
+        self._queue.reader.report_corrupt(window)
         if replaced:
-            self._delete_rows(replaced)
-            matching = self._removing()
+            self._queue.delete_rows(replaced)
+            selecting = self._queue.match()
             for location in replaced:
-                matching.pass_over(location.seq)  # a window may show it that is read before
-        if self.uncounted_after is not None:
-            outside = RECORD_OVERHEAD + len(self.address.encode())
+                selecting.pass_over(location.seq)  # a window may show it that is read before
+        if self._queue.uncounted_after is not None:
+            outside = RECORD_OVERHEAD + len(self._queue.address.encode())
             messages = len(kept) + len(window.corrupt)
             payload = sum(kept.values()) - messages * (MESSAGE_OVERHEAD - outside)
-            self.counted(self.uncounted_after, up_to, messages, payload)
+            self._queue.counted(self._queue.uncounted_after, up_to, messages, payload)
         if window.exhausted:
             self._is_known = True
-            self.resume()
+            self._queue.resume()
         else:
             self._read_on(up_to)

@@ -6,7 +6,7 @@ first of another priority has an id made for its *level*: a binding with the que
 message of that priority is stored under it. So each level is read by the index that queues have, in
 its order, however long the others are; and a queue without such messages has none of this.
 
-A queue delivers from its levels with ``orthia.broker.core.queue.matching``.
+A queue delivers from its levels with ``orthia.broker.core.queue.selecting``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

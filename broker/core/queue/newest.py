@@ -1,12 +1,9 @@
 """Which message of a last value queue is the newest of its value, for each value."""
 
-from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
 from orthia.journal.model.changes import MessageLocation
-from orthia.journal.model.records import RemovalReason
-from orthia.journal.model.unit import Unit
 
 MOST_VALUES: Final = 1_000_000
 """Values of all last value queues together: about 300 MB. One more is refused."""
@@ -20,14 +17,6 @@ def digest_of(value: object) -> bytes | None:
     if value is None:
         return None
     return blake2b(str(value).encode(), digest_size=_DIGEST_BYTES).digest()
-
-
-def deletion_of(locations: Iterable[MessageLocation]) -> Unit:
-    """Return the unit that deletes messages that were replaced."""
-    unit = Unit()
-    for location in locations:
-        unit.delete(location, RemovalReason.DELETED)
-    return unit
 
 
 class ValueCount:
@@ -93,7 +82,7 @@ class Latest(dict[bytes, Value]):
     def __init__(self) -> None:
         super().__init__()
         self.being_replaced: set[int] = set()
-        """See ``WindowedQueue.being_replaced``."""
+        """See ``Queue.being_replaced``."""
         self._on_their_way: dict[int, Value] = {}
 
     def find(self, key: bytes, seq: int) -> Value | None:

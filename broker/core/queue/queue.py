@@ -1,128 +1,231 @@
 # mypyc compiles this module.
-"""A stored queue: its consumers, and what becomes of what they had.
+"""A stored queue: who it is, what is set and counted of it, and the parts it is made of.
 
-``window`` says how its messages come into memory, ``turns`` whose turn it is, ``dispatcher`` when
-there is a delivery.
+| part        | has                                                                            |
+|-------------|--------------------------------------------------------------------------------|
+| `log`       | what is in memory and was never delivered, and what is in the table only       |
+| `reader`    | windows of the table, read one at a time                                       |
+| `refill`    | when a window is read on into the log                                          |
+| `unsettled` | what consumers have, gave back, or wait to get again                           |
+| `consumers` | who takes messages, whose turn it is, when delivery begins                     |
+| `delivery`  | how messages go to them: from the head, by selectors, or as copies             |
+| `policies`  | what is done beyond that: rings, purges, last values, schedules                |
+
+A plain queue delivers from its head. It goes over to selectors, and back, by itself.
 """
 
 import heapq
-import random
-from collections.abc import Collection, Sequence
-from functools import partial
-from typing import Protocol
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
-from orthia.broker.core.errors import AcknowledgementRefused, LimitExceeded, NotLive
-from orthia.broker.core.limits.memory import MemoryBudget, Refused, size_in_store
+from orthia.broker.core.errors import (
+    AcknowledgementRefused,
+    DestinationRefused,
+    LimitExceeded,
+    NotLive,
+)
+from orthia.broker.core.limits.memory import at_most, size_in_store
 from orthia.broker.core.limits.quota import AddressUse
-from orthia.broker.core.queue.dispatcher import AT_ONCE
-from orthia.broker.core.queue.gate import Deliverer, DeliveryGate
-from orthia.broker.core.queue.leveled import LeveledQueue
-from orthia.broker.core.queue.redelivery import redelivery_delay_ms
+from orthia.broker.core.queue import refill
+from orthia.broker.core.queue.consumers import Consumers
+from orthia.broker.core.queue.copying import CopyingDelivery
+from orthia.broker.core.queue.counters import QueueCounters
+from orthia.broker.core.queue.cursor import Cursor
+from orthia.broker.core.queue.delivery import Delivery
+from orthia.broker.core.queue.groups import Groups, is_grouped, say_that_a_ring_keeps_none
+from orthia.broker.core.queue.head import HeadDelivery
+from orthia.broker.core.queue.levels import Level, bind
+from orthia.broker.core.queue.log import QueueLog
+from orthia.broker.core.queue.pace import Pace
+from orthia.broker.core.queue.policy import Policy, ReplacementPolicy
+from orthia.broker.core.queue.reader import WindowReader
+from orthia.broker.core.queue.redelivery import keep_attempts
+from orthia.broker.core.queue.refill import Refill
+from orthia.broker.core.queue.selecting import SelectingDelivery
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.settlement import Acknowledged, Rejected
-from orthia.broker.core.queue.subscriptions import Subscription, locations
-from orthia.broker.core.queue.taken import ExpiryLook
-from orthia.broker.core.queue.window import QueueSubscription
+from orthia.broker.core.queue.subscriptions import QueueSubscription, Source, locations
+from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.selectors import Selector
-from orthia.broker.core.slices import GO_ON, Slices, Steps
-from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-
-BACK_OFF_MS = 10_000
-"""How long a message waits that was delivered too often and has nowhere else to go."""
-
-
-class _Disposal(Protocol):
-    """What becomes of a message its queue cannot deliver."""
-
-    look: ExpiryLook
-
-    def expire(self, queue: "Queue", reference: MessageReference) -> None:
-        """Move it to the expiry address, or drop it."""
-
-    def dead_letter(self, queue: "Queue", reference: MessageReference) -> bool:
-        """Move it to the dead-letter address, or drop it; False if it has to stay."""
+from orthia.journal.model.changes import MessageLocation
+from orthia.journal.model.codec import QueueBinding
+from orthia.journal.model.message import Message
+from orthia.journal.model.records import RemovalReason
+from orthia.journal.model.unit import Unit
+from orthia.journal.model.windows import StoredMessage
 
 
-class Queue(LeveledQueue):
+class Queue(Source[MessageReference]):
     """One stored queue; all calls on the loop's thread."""
 
+    # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
-        "_behind",
-        "_disposal",
-        "_gate",
-        "in_flight",
-        "max_consumers",
-        "undecided",
-    )
+        "_budget", "_consumers", "_copying", "_delivery", "_gate", "_head", "_journal",
+        "_may_group", "_pace", "_policies", "_refill", "_selecting", "_services", "address",
+        "being_replaced", "counters", "disposal", "durable", "id", "in_flight", "is_forgotten",
+        "is_leaving", "last_values", "log", "name", "options", "reader", "routing_type",
+        "settings", "undecided", "unsettled", "use", "user",
+    )  # fmt: skip
 
     def __init__(
         self,
-        queue_id: int,
-        name: str,
-        address: str,
-        routing_type: RoutingType,
-        *,
-        durable: bool,
+        binding: QueueBinding,
         settings: ResolvedAddressSettings,
         use: AddressUse,
-        journal: MessageJournal,
-        journal_full: Refused[Deliverer],
-        budget: MemoryBudget,
-        disposal: _Disposal,
-        timers: Timers,
-        gate: DeliveryGate,
-        slices: Slices,
+        services: QueueServices,
+        *,
         unread_up_to: int = 0,
-        withheld: Collection[int] = (),
-        max_consumers: int | None = None,
-        user: str | None = None,
+        is_schedule: bool = False,
     ) -> None:
-        """Open a queue, of which ``WindowedQueue`` reads the messages."""
-        super().__init__(
-            queue_id,
-            name,
-            address,
-            settings=settings,
-            use=use,
-            journal=journal,
-            journal_full=journal_full,
-            budget=budget,
-            timers=timers,
-            gate=gate,
-            slices=slices,
-            unread_up_to=unread_up_to,
-            withheld=withheld,
-        )
-        self.routing_type = routing_type
-        self.durable = durable
-        self.max_consumers = max_consumers
-        """Consumers there may be at a time; None for any number."""
-        self.user = user
+        """Open a queue; messages up to the seq ``unread_up_to`` are in the table only.
+
+        If it ``is_schedule``, its messages wait in the table and are delivered by nobody.
+        """
+        self.id = binding.queue_id
+        self.name = binding.name
+        self.address = binding.address
+        self.routing_type = binding.routing_type
+        self.durable = binding.durable
+        self.user = binding.user
         """Who had it created; None if that was no client, or nobody known."""
+        self.options = options = binding.options
+        self.use = use
+        """What its address holds, this queue's messages among them."""
+        self.counters = QueueCounters()
         self.in_flight = 0
         """Messages on their way to the store, which are to be in the queue then."""
         self.undecided = 0
         """Units on their way that take messages out, and may be refused yet."""
-        self._disposal = disposal
-        self._gate = gate
-        self._behind: Done | None = None
-        """What follows the attempts that are stored next."""
+        self.is_leaving = False
+        """Whether it is being deleted: nobody may use it any more."""
+        self.is_forgotten = False
+        """Whether it was deleted, and what clients still have comes back to nothing."""
+        self.being_replaced: Collection[int] = frozenset()
+        """The seqs of messages that a unit deletes which is on its way, with what replaces them."""
+        self.disposal = services.disposal
+        self._services = services
+        self._journal = services.journal
+        self._budget = services.budget
+        self._gate = services.gate
+        self.log = QueueLog(
+            self.id,
+            use,
+            services,
+            self,
+            unread_up_to,
+            keeps_in_memory=not (options.non_destructive or is_schedule),
+            has_levels=options.last_value_key is None and not is_schedule,
+        )
+        self._pace = Pace(self.dispatch, services.slices)
+        self.reader = WindowReader(self.name, services.journal, services.timers)
+        self.unsettled = Unsettled(self, self.log, self.counters, self._pace, services)
+        self._consumers = Consumers(
+            self, options, at_most(binding.max_consumers), services.budget, services.timers
+        )
+        self._head = HeadDelivery(
+            self, self.log, self.unsettled, self._consumers, self._pace, services
+        )
+        self._refill = Refill(self, self.log, self.unsettled, self._head, self.reader, services)
+        self._selecting: SelectingDelivery | None = None
+        """What delivers while some consumer does not want every message."""
+        self._copying: CopyingDelivery | None = None
+        self._delivery: Delivery = self._head
+        if options.non_destructive:
+            self._copying = CopyingDelivery(
+                self, self.log, self._head, services, is_for_one=options.exclusive
+            )
+            self._delivery = self._copying
+        self._may_group = not is_schedule and (options.has_groups or options.ring_size >= 0)
+        """Whether a message of a group is to be noticed."""
+        self._policies: tuple[Policy, ...] = ()
+        self.last_values: ReplacementPolicy | None = None
+        """What replaces older messages by newer ones of the same value."""
+        self.configure(settings)
+
+    def follow(self, *policies: Policy, replaces: ReplacementPolicy | None = None) -> None:
+        """Follow policies from here on; called once by whoever makes the queue."""
+        self._policies = policies if replaces is None else (*policies, replaces)
+        self.last_values = replaces
+        if replaces is not None:
+            self.match()
+
+    def configure(self, settings: ResolvedAddressSettings) -> None:
+        """Apply the settings of its address."""
+        self.settings = settings
+        self.log.configure(settings)
+        self._refill.configure(settings)
+
+    # --- what others see
 
     @override
     def type_of_queue(self) -> RoutingType:
         return self.routing_type
 
     @property
-    @override
-    def expiry_look(self) -> ExpiryLook:
-        return self._disposal.look
+    def consumers(self) -> int:
+        """How many consumers are attached."""
+        copying = self._copying
+        taking = len(self._consumers.subscriptions)
+        return taking if copying is None else taking + len(copying.subscriptions)
+
+    @property
+    def subscriptions(self) -> list[QueueSubscription]:
+        """The consumers that are attached."""
+        copying = self._copying
+        copied = [] if copying is None else copying.subscriptions
+        return [*copied, *self._consumers.subscriptions]
+
+    @property
+    def max_consumers(self) -> int | None:
+        """Consumers there may be at a time; None for any number."""
+        return self._consumers.most
+
+    @max_consumers.setter
+    def max_consumers(self, most: int | None) -> None:
+        self._consumers.most = most
+
+    @property
+    def takes_consumers(self) -> bool:
+        """Whether another consumer may be attached."""
+        most = self._consumers.most
+        return most is None or self.consumers < most
+
+    @property
+    def has_takers(self) -> bool:
+        """Whether there is any consumer that takes messages out."""
+        return bool(self._consumers.subscriptions)
+
+    @property
+    def in_memory(self) -> int:
+        """How many messages are in memory, delivered ones included."""
+        return self.log.in_memory
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """What those count for."""
+        return self.log.bytes_in_memory
+
+    @property
+    def depth(self) -> int:
+        """How many messages the queue has, as far as they are counted yet."""
+        return self.log.depth
+
+    @property
+    def undelivered(self) -> int:
+        """How many of those no consumer has."""
+        return self.log.depth - self.unsettled.delivered
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether some of its messages are in the table only."""
+        return self.log.cursor.is_paged
 
     @property
     def is_expecting(self) -> bool:
@@ -130,11 +233,108 @@ class Queue(LeveledQueue):
         return bool(self.in_flight or self.undecided)
 
     @property
-    def takes_consumers(self) -> bool:
-        """Whether another consumer may be attached."""
-        return self.max_consumers is None or self.consumers < self.max_consumers
+    def is_matching(self) -> bool:
+        """Whether some consumer does not want every message, or one did a moment ago."""
+        return self._selecting is not None
 
-    # --- going out
+    @property
+    def selecting(self) -> SelectingDelivery | None:
+        """What delivers out of its middle; None if nothing is."""
+        return self._selecting
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages go out at this moment, if there is somebody who wants them."""
+        return self._consumers.is_started and all(one.is_ready for one in self._policies)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may be delivered since messages that belong together are on their way."""
+        return self._pace.held > 0
+
+    def takes_in_memory(self, size: int) -> bool:
+        """Return whether a new message of ``size`` bytes would be kept in memory."""
+        return self.log.takes_in_memory(size)
+
+    def shows(self, record: Message, seq: int) -> bool:
+        """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
+        expires = record.expires_ms
+        is_expired = bool(expires) and expires <= self._services.timers.time_ms()
+        return not is_expired and not self.log.cursor.is_withheld(seq)
+
+    def in_memory_only(self) -> list[MessageReference]:
+        """Return the messages that are not stored and that no consumer has, in order."""
+        selecting = self._selecting
+        everywhere: tuple[Iterable[MessageReference], ...] = (
+            self.log.ready,
+            [reference for _, reference in self.unsettled.returned],
+            self.unsettled.delayed,
+            () if selecting is None else selecting.all_in_memory(),
+        )
+        found = [one for some in everywhere for one in some if one.location is None]
+        found.sort(key=lambda one: one.seq)
+        return found
+
+    def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
+        """Return the messages that are not stored, in order, of each level.
+
+        By what others of it are stored under, the highest level first.
+        """
+        unstored = self.in_memory_only()
+        levels = self.log.levels
+        return [(self.id, unstored)] if levels is None else levels.by_level(unstored)
+
+    # --- coming in
+
+    def add(self, reference: MessageReference) -> None:
+        """Take a message that is stored, or that is in memory only; in the order of seq."""
+        self.place(reference)
+        copying = self._copying
+        if self._consumers.subscriptions or (copying is not None and copying.is_watched):
+            self.dispatch()
+
+    def place(self, reference: MessageReference) -> None:
+        """Take a message as ``add`` does, of several of which none is to be delivered yet."""
+        self.counters.added += 1
+        record = reference.record
+        # As ``may_be_grouped``, which for each message would be a call. Not ``in``: bytes look for
+        # a number first, and make an exception of what is none.
+        may_be = self._may_group and (record.head.find(b"ID:") >= 0 or record.stated)
+        if may_be and is_grouped(record):
+            self.has_groups()
+        log = self.log
+        level = None if log.levels is None else log.levels.get(record.priority)
+        if level is not None and level.id != self.id:
+            self._place_in(level, reference)
+        elif reference.location is None or log.takes_in_memory(reference.size):
+            log.keep(reference)
+            log.ready.append(reference)
+        else:
+            tail_before = log.cursor.tail_seq
+            log.cursor.leave(reference.seq)
+            if self._selecting is not None:
+                self._selecting.left(reference, self.id, tail_before)
+        if self._copying is not None:
+            self._copying.placed(reference)
+        if self._policies:
+            for policy in self._policies:
+                policy.placed(reference)
+
+    def _place_in(self, level: Level, reference: MessageReference) -> None:
+        """Take a message of a level that is not the queue's own."""
+        selecting, cursor = self.match(), level.cursor
+        is_stored = reference.location is not None
+        if is_stored and not (
+            cursor.read_seq >= cursor.tail_seq and self.log.has_room(reference.size)
+        ):
+            tail_before = cursor.tail_seq
+            cursor.leave(reference.seq)
+            selecting.left(reference, level.id, tail_before)
+            return
+        self.log.keep(reference)
+        selecting.came(reference)
+
+    # --- consumers
 
     def attach(
         self,
@@ -144,19 +344,26 @@ class Queue(LeveledQueue):
         *,
         selector: Selector | None = None,
     ) -> QueueSubscription:
-        """Add a consumer; deliveries begin with its ``resume``. Raises LimitExceeded.
+        """Add a consumer; deliveries begin with its ``resume``. Raises BrokerError.
 
         With a ``selector`` it gets what that matches, and nothing of it waits for other consumers.
         """
+        options = self.options
+        for policy in self._policies:
+            policy.attaching()
+        takes = selector is not None and self._copying is None
+        if takes and (options.exclusive or options.ring_size >= 0):
+            kind = "exclusive" if options.exclusive else "a ring"
+            raise DestinationRefused(
+                f"queue {quoted(self.name)} is {kind}, where messages are taken from the front"
+                " alone: subscribe without a selector, or give the queue a filter"
+            )
         self.refuse_if_too_many()
-        subscription = Subscription(self, self._budget, consumer, prefetch, max_bytes)
-        if selector is not None or self._levels is not None:
+        if self._copying is None and (selector is not None or self.log.levels is not None):
             self.match()
-        self._subscriptions[subscription] = None
-        if self._matching is None:
-            self._turns.join(subscription)
-        else:
-            self._matching.attach(subscription, selector)
+        subscription = self._delivery.attach(consumer, prefetch, max_bytes, selector)
+        if self._consumers.came(self.consumers, self.resume) and self._copying is not None:
+            self._services.timers.call_later(0, self.resume)  # for those that came before it
         return subscription
 
     def refuse_if_too_many(self) -> None:
@@ -167,55 +374,111 @@ class Queue(LeveledQueue):
             )
 
     @override
+    def join(self, subscription: QueueSubscription) -> None:
+        self._delivery.join(subscription)
+
+    @override
     def detach(self, subscription: QueueSubscription) -> None:
-        del self._subscriptions[subscription]
-        if self._matching is None:
-            self._turns.leave(subscription)
-        else:
-            self._matching.detach(subscription)
+        del self._consumers.subscriptions[subscription]
+        self._delivery.detach(subscription)
+        self.consumer_left()
+
+    def consumer_left(self) -> None:
+        """Note that one consumer is gone."""
+        if not self.consumers:
+            self._consumers.all_left()
+            for policy in self._policies:
+                policy.consumers_gone()
+
+    def leave(self, reason: str) -> None:
+        """End every consumer for a ``reason``, and deliver nothing any more."""
+        self.is_leaving = True
+        for subscription in self.subscriptions:
+            subscription.fail(reason)
+
+    # --- going out
 
     @override
-    def _next(self) -> MessageReference | None:
-        ready, returned = self._ready, self._returned
-        if returned and (not ready or returned[0][0] < ready[0].seq):
-            reference = heapq.heappop(returned)[1]
-            self._budget.unclaim(reference.size)
-        else:
-            reference = ready.popleft()
-        if reference.record.expires_ms or self._retries:
-            return self.hand_out(reference)
-        self._delivered += 1
-        return reference
+    def resume(self) -> None:
+        self._delivery.resume()
+        self._refill.refill()
+        self.dispatch()
 
-    @override
+    def dispatch(self) -> bool:
+        """Deliver while there is a message, a consumer that takes it, and a valid lease.
+
+        What that leaves to do is done in later turns of the loop. Return whether nothing is left.
+        """
+        policies, delivery = self._policies, self._delivery
+        if not self._consumers.is_started or (policies and not self.delivers):
+            return False
+        is_done = delivery.dispatch()
+        if delivery is not self._delivery:
+            return self.dispatch()  # it went back to the head
+        if is_done:
+            cursor = self.log.cursor
+            if cursor.read_seq < cursor.tail_seq:
+                self._refill.refill()
+            if policies:
+                for policy in policies:
+                    policy.dispatched()
+        return is_done
+
+    def suspend(self) -> None:
+        """Deliver nothing until ``unsuspend``, as often: what belongs together is on its way."""
+        self._pace.held += 1
+
+    def unsuspend(self) -> None:
+        """End a ``suspend``; ``dispatch`` delivers then."""
+        self._pace.held -= 1
+
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
+        """Count a message as delivered; None if it has expired, or waits for its redelivery."""
+        for policy in self._policies:
+            policy.going_out(reference)
+        unsettled = self.unsettled
         expires = reference.record.expires_ms
-        if expires and expires <= self._timers.time_ms():
+        if expires and expires <= self._services.timers.time_ms():
             self.move_expired(reference)
             return None
-        if self._retries:
-            delay_ms = self._retries.pop(reference.seq, 0) - self._timers.time_ms()
-            if delay_ms > 0:
-                self._budget.claim(reference.size)
-                self._delayed.add(reference)
-                self._timers.call_later(delay_ms, partial(self._after_delay, [reference]))
-                return None
-        self._delivered += 1
+        if unsettled.retries and unsettled.is_put_off(reference, self._services.timers.time_ms()):
+            for policy in self._policies:
+                policy.put_off(reference)
+            return None
+        unsettled.delivered += 1
         return reference
 
-    @override
     def move_expired(self, reference: MessageReference) -> None:
+        """Move a message that has expired to the expiry address, or drop it."""
+        for policy in self._policies:
+            policy.expiring(reference)
         self.counters.expired += 1
-        self._retries.pop(reference.seq, None)
-        self._drop(reference)
+        self.unsettled.retries.pop(reference.seq, None)
+        self.drop(reference)
         self.use.release(size_in_store(reference.record))
-        self._disposal.expire(self, reference)
+        self.disposal.expire(self, reference)
+
+    def drop(self, reference: MessageReference) -> None:
+        """Count a message no more that goes somewhere else, or nowhere."""
+        self._drop(reference)
+        if self._policies:
+            for policy in self._policies:
+                policy.gone((reference,))
+
+    def _drop(self, reference: MessageReference) -> None:
+        self.log.let_go(reference)
+        if self._selecting is not None:
+            self._selecting.acknowledged((reference,))
+
+    def is_current(self, queue_id: int, reference: MessageReference) -> bool:
+        """Return whether a message was not replaced since it was read."""
+        return all(policy.is_current(queue_id, reference) for policy in self._policies)
 
     # --- acknowledged
 
     @override
     def acknowledge(self, taken: Sequence[MessageReference], done: Done | None) -> None:
-        self._acknowledged(taken)
+        self.acknowledged(taken)
         deleted = locations(taken)
         if self._gate.is_running and (deleted or done):
             try:
@@ -231,7 +494,7 @@ class Queue(LeveledQueue):
         if rejected:
             return Rejected(self, taken)
         settlement = Acknowledged(self, taken)
-        self._acknowledged(taken)
+        self.acknowledged(taken)
         self.dispatch()
         return settlement
 
@@ -242,23 +505,26 @@ class Queue(LeveledQueue):
             " they went back to their queue; nothing of the transaction was done"
         )
 
-    def _acknowledged(self, references: Sequence[MessageReference]) -> None:
+    def acknowledged(self, references: Sequence[MessageReference]) -> None:
         """Forget delivered messages; their rows are deleted by the caller."""
-        self._delivered -= len(references)
         self.counters.acknowledged += len(references)
-        if self._matching is not None:
-            self._matching.acknowledged(references)
-        size = large = 0
-        for reference in references:
-            size += reference.size
-            body = reference.record.large
-            if body is not None:
-                large += body.size
-        self.bytes_in_memory -= size
-        self._budget.used -= size
-        self._budget.unclaim(size)
-        if references:
-            self.use.release(size + large, len(references))
+        if self._selecting is not None:
+            self._selecting.acknowledged(references)
+        self.unsettled.acknowledged(references)
+        if self._policies:
+            for policy in self._policies:
+                policy.gone(references)
+
+    def restore(self, references: Sequence[MessageReference]) -> None:
+        """Count as delivered again what was acknowledged: the rows stay."""
+        if self.log.levels is not None:
+            self.match()
+        if self._selecting is not None:
+            self._selecting.restored(references)
+        self.counters.acknowledged -= len(references)
+        self.unsettled.restored(references)
+        for policy in self._policies:
+            policy.restored(references)
 
     # --- coming back
 
@@ -270,132 +536,421 @@ class Queue(LeveledQueue):
         attempted: Sequence[MessageReference] = (),
         done: Done | None = None,
     ) -> None:
-        # In their place, to be delivered again. Of many the rest comes in later turns of the loop.
-        in_vain = set(attempted)
-        if len(references) <= AT_ONCE:
-            self._give_last_back(references, in_vain, done)
-            self.dispatch()
-        else:
-            self._slices.run(self._giving_back(references, in_vain, done))
+        self.unsettled.give_back(references, attempted, done)
 
-    def _give_last_back(
-        self,
-        references: Sequence[MessageReference],
-        in_vain: set[MessageReference],
-        done: Done | None,
+    def returning(self, references: Sequence[MessageReference]) -> Sequence[MessageReference]:
+        """Return those of the messages given back that the queue still keeps."""
+        if not (self.is_leaving or self.is_forgotten):
+            for policy in self._policies:
+                references = policy.returning(references)
+        return references
+
+    def answered(self, references: Sequence[MessageReference]) -> None:
+        """Note that consumers have messages no more."""
+        if self._selecting is not None:
+            self._selecting.answered(references)
+
+    def returned(self, references: Sequence[MessageReference]) -> None:
+        """Note that messages were given back."""
+        for policy in self._policies:
+            policy.returned(references)
+
+    def take_in(self) -> None:
+        """Sort what was given back to where delivery looks for it."""
+        if self._selecting is not None and not self._pace.is_delivering:
+            self._selecting.take_in()
+
+    def dead_letter(self, reference: MessageReference) -> bool:
+        """Move a message to the dead-letter address, or drop it; False if it has to stay."""
+        return self.disposal.dead_letter(self, reference)
+
+    def keep_attempts(
+        self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
     ) -> None:
-        """Give back the last of what comes back together, and have ``done`` called behind it."""
-        self._behind = done
-        try:
-            self._give_some_back(references, in_vain)
-        finally:
-            done, self._behind = self._behind, None
-            if done is not None and self._gate.is_running:
-                self._keep_attempts((), done)
+        """Store attempts, and after how long messages come again; ``done`` follows.
 
-    def _giving_back(
-        self,
-        references: Sequence[MessageReference],
-        in_vain: set[MessageReference],
-        done: Done | None,
-    ) -> Steps:
-        first = 0
-        self._held += 1
-        try:
-            while first < len(references) - AT_ONCE:
-                some = references[first : first + AT_ONCE]
-                first += AT_ONCE
-                self._give_some_back(some, in_vain)
-                if self._matching is not None and not self._dispatching:
-                    self._matching.take_in()  # here, and not all of them in one step at the end
-                yield GO_ON
-            some, first = references[first:], len(references)
-            self._give_last_back(some, in_vain, done)
-        except Exception:
-            # The others come back all the same.
-            behind = done if first < len(references) else None
-            self._slices.later(self._giving_back(references[first:], in_vain, behind))
-            raise
-        finally:
-            self._held -= 1
-        self.dispatch()
-
-    def _give_some_back(
-        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
-    ) -> None:
-        self._delivered -= len(references)
-        if self._matching is not None:
-            self._matching.answered(references)
-        if self._is_forgotten:
-            self._budget.unclaim(sum([one.size for one in references]))
-            for lost in [one for one in references if one.location is None]:
-                self.use.release(size_in_store(lost.record))
-            return
-        if self.is_leaving:
-            in_vain = set()  # what is moved from here on would be deleted here, too
-        later: dict[int, list[MessageReference]] = {}
-        counted: list[tuple[MessageReference, int]] = []
-        left = iter(references)
-        try:
-            for reference in left:
-                reference.redelivered = True
-                delay_ms = 0
-                if reference in in_vain:
-                    after = self._after_attempt(reference)
-                    if after is None:
-                        continue
-                    delay_ms = after
-                    counted.append((reference, delay_ms))
-                self.counters.redelivered += 1
-                if delay_ms:
-                    later.setdefault(delay_ms, []).append(reference)
-                else:
-                    heapq.heappush(self._returned, (reference.seq, reference))
-        except Exception:
-            # None of them is lost to clients for what failed with one.
-            later.setdefault(BACK_OFF_MS, []).extend((reference, *left))
-            raise
-        finally:
-            if counted and self._gate.is_running:
-                behind, self._behind = self._behind, None
-                self._keep_attempts(counted, behind)
-            for delay_ms, delayed in later.items():
-                self._delayed.update(delayed)
-                self._timers.call_later(delay_ms, partial(self._after_delay, delayed))
-
-    def _after_attempt(self, reference: MessageReference) -> int | None:
-        """Count an attempt; return when to try again, or None if the message is a dead letter."""
-        reference.attempts += 1
-        delay_ms = redelivery_delay_ms(self.settings, reference.attempts, random.random)
-        if not 0 < self.settings.max_delivery_attempts <= reference.attempts:
-            return delay_ms
-        if not self._disposal.dead_letter(self, reference):
-            return max(delay_ms, BACK_OFF_MS)
-        self.counters.dead_lettered += 1
-        self._drop(reference)
-        self.use.release(size_in_store(reference.record))
-        self._budget.unclaim(reference.size)
-        return None
-
-    def _drop(self, reference: MessageReference) -> None:
-        """Have a message no more that goes somewhere else, or nowhere."""
-        self._let_go(reference)
-        if self._matching is not None:
-            self._matching.acknowledged((reference,))
+        Not of those that go in a unit that is on its way: nothing would delete it again.
+        """
+        stored = [one for one in counted if one[0].seq not in self.being_replaced]
+        now_ms = self._services.timers.time_ms()
+        keep_attempts(self._journal, self.log.known_id_for, stored, now_ms, done)
 
     def take_back(self, reference: MessageReference) -> None:
-        """Have a message again that was let go to be moved, and could not be: after a while."""
-        self._keep(reference)
-        if self._matching is not None:
-            self._matching.restored((reference,))
-        self.use.add(size_in_store(reference.record))
-        self._budget.claim(reference.size)
-        self._delayed.add(reference)
-        self._timers.call_later(BACK_OFF_MS, partial(self._after_delay, [reference]))
+        """Take a message again that was let go to be moved, and could not be: after a while."""
+        if self._selecting is not None:
+            self._selecting.restored((reference,))
+        self.unsettled.take_back(reference)
+        for policy in self._policies:
+            policy.taken_back(reference)
 
-    def _after_delay(self, references: list[MessageReference]) -> None:
-        back = [one for one in references if one in self._delayed]  # or it was forgotten
-        self._delayed.difference_update(back)
-        for reference in back:
-            heapq.heappush(self._returned, (reference.seq, reference))
+    # --- consumers that do not want every message
+
+    def match(self) -> SelectingDelivery:
+        """Return what delivers out of the middle, from here on to all consumers."""
+        selecting = self._selecting
+        if selecting is None:
+            self._refill.outdate()
+            selecting = self._selecting = SelectingDelivery(
+                self,
+                self.log,
+                self.unsettled,
+                self._consumers,
+                self._pace,
+                self._refill,
+                self._services,
+                window_messages=refill.WINDOW_MESSAGES,
+                is_permanent=self.last_values is not None,
+            )
+            for subscription in self._consumers.subscriptions:
+                subscription.has_turn = False
+                selecting.add(subscription, None)
+            self._head.end()
+            self._deliver_by(selecting)
+        return selecting
+
+    def _deliver_by(self, delivery: Delivery) -> None:
+        if self._copying is None:
+            self._delivery = delivery
+        else:
+            self._copying.below = delivery
+
+    def match_no_more(self) -> None:
+        """Deliver from the head: all consumers want every message."""
+        selecting = self._selecting
+        stays = self.last_values is not None and not (self.is_leaving or self.is_forgotten)
+        if selecting is None or stays:
+            return
+        ready, returned = selecting.dissolve()
+        self._selecting = None
+        self._may_group = self.options.has_groups
+        self.log.ready.extendleft(reversed(ready))
+        for reference in returned:
+            heapq.heappush(self.unsettled.returned, (reference.seq, reference))
+        self._head.begin()
+        self._deliver_by(self._head)
+
+    def has_groups(self) -> None:
+        """Keep groups together from here on: a message of one came."""
+        # With one consumer all groups are together; a ring is taken from the front alone.
+        # And where each gets all, there is nothing to be kept together.
+        if not self._may_group:
+            return
+        self._may_group = False
+        if self.options.has_groups:
+            self.match().group(Groups(self.options, self._budget.groups))
+        elif not self.options.exclusive:
+            say_that_a_ring_keeps_none(self.name)
+
+    # --- reading
+
+    @property
+    def reads_at_head(self) -> bool:
+        """Whether there are consumers that are delivered to from the head."""
+        return self._selecting is None and bool(self._consumers.subscriptions)
+
+    def window_answered(self) -> None:
+        """Note that a window came that was asked for to refill the log."""
+        if self._selecting is not None:
+            self._selecting.plain_window_answered()
+
+    def hold_windows(self) -> bool:
+        """Read no window until ``release_windows``; return False if one is on its way."""
+        return self._refill.hold()
+
+    def release_windows(self) -> None:
+        """Read on."""
+        self._refill.release()
+
+    def shed(self, size: int) -> bool:
+        """Leave the newest messages, up to ``size`` bytes, to the table: nobody consumes here.
+
+        Return whether there is anything left that can be shed later.
+        """
+        log, selecting = self.log, self._selecting
+        if selecting is None:
+            log.shed(0 if self._consumers.subscriptions or self._refill.is_reading else size)
+            return log.still_holds(anything=log.in_memory > 0)
+        size = selecting.shed(size)
+        selecting.take_in()
+        while size > 0 and not self._consumers.subscriptions:
+            newest = selecting.leave_newest()
+            if newest is None:
+                break
+            log.let_go(newest)
+            size -= newest.size
+        return log.still_holds(anything=log.in_memory > 0 or selecting.holds)
+
+    # --- removing what no consumer has
+
+    def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:
+        """Move messages away that have expired, wherever in the queue they are.
+
+        They are stored under ``queue_id``. All but those that a consumer has, that wait to be
+        delivered again, or that are not counted.
+        """
+        if self.is_leaving or self._pace.held or self._pace.is_delivering:
+            return
+        now_ms = self._services.timers.time_ms()
+        if self.options.ring_size >= 0 and self._copying is None:
+            self._expire_at_front({one.seq for one in messages if one.record.expires_ms <= now_ms})
+            return
+        selecting = self.match()
+        selecting.take_in()
+        for message in messages:
+            if message.record.expires_ms <= now_ms:
+                selecting.expire(message, queue_id)
         self.dispatch()
+
+    def _expire_at_front(self, seqs: set[int]) -> None:
+        # Nothing is taken out of the middle of a table that is trimmed from the front, nor of the
+        # middle of memory, of which the newest may be left to the table: a window would show it
+        # again. It is found to have expired when it is the oldest, or in turn.
+        ready = list(takewhile(lambda one: one.seq in seqs, self.log.ready))
+        for _ in ready:
+            self.log.ready.popleft()
+        for reference in (*ready, *self.unsettled.take_returned(seqs)):
+            self.move_expired(reference)
+
+    def remove_oldest(self, *, of_lowest: bool) -> MessageReference | None:
+        """Pop the oldest message in memory; None if the oldest is in the table only.
+
+        Of the lowest priority, if it is ``of_lowest``; otherwise all go, in any order.
+        """
+        unsettled = self.unsettled
+        if of_lowest:
+            delayed = unsettled.delayed.lowest_and_oldest()
+        else:
+            delayed = next(iter(unsettled.delayed), None)
+        oldest = self._pop_oldest(delayed)
+        if oldest is None:
+            return None
+        if oldest is delayed:
+            unsettled.stop_waiting(oldest)
+            self.drop(oldest)
+        else:
+            unsettled.retries.pop(oldest.seq, None)
+            self.log.let_go(oldest)
+        self.use.release(size_in_store(oldest.record))
+        return oldest
+
+    def _pop_oldest(self, delayed: MessageReference | None) -> MessageReference | None:
+        """Take out the oldest message in memory, unless ``delayed`` is older: then return that."""
+        if self._selecting is not None:
+            return self._selecting.take_oldest(delayed)
+        ready, returned = self.log.ready, self.unsettled.returned
+        is_returned = bool(returned) and (not ready or returned[0][0] < ready[0].seq)
+        first = returned[0][0] if is_returned else ready[0].seq if ready else None
+        if delayed is not None and (first is None or delayed.seq < first):
+            return delayed
+        if is_returned:
+            return self.unsettled.pop_oldest()
+        return ready.popleft() if ready else None
+
+    def remove(self, seq: int, size: int) -> None:
+        """Remove a message that no consumer has; the caller deletes its row.
+
+        It counts for ``size`` bytes in the store.
+        """
+        selecting = self.match()
+        selecting.take_in()
+        reference = selecting.remove(seq)
+        if reference is None and selecting.is_taken(seq):
+            reference = self.unsettled.delayed.with_seq(seq)
+            if reference is not None:
+                self.unsettled.stop_waiting(reference)
+        if reference is not None:
+            self.unsettled.retries.pop(seq, None)
+            self._drop(reference)
+        elif not selecting.pass_over(seq):
+            return
+        self.use.release(size)
+        if not self._consumers.is_started:
+            selecting.tidy()  # which is done with every delivery, where there are any
+
+    def remove_delayed(self, reference: MessageReference) -> None:
+        """Remove a message that waits for its redelivery, and its row."""
+        self.unsettled.stop_waiting(reference)
+        self._drop(reference)
+        self.use.release(size_in_store(reference.record))
+        self.delete_rows([] if reference.location is None else [reference.location])
+
+    def delete_rows(self, rows: Iterable[MessageLocation]) -> None:
+        """Delete messages from the table that are removed from the queue."""
+        unit = Unit()
+        for location in rows:
+            unit.delete(location, RemovalReason.DELETED)
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return  # this node is ending: the next one removes them
+
+    def forget_memory(self) -> int:
+        """Forget what is in memory; return how many messages were nowhere else."""
+        for policy in self._policies:
+            policy.forgotten()
+        self.is_forgotten = True  # what clients that are ended still have is given back later
+        self.match_no_more()
+        references = [*self.log.ready, *self.unsettled.forget()]
+        self.log.forget(self.unsettled.delivered)
+        lost = [one for one in references if one.location is None]
+        for one in lost:
+            self.use.release(size_in_store(one.record))
+        return len(lost)
+
+    # --- priorities
+
+    @property
+    def ids(self) -> Collection[int]:
+        """What its messages are stored under."""
+        return self.log.ids
+
+    def id_for_client(self, priority: int) -> int:
+        """Return what a client's messages of a priority are stored under.
+
+        Raises NotLive, and LimitExceeded if the level for it would be one too many.
+        """
+        if not self.log.is_known(priority):
+            told = f"what keeps messages of priority {priority} of queue {quoted(self.name)} apart"
+            self._services.creations.refuse_for_broker(self.user, told)
+        return self.id_for(priority)
+
+    def id_for(self, priority: int) -> int:
+        """Return what messages of a priority are stored under; raises NotLive.
+
+        The first message of a priority creates a level, which is stored before it.
+        """
+        if not self.log.is_known(priority):
+            level_id = bind(self._journal, lambda new: self._level_binding(new, priority))
+            self._services.creations.opened(self.user)
+            self._add_level(Level(level_id, priority, Cursor(withheld=self.log.withheld)))
+            return level_id
+        return self.log.known_id_for(priority)
+
+    def _level_binding(self, level_id: int, priority: int) -> QueueBinding:
+        return QueueBinding(
+            level_id,
+            self.name,
+            self.address,
+            self.routing_type,
+            durable=self.durable,
+            priority=priority,
+        )
+
+    def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
+        """Open what an earlier node left of a priority: messages up to the seq."""
+        if binding.priority is not None:
+            self._services.creations.opened(self.user)
+            cursor = Cursor(unread_up_to, self.log.withheld)
+            self._add_level(Level(binding.queue_id, binding.priority, cursor))
+
+    def _add_level(self, level: Level) -> None:
+        self.log.add_level(level)
+        if self._selecting is not None:
+            self._selecting.add_level(level)
+
+    # --- what earlier nodes left
+
+    def open_trimmed(self) -> None:
+        """Begin to remove what an earlier node left and the policies do not keep."""
+        if self.last_values is not None:
+            self.last_values.opened()
+            return
+        for policy in self._policies:
+            policy.opened()
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+        return None if self.is_leaving else self.log.cursor.uncounted_after
+
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Note how many messages the store has with ``after < seq <= up_to``.
+
+        And of how many bytes, as the journal counts them, which is not as ``use`` does.
+        If a window was read since that was asked for, some of them are in memory or gone by now,
+        and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
+        """
+        if self.uncounted_after == after:
+            self._count(self.log.cursor, up_to, messages, payload_bytes)
+        self._policies_counted()
+
+    def count_of(self, cursor: Cursor, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Note how many messages a level has behind those of ``cursor`` that are counted."""
+        self._count(cursor, up_to, messages, payload_bytes)
+        self._policies_counted()
+
+    def _count(self, cursor: Cursor, up_to: int, messages: int, payload_bytes: int) -> None:
+        self.log.count(cursor, up_to, messages, payload_bytes, self.address)
+        if self._selecting is not None:
+            self.resume()
+
+    def _policies_counted(self) -> None:
+        for policy in self._policies:
+            policy.counted()
+
+    def give_up_counting(self) -> None:
+        """Note that what is not counted by now is not going to be."""
+        self.log.cursor.give_up_counting()
+        if self._selecting is not None:
+            self.resume()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all is counted that earlier nodes left."""
+        return self.uncounted_after is None and self.log.is_counted
+
+    @property
+    def levels_to_count(self) -> Sequence["CountedLevel"]:
+        """What an earlier node left of other priorities than most."""
+        levels = self.log.levels
+        return () if levels is None else [CountedLevel(self, one) for one in levels]
+
+    def cursors(self) -> Sequence[tuple[int, Cursor]]:
+        """Return how far it was read, of each id under which messages are stored.
+
+        The highest level first.
+        """
+        return self.log.cursors()
+
+    def release_deleted(self, queue_id: int, seq: int, size: int) -> None:
+        """Count a message of ``size`` bytes no more that was read to be deleted.
+
+        It was stored under ``queue_id``.
+        """
+        self.log.release_deleted(queue_id, seq, size)
+
+    def left(self, seq: int, size: int) -> None:
+        """Count a message of ``size`` bytes no more that is gone from the table."""
+        self.log.left(seq, size)
+
+
+class CountedLevel:
+    """One level of a queue while it is counted; see ``orthia.broker.core.upkeep.backlog``."""
+
+    def __init__(self, queue: Queue, level: Level) -> None:
+        self.id = level.id
+        self._queue = queue
+        self._cursor = level.cursor
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+        return None if self._queue.is_leaving else self._cursor.uncounted_after
+
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Note how many messages the store has with ``after < seq <= up_to``."""
+        if self.uncounted_after == after:
+            self._queue.count_of(self._cursor, up_to, messages, payload_bytes)
+
+    def give_up_counting(self) -> None:
+        """Note that what is not counted by now is not going to be."""
+        self._cursor.give_up_counting()
+        self._queue.resume()
+
+    def hold_windows(self) -> bool:
+        """Do nothing: what is not counted is not read."""
+        return True
+
+    def release_windows(self) -> None:
+        """Read on."""
+        self._queue.resume()

@@ -6,6 +6,7 @@ Once the journal is closed the node is ending, and the table is left to the next
 """
 
 import logging
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -27,6 +28,42 @@ class Span(NamedTuple):
     queue_id: int
     after: int
     up_to: int
+
+
+class ReadTurns:
+    """Reads one window at a time for all who are shown something: others wait for one at most.
+
+    Connections have their turns, and with each the next of its own: however many subscriptions one
+    has, which may all look for what is not there, another waits for one window of it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[object, deque[Callable[[], bool]]] = OrderedDict()
+        """The first is the connection whose window is on its way, if one is."""
+        self._is_reading = False
+
+    def ask(self, connection: object, read: Callable[[], bool]) -> None:
+        """Have ``read`` called in its turn; it returns whether it asked for a window."""
+        self._waiting.setdefault(connection, deque()).append(read)
+        self._next()
+
+    def answered(self) -> None:
+        """Note that the window came."""
+        self._is_reading = False
+        self._end_turn()
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and not self._is_reading:
+            asked = next(iter(self._waiting.values()))
+            self._is_reading = asked.popleft()()
+            if not self._is_reading:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        connection, asked = self._waiting.popitem(last=False)
+        if asked:
+            self._waiting[connection] = asked
 
 
 class WindowReader:

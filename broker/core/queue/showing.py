@@ -8,22 +8,20 @@ back gives credit, and that is all.
 
 import heapq
 from abc import abstractmethod
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
-from orthia.broker.core.limits.memory import MemoryBudget, size_in_memory
-from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.limits.memory import size_in_memory
 from orthia.broker.core.queue.reader import Span, WindowReader
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.settlement import Gone
 from orthia.broker.core.queue.subscriptions import Source, Subscription
 from orthia.broker.core.selectors import Selector
-from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.config.address_settings import RoutingType
-from orthia.journal.abc import MessageJournal
 from orthia.journal.model.message import Message
 from orthia.journal.model.windows import Window
 
@@ -47,52 +45,6 @@ class Shown(Protocol):
         """Return whether a message is one of the queue: not expired, and nobody's in doubt."""
 
 
-class ShowingReads:
-    """One window at a time for all who are shown something: others wait for one at most.
-
-    Connections have their turns, and with each the next of its own: however many subscriptions one
-    has, which may all look for what is not there, another waits for one window of it.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[object, deque[Callable[[], bool]]] = OrderedDict()
-        """The first is the connection whose window is on its way, if one is."""
-        self._is_reading = False
-
-    def ask(self, connection: object, read: Callable[[], bool]) -> None:
-        """Have ``read`` called in its turn; it returns whether it asked for a window."""
-        self._waiting.setdefault(connection, deque()).append(read)
-        self._next()
-
-    def answered(self) -> None:
-        """Note that the window came."""
-        self._is_reading = False
-        self._end_turn()
-        self._next()
-
-    def _next(self) -> None:
-        while self._waiting and not self._is_reading:
-            asked = next(iter(self._waiting.values()))
-            self._is_reading = asked.popleft()()
-            if not self._is_reading:
-                self._end_turn()
-
-    def _end_turn(self) -> None:
-        connection, asked = self._waiting.popitem(last=False)
-        if asked:
-            self._waiting[connection] = asked
-
-
-class ShowingMeans(NamedTuple):
-    """What it takes to show something."""
-
-    journal: MessageJournal
-    budget: MemoryBudget
-    gate: DeliveryGate
-    slices: Slices
-    reads: ShowingReads
-
-
 class Showing(Source[MessageReference]):
     """What one consumer is shown; all calls on the loop's thread."""
 
@@ -101,18 +53,18 @@ class Showing(Source[MessageReference]):
         queue: Shown,
         consumer: Consumer,
         selector: Selector | None,
-        means: ShowingMeans,
+        services: QueueServices,
     ) -> None:
         """Begin with nothing: ``_go_on`` says what is read."""
         self._queue = queue
         self._consumer = consumer
         self._selector = selector
-        self._large = means.journal.large
-        self._budget = means.budget
-        self._gate = means.gate
-        self._slices = means.slices
+        self._large = services.journal.large
+        self._budget = services.budget
+        self._gate = services.gate
+        self._slices = services.slices
         self._at_once = AT_ONCE if selector is None else 1
-        self._reads = means.reads
+        self._reads = services.read_turns
         self._subscription: Subscription[MessageReference] | None = None
         self._ready: list[tuple[int, int, int, MessageReference]] = []
         """What is to be shown: a heap, by the rank of its level and by seq, which is followed by

@@ -13,7 +13,7 @@ from typing import Final
 
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.window import QueueSubscription
+from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers

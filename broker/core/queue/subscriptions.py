@@ -287,6 +287,10 @@ class Subscription(Generic[Reference]):
         return self._queue.settle(taken, rejected=rejected)
 
 
+QueueSubscription = Subscription[MessageReference]
+"""A consumer of a stored queue."""
+
+
 def _moved(
     references: Sequence[MessageReference],
     source: dict[int, Reference],

@@ -81,6 +81,35 @@ class InTurn(Turns):
             self._closed -= 1
 
 
+class OneConsumer(InTurn):
+    """The first of the consumers, as long as it is there, and then the next."""
+
+    __slots__ = ("_attached",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._attached: dict[Subscription[Any], None] = {}
+
+    @override
+    def join(self, subscription: Subscription[Any]) -> None:
+        if not subscription.is_closed:
+            self._attached.setdefault(subscription)
+            if subscription is next(iter(self._attached)):
+                super().join(subscription)
+
+    @override
+    def leave(self, subscription: Subscription[Any]) -> None:
+        self._attached.pop(subscription, None)
+        super().leave(subscription)
+        for successor in list(self._attached)[:1]:
+            super().join(successor)
+
+    def anew(self) -> None:
+        """Ask nobody, until they join again; who came first stays the first."""
+        self._ring.clear()
+        self._closed = 0
+
+
 class Alone(Turns):
     """The one consumer of a queue that is its own: it costs less than a ring."""
 

@@ -30,7 +30,6 @@ from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.filter_memory import FilterMemory
 from orthia.broker.core.limits.quota import AddressUse, StoreUse
 from orthia.broker.core.queue.counters import QueueCounters
-from orthia.broker.core.queue.optioned import OptionedQueue
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.address_rules import AddressRules
@@ -311,8 +310,7 @@ class AddressBook:
     def trimming(self) -> Steps:
         """Have queues that may keep few messages keep no more of what earlier nodes left."""
         for queue in [*self.queues.values()]:
-            if isinstance(queue, OptionedQueue):
-                queue.open_trimmed()
+            queue.open_trimmed()
             yield GO_ON
 
     def withdraw(self, queue: Queue) -> None:

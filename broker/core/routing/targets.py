@@ -5,7 +5,6 @@ from typing import Final
 
 from orthia.broker.core.destinations import parse
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.queue.last_value import LastValueQueue
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.routing.auto_creation import AutoCreation
@@ -46,7 +45,7 @@ class Targets:
             return name, [], None, None
         if only is not None:
             named = self._creation.qualified(principal, where, only)
-            asks = isinstance(named, LastValueQueue) or named.use.asks_first
+            asks = named.last_values is not None or named.use.asks_first
             return name, [named], None, _BY_UNIT if asks else None
         if (kind or self._book.routing_type(where)) is _MULTICAST:
             address = self._book.address(name)

@@ -28,8 +28,8 @@ from orthia.broker.core.errors import DestinationRefused, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_memory, size_in_store
 from orthia.broker.core.limits.quota import AddressUse, Charges
-from orthia.broker.core.queue.last_value import LastValueQueue
 from orthia.broker.core.queue.levels import ids_for
+from orthia.broker.core.queue.policy import ReplacementPolicy
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed
 from orthia.broker.core.sending.context import SendContext
@@ -238,7 +238,7 @@ class SendPlan:
             return None
         ((queues, record),) = self._messages
         is_plain = len(queues) == 1 and record.large is None and not record.stated
-        return queues[0] if is_plain and not isinstance(queues[0], LastValueQueue) else None
+        return queues[0] if is_plain and queues[0].last_values is None else None
 
     def uses(self) -> Iterable[AddressUse]:
         """Return the limits of the addresses that messages go to, each once."""
@@ -503,10 +503,12 @@ def send_plain(
 class _SentValue:
     """A message on its way to a last value queue."""
 
-    __slots__ = ("_key", "_location", "_queue", "_replaces")
+    __slots__ = ("_key", "_location", "_replaces", "_values")
 
-    def __init__(self, queue: LastValueQueue, key: bytes, replaces: MessageLocation | None) -> None:
-        self._queue = queue
+    def __init__(
+        self, values: ReplacementPolicy, key: bytes, replaces: MessageLocation | None
+    ) -> None:
+        self._values = values
         self._key = key
         self._replaces = replaces
         self._location: MessageLocation | None = None
@@ -514,12 +516,12 @@ class _SentValue:
     def sent(self, record: Message, location: MessageLocation) -> None:
         """Tell the queue where the message will be."""
         self._location = location
-        self._queue.sent(self._key, record, location, self._replaces)
+        self._values.sent(self._key, record, location, self._replaces)
 
     def undo(self) -> None:
         """Tell the queue that the message was not stored."""
         if self._location is not None:
-            self._queue.not_sent(self._key, self._location)
+            self._values.not_sent(self._key, self._location)
             self._location = None
 
 
@@ -534,9 +536,10 @@ def _replaced_values(
     seen: set[tuple[Queue, bytes]] = set()
     for number, (queues, record) in enumerate(messages):
         for queue in queues:
-            if not isinstance(queue, LastValueQueue):
+            values = queue.last_values
+            if values is None:
                 continue
-            key, location = queue.replaced_by(record)
+            key, location = values.replaced_by(record)
             if key is None:
                 continue
             if location is not None and (queue, key) not in seen:
@@ -544,5 +547,5 @@ def _replaced_values(
             else:
                 location = None  # an earlier message of the unit replaces it
             seen.add((queue, key))
-            found[number, queue] = _SentValue(queue, key, location)
+            found[number, queue] = _SentValue(values, key, location)
     return found

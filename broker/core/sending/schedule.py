@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed
 from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.plan import SendPlan
 from orthia.broker.core.sending.recurrence import ONCE, Recurrence, decode
-from orthia.broker.core.sending.schedule_queues import ScheduleQueue, ScheduleQueues
+from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.upkeep.expiry import LATEST_MS
@@ -219,7 +220,7 @@ class Schedule:
                 seq, queue = timed.message.seq, schedules.get(timed.queue_id)
                 if self._is_known(seq):
                     continue
-                if not isinstance(queue, ScheduleQueue):
+                if queue is None:
                     self._forget([seq])  # it lies in a queue: it is not waiting
                 elif not queue.is_leaving:
                     yield from self._move(queue, timed, reached.now_ms)
@@ -253,7 +254,7 @@ class Schedule:
         if not self._outstanding:
             self._go_on()
 
-    def _move(self, schedule: ScheduleQueue, timed: TimedMessage, now_ms: int) -> Steps:
+    def _move(self, schedule: Queue, timed: TimedMessage, now_ms: int) -> Steps:
         """Send a message that is due to the queues and topics that its destination has now."""
         message = timed.message
         seq, record = message.seq, message.record
@@ -282,7 +283,7 @@ class Schedule:
             self._moving.discard(seq)
             self._not_moved(seq, schedule, error)
 
-    def _apply(self, plan: SendPlan, schedule: ScheduleQueue, seq: int, size: int) -> None:
+    def _apply(self, plan: SendPlan, schedule: Queue, seq: int, size: int) -> None:
         copies = plan.copies
         # A unit that only deletes may wait long for a lock of another session: nobody waits for it.
         is_awaited = bool(copies)
@@ -332,7 +333,7 @@ class Schedule:
 
         0 if it is not there, or just being delivered.
         """
-        if not isinstance(queue, ScheduleQueue) or seq in self._moving | self._cancelled:
+        if not is_schedule(queue.name) or seq in self._moving | self._cancelled:
             self._timers.call_later(0, lambda: done(0))
             return
         self._cancelled.add(seq)

@@ -5,16 +5,15 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, MessageReference, OutgoingMessage
+from orthia.broker.core.api import MessageReference, OutgoingMessage
 from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, schedule_name
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.queue.policy import Policy
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.window import QueueSubscription
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.router import Routed, still_there
-from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import Finding
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topics.topic import Topic
@@ -25,51 +24,28 @@ from orthia.journal.model.fields import Fields, decode_fields, encode_fields
 from orthia.journal.model.message import Message
 
 
-class ScheduleQueue(Queue):
-    """Messages of one destination that are not due; nobody consumes them, none is in memory."""
+class Scheduling(Policy):
+    """Tells when the messages of a queue are due, from which nobody consumes."""
 
-    __slots__ = ("scheduled",)
+    __slots__ = ("_queue_name", "_scheduled")
 
-    scheduled: Callable[[int], None]
-    """Hears of each message that comes when it is due; set by whoever makes the queue."""
+    def __init__(self, queue_name: str, scheduled: Callable[[int], None]) -> None:
+        """``scheduled`` hears of each message that comes when it is due."""
+        self._queue_name = queue_name
+        self._scheduled = scheduled
 
     @override
-    def attach(
-        self,
-        consumer: Consumer,
-        prefetch: int,
-        max_bytes: int,
-        *,
-        selector: Selector | None = None,
-    ) -> QueueSubscription:
-        del consumer, prefetch, max_bytes, selector
+    def attaching(self) -> None:
         raise DestinationRefused(
-            f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
-            " consumed from: see `orthia queue scheduled`"
+            f"queue {quoted(self._queue_name)} holds messages that are delivered later, and is not"
+            " to be consumed from: see `orthia queue scheduled`"
         )
 
     @override
-    def id_for(self, priority: int) -> int:
-        # In turn is who is due first.
-        return self.id
-
-    @override
-    def id_for_client(self, priority: int) -> int:
-        return self.id
-
-    @override
-    def place(self, reference: MessageReference) -> None:
-        self.counters.added += 1
-        self._cursor.leave(reference.seq)
+    def placed(self, reference: MessageReference) -> None:
         moment = reference.record.moment()
         if moment is not None:
-            self.scheduled(moment.at_ms)
-
-    def left(self, seq: int, size: int) -> None:
-        """Have a message of ``size`` bytes count no more, which is gone from the store."""
-        if self._cursor.is_counted(seq):
-            self._cursor.unread -= 1
-            self.use.release(size)
+            self._scheduled(moment.at_ms)
 
 
 class ScheduleQueues:

@@ -16,10 +16,10 @@ from typing import Any
 from orthia.broker.core.api import Consumer, FanOut
 from orthia.broker.core.limits.topic_memory import TopicMemory
 from orthia.broker.core.queue.subscriptions import Source, Subscription
+from orthia.broker.core.queue.volatile import VolatileQueue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
 from orthia.broker.core.topics.publication import Publication
-from orthia.broker.core.topics.volatile import SelectiveVolatileQueue, VolatileQueue
 from orthia.journal.model.message import DEFAULT_PRIORITY
 from orthia.journal.model.unit import Sender
 
@@ -100,18 +100,16 @@ class Topic:
 
         All that is selected but what the connection ``without`` sends.
         """
-        is_all = without is None and selector is None
-        kind = VolatileQueue if is_all else SelectiveVolatileQueue
-        queue = kind(
+        queue = VolatileQueue(
             memory=self._memory,
             connection=consumer.connection,
             max_behind_bytes=self._max_behind_bytes,
             may_deliver=self._may_deliver,
             slices=self._slices,
             subscribers=self.subscribers,
+            without=without,
+            selector=selector,
         )
-        if isinstance(queue, SelectiveVolatileQueue):
-            queue.leave_out(without, selector)
         if self._is_sorted:
             queue.sort()
         self._number += 1

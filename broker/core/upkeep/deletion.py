@@ -25,7 +25,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
-from orthia.broker.core.queue.window import WINDOW_MESSAGES
+from orthia.broker.core.queue.refill import WINDOW_MESSAGES
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.sending.duplicates import DuplicateIds
 from orthia.broker.quoting import quoted

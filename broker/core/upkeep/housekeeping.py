@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from orthia.broker.core.destinations import is_schedule
-from orthia.broker.core.queue.last_value import LastValueQueue
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.slow import SlowConsumers
 from orthia.broker.core.queue.taken import ExpiryLook
@@ -62,7 +61,7 @@ class Housekeeping:
         count = BacklogCount(self._journal, self._timers)
         for queue in self._queues():
             # Those of last values count what they read, but for what they have of another kind.
-            if not isinstance(queue, LastValueQueue):
+            if queue.last_values is None:
                 count.add(queue)
             for level in queue.levels_to_count:
                 count.add_level(level)

@@ -7,14 +7,15 @@ disconnected with an error once more than ``max-behind-bytes`` wait for its subs
 it then knows that it missed messages, which silent dropping would not tell it.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.limits.topic_memory import TopicMemory
-from orthia.broker.core.queue.dispatcher import Dispatcher
+from orthia.broker.core.queue.pace import AT_ONCE, Pace
 from orthia.broker.core.queue.settlement import Gone
 from orthia.broker.core.queue.sorted_waiting import SortedWaiting
 from orthia.broker.core.queue.subscriptions import Source, Subscription
@@ -29,8 +30,6 @@ DELIVERED_COST = 320
 """Bytes a message costs for each subscriber that has it and did not acknowledge it; the message
 itself counts once for all."""
 _GONE: Final = Gone()
-_NONE: list[tuple[int, PublishedReference]] = []
-"""What is given back: one for all, since there never is anything."""
 
 
 class TopicSubscription(Subscription[PublishedReference]):
@@ -49,14 +48,12 @@ class TopicSubscription(Subscription[PublishedReference]):
             pool.relieve()
 
 
-class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
+class VolatileQueue(Source[PublishedReference]):
     """What one subscriber of a topic has; all calls on the loop's thread."""
 
-    selects: ClassVar[bool] = False
-    """Whether each message is looked at before it is taken."""
-
     __slots__ = (
-        "_account", "_is_closed", "_max_behind_bytes", "_memory", "_subscribers", "subscription",
+        "_account", "_is_closed", "_max_behind_bytes", "_may_deliver", "_memory", "_pace", "_ready",
+        "_selector", "_subscribers", "_turns", "_without", "selects", "subscription",
     )  # fmt: skip
 
     def __init__(
@@ -68,10 +65,23 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         may_deliver: Callable[[Source[Any]], bool],
         slices: Slices,
         subscribers: dict["VolatileQueue", int],
+        without: Sender | None = None,
+        selector: Selector | None = None,
     ) -> None:
-        """Begin empty; with its consumer it is gone from the topic's ``subscribers``."""
-        super().__init__(Alone(), may_deliver, slices)
-        self._returned = _NONE
+        """Begin empty; with its consumer it is gone from the topic's ``subscribers``.
+
+        The subscriber gets all that the ``selector`` matches but what ``without`` sends, its own
+        connection.
+        """
+        self._turns = Alone()
+        self._may_deliver = may_deliver
+        self._pace = Pace(self.dispatch, slices)
+        self._ready: deque[Publication] = deque()
+        """What waits, in order."""
+        self._without = without
+        self._selector = selector
+        self.selects = without is not None or selector is not None
+        """Whether each message is looked at before it is taken."""
         self._memory = memory
         self._max_behind_bytes = max_behind_bytes
         self._subscribers = subscribers
@@ -100,6 +110,8 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
 
     def add(self, publication: Publication) -> None:
         """Take a message, which the topic holds as long as it gives it to subscribers."""
+        if self.selects and not self._is_wanted(publication):
+            return
         if self._is_closed:
             return  # by what an earlier subscriber of the same message caused
         publication.holders += 1
@@ -115,6 +127,39 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
                 f" {self._max_behind_bytes} behind: read faster, or use a queue"
             )
 
+    def _is_wanted(self, publication: Publication) -> bool:
+        if self._without is not None and publication.sender is self._without:
+            return False
+        return self._selector is None or self._selector.accepts(publication.said())
+
+    @override
+    def join(self, subscription: Subscription[PublishedReference]) -> None:
+        self._turns.join(subscription)
+
+    @override
+    def resume(self) -> None:
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Deliver while there is a message, the consumer takes it, and the lease is valid."""
+        pace = self._pace
+        if pace.is_delivering or (pace.is_going_on and pace.is_put_off()):
+            return
+        pace.is_delivering = True
+        most = AT_ONCE
+        try:
+            while self._ready and self._may_deliver(self):
+                if not most:
+                    pace.go_on_later()
+                    return
+                most -= 1
+                subscription = self._turns.next()
+                if subscription is None:
+                    break
+                subscription.deliver(self._pop())
+        finally:
+            pace.is_delivering = False
+
     @override
     def detach(self, subscription: Subscription[PublishedReference]) -> None:
         self._is_closed = True
@@ -127,8 +172,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         self._memory.closed(subscription.connection, subscription)
         self._subscribers.pop(self, None)
 
-    @override
-    def _next(self) -> PublishedReference | None:
+    def _pop(self) -> PublishedReference:
         publication = self._ready.popleft()
         size = publication.size
         self._account.waiting -= size
@@ -178,26 +222,3 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     @override
     def refuse_returned(self) -> None:
         """Refuse nothing: what a closed subscription had is gone, as if it was acknowledged."""
-
-
-class SelectiveVolatileQueue(VolatileQueue):
-    """What a subscriber has that does not want every message: ``no-local`` or ``selector``."""
-
-    selects: ClassVar[bool] = True
-
-    __slots__ = ("_own", "_selector")
-
-    def leave_out(self, own: Sender | None, selector: Selector | None) -> None:
-        """Called once, first: ``own``, the subscriber's connection, does not hear what it sends.
-
-        Nor does it hear what is not selected.
-        """
-        self._own = own
-        self._selector = selector
-
-    @override
-    def add(self, publication: Publication) -> None:
-        if self._own is not None and publication.sender is self._own:
-            return
-        if self._selector is None or self._selector.accepts(publication.said()):
-            super().add(publication)

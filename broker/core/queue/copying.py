@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""Queues whose consumers take nothing out: Artemis' ``non-destructive``.
+"""Delivery to consumers that take nothing out of their queue: Artemis' ``non-destructive``.
 
 Each consumer sees every message, from the head of the queue on, and what comes later as it comes.
 An acknowledgement gives credit, and that is all. Messages go when they expire, when a newer value
@@ -11,38 +11,62 @@ own place. A new message goes from memory to those that have seen all before it.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.queue.cursor import Cursor
-from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.showing import AT_ONCE, Showing, ShowingMeans
-from orthia.broker.core.queue.subscriptions import Subscription
-from orthia.broker.core.queue.window import QueueSubscription
+from orthia.broker.core.queue.delivery import Delivery
+from orthia.broker.core.queue.log import QueueLog
+from orthia.broker.core.queue.services import QueueServices
+from orthia.broker.core.queue.showing import AT_ONCE, Showing, Shown
+from orthia.broker.core.queue.subscriptions import QueueSubscription, Subscription
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, Steps
-from orthia.config.queues import QueueOptions
 from orthia.journal.model.message import DEFAULT_PRIORITY
 
 
-class ShownQueue(Queue):
-    """A queue that may be non-destructive; all calls on the loop's thread."""
+class _CopiedQueue(Shown, Protocol):
+    """The queue."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether messages go out at this moment, if there is somebody who wants them."""
+
+    def is_current(self, queue_id: int, reference: MessageReference) -> bool:
+        """Return whether a message was not replaced since it was read."""
+
+    def consumer_left(self) -> None:
+        """Note that one consumer is gone."""
+
+
+class CopyingDelivery(Delivery):
+    """Shows every message to each consumer; all calls on the loop's thread."""
 
     __slots__ = (
-        "_has_come",
-        "_is_for_one",
-        "_is_waking",
-        "_onlookers",
-        "_showing",
-        "at_end",
-        "is_non_destructive",
-    )
+        "_has_come", "_is_for_one", "_is_waking", "_log", "_onlookers", "_queue", "_services",
+        "at_end", "below",
+    )  # fmt: skip
 
-    def begin_showing(self, options: QueueOptions) -> None:
-        """Called once, first."""
-        self.is_non_destructive = options.non_destructive
-        self._is_for_one = options.exclusive
+    def __init__(
+        self,
+        queue: _CopiedQueue,
+        log: QueueLog,
+        below: Delivery,
+        services: QueueServices,
+        *,
+        is_for_one: bool,
+    ) -> None:
+        """With ``is_for_one`` the consumer that came first is shown all, and then the next.
+
+        What is ``below`` has no consumer, and removes what expires or is replaced.
+        """
+        self._queue = queue
+        self._log = log
+        self._services = services
+        self._is_for_one = is_for_one
+        self.below = below
         self._onlookers: dict[QueueSubscription, Onlooker] = {}
         """In the order in which they came; none of them is among the queue's other consumers."""
         self.at_end: dict[Onlooker, None] = {}
@@ -51,44 +75,23 @@ class ShownQueue(Queue):
         self._has_come = False
         self._is_waking = False
 
-    def show_by(self, means: ShowingMeans) -> None:
-        """Have messages shown by what browsers are shown theirs by, too."""
-        self._showing = means
-
-    # --- what others see
-
     @property
-    @override
-    def consumers(self) -> int:
-        return len(self._onlookers) + len(self._subscriptions)
-
-    @property
-    @override
     def subscriptions(self) -> list[QueueSubscription]:
-        return [*self._onlookers, *self._subscriptions]
+        """The consumers, in the order in which they came."""
+        return list(self._onlookers)
 
-    # --- coming in
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is any consumer."""
+        return bool(self._onlookers)
 
-    @override
-    def _has_room(self, size: int) -> bool:
-        return not self.is_non_destructive and super()._has_room(size)
-
-    @override
-    def add(self, reference: MessageReference) -> None:
-        super().add(reference)
-        if self._onlookers:
-            self.dispatch()
-
-    @override
-    def place(self, reference: MessageReference) -> None:
-        super().place(reference)
+    def placed(self, reference: MessageReference) -> None:
+        """Show a new message to those that have seen all before it."""
         if self.at_end:
-            queue_id = self.known_id_for(reference.record.priority)
+            queue_id = self._log.known_id_for(reference.record.priority)
             rank = next(rank for rank, found, _ in self.ranked() if found == queue_id)
             for onlooker in list(self.at_end):
                 onlooker.came(rank, queue_id, reference)
-
-    # --- being shown
 
     @override
     def attach(
@@ -96,32 +99,30 @@ class ShownQueue(Queue):
         consumer: Consumer,
         prefetch: int,
         max_bytes: int,
-        *,
-        selector: Selector | None = None,
+        selector: Selector | None,
     ) -> QueueSubscription:
-        if not self.is_non_destructive:
-            return super().attach(consumer, prefetch, max_bytes, selector=selector)
-        self.refuse_if_too_many()
-        onlooker = Onlooker(self, consumer, selector, self._showing)
+        onlooker = Onlooker(self, self._queue, consumer, selector, self._services)
         subscription = onlooker.attach(prefetch, max_bytes)
         self._onlookers[subscription] = onlooker
         return subscription
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
-        if self._onlookers.pop(subscription, None) is None:
-            super().detach(subscription)
-        else:
-            self._wake()  # with `exclusive` it is the next one's turn
+        del self._onlookers[subscription]
+        self._wake()  # with `exclusive` it is the next one's turn
+        self._queue.consumer_left()
 
-    @property
-    def delivers(self) -> bool:
-        """Whether messages go out at this moment, if there is somebody who wants them."""
-        return True
+    @override
+    def join(self, subscription: QueueSubscription) -> None:
+        """Do nothing: each consumer is asked each time."""
+
+    @override
+    def resume(self) -> None:
+        self.below.resume()
 
     def shows_to(self, onlooker: "Onlooker") -> bool:
         """Return whether a consumer is shown anything at this moment."""
-        if not self.delivers:
+        if not self._queue.delivers:
             return False
         return not self._is_for_one or onlooker is next(iter(self._onlookers.values()), None)
 
@@ -130,27 +131,29 @@ class ShownQueue(Queue):
 
         By a rank, the first of them is what is shown first.
         """
-        levels = self._levels
+        levels = self._log.levels
         if levels is None:
-            return ((-DEFAULT_PRIORITY, self.id, self._cursor),)
+            return ((-DEFAULT_PRIORITY, self._log.id, self._log.cursor),)
         return [(-one.priority, one.id, one.cursor) for one in levels.highest_first]
 
     def is_there(self, queue_id: int, reference: MessageReference) -> bool:
         """Return whether a message was neither removed nor replaced since it was read."""
-        cursors = self.cursors()
-        return any(one.read_seq < reference.seq for found, one in cursors if found == queue_id)
+        cursors = self._log.cursors()
+        return self._queue.is_current(queue_id, reference) and any(
+            one.read_seq < reference.seq for found, one in cursors if found == queue_id
+        )
 
     @override
     def dispatch(self) -> bool:
         if self._onlookers:
             self._wake()
-        return super().dispatch()
+        return self.below.dispatch()
 
     def _wake(self) -> None:
         self._has_come = True
         if not self._is_waking:
             self._is_waking = True
-            self._slices.run(self._waking())
+            self._services.slices.run(self._waking())
 
     def _waking(self) -> Steps:
         try:
@@ -168,14 +171,15 @@ class Onlooker(Showing):
 
     def __init__(
         self,
-        queue: ShownQueue,
+        watched: CopyingDelivery,
+        queue: Shown,
         consumer: Consumer,
         selector: Selector | None,
-        means: ShowingMeans,
+        services: QueueServices,
     ) -> None:
         """Begin before the oldest message."""
-        super().__init__(queue, consumer, selector, means)
-        self._watched = queue
+        super().__init__(queue, consumer, selector, services)
+        self._watched = watched
         self._seen: dict[int, int] = {}
         """Up to where all is shown or in ``_ready``, by what it is stored under."""
 

@@ -8,15 +8,15 @@ where little was, the next may be larger than the memory there is, as little of 
 from functools import partial
 from typing import Final, Protocol
 
-from orthia.broker.core.limits.memory import MemoryBudget
 from orthia.broker.core.limits.quota import AddressUse
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
 from orthia.broker.core.queue.reader import Span, WindowReader
+from orthia.broker.core.queue.refill import Refill
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.views import Look, Stretch, View
 from orthia.broker.core.selectors import Said
-from orthia.broker.core.slices import GO_ON, Slices, Steps
-from orthia.journal.abc import MessageJournal
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.journal.model.windows import StoredMessage, Window
 
 _MOST_KEPT_BYTES: Final = 65_536
@@ -25,24 +25,14 @@ _THIN: Final = 32
 """Of how many messages of a window one may be wanted for the next to be lent."""
 
 
-class _Queue(Protocol):
+class _ScannedQueue(Protocol):
     """The queue, as far as it is read here."""
 
     is_leaving: bool
     reader: WindowReader
-    use: AddressUse
 
     def resume(self) -> None:
         """Go on delivering."""
-
-    def note_journal_full(self) -> None:
-        """Have ``resume`` called once the journal is full no more."""
-
-    def window_bytes(self) -> int:
-        """Return how many bytes a window may have, with the memory there is."""
-
-    def lent_window_bytes(self) -> int:
-        """Return how many bytes a window may have of which little is kept."""
 
     def has_groups(self) -> None:
         """Have groups kept together: there is a message of one."""
@@ -74,24 +64,27 @@ class _Reader(Protocol):
         """Forget what can be met no more."""
 
 
-class MatchingReads:
+class SelectingReads:
     """What is read of one queue; all calls on the loop's thread."""
 
     def __init__(
         self,
-        queue: _Queue,
+        queue: _ScannedQueue,
         reader: _Reader,
-        journal: MessageJournal,
-        budget: MemoryBudget,
-        slices: Slices,
+        refill: Refill,
+        services: QueueServices,
+        use: AddressUse,
         *,
         window_messages: int,
     ) -> None:
         self._queue = queue
         self._reader = reader
-        self._journal = journal
-        self._budget = budget
-        self._slices = slices
+        self._refill = refill
+        self._use = use
+        self._journal = services.journal
+        self._journal_full = services.journal_full
+        self._budget = services.budget
+        self._slices = services.slices
         self._window_messages = window_messages
         self.waiting: dict[View, Look] = {}
         """Views that need a window, and of what."""
@@ -130,7 +123,7 @@ class MatchingReads:
         if not self.waiting:
             return
         if self._journal.is_full:
-            self._queue.note_journal_full()
+            self._journal_full.note(self._queue)
             return
         # Who waits longest says of which level, so that each has its turn.
         for stretch in dict.fromkeys([look.stretch for look in self.waiting.values()]):
@@ -147,7 +140,7 @@ class MatchingReads:
             up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
         if up_to <= after:
             return False  # and it is asked again, once it is counted
-        size, most = self._queue.window_bytes(), self._queue.lent_window_bytes()
+        size, most = self._refill.window_bytes(), self._refill.lent_window_bytes()
         self._asked += 1
         if size < most and self._is_thin and self._budget.lend_window():
             self._lent.add(self._asked)
@@ -234,7 +227,7 @@ class MatchingReads:
                             else:
                                 reader.keep(look, message)
                         yield GO_ON
-            pass_over(window, cursor, self._queue.use)
+            pass_over(window, cursor, self._use)
         finally:
             self._looked()
         self._is_sparse = not any(look.found for look in looks.values())

@@ -1,0 +1,48 @@
+# mypyc compiles this module.
+"""Delivery: messages go from a queue to its consumers while there are both, and a valid lease.
+
+There are three: ``head`` takes messages from the front, for consumers that want every message;
+``selecting`` takes them out of the middle, for consumers with selectors, priorities and groups;
+``copying`` shows them to consumers that take nothing out. None of them reads the store itself.
+"""
+
+from abc import ABC, abstractmethod
+
+from orthia.broker.core.api import Consumer
+from orthia.broker.core.queue.subscriptions import QueueSubscription
+from orthia.broker.core.selectors import Selector
+
+
+class Delivery(ABC):
+    """What delivers the messages of a queue; all calls on the loop's thread."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        selector: Selector | None,
+    ) -> QueueSubscription:
+        """Add a consumer, which gets what the selector matches; None matches every message."""
+
+    @abstractmethod
+    def detach(self, subscription: QueueSubscription) -> None:
+        """Deliver nothing more to a consumer that was closed."""
+
+    @abstractmethod
+    def join(self, subscription: QueueSubscription) -> None:
+        """Ask a consumer again whether it wants more."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Look again for what can be delivered by the next ``dispatch``."""
+
+    @abstractmethod
+    def dispatch(self) -> bool:
+        """Deliver while there is a message, a consumer that takes it, and a valid lease.
+
+        What that leaves to do is done in later turns of the loop. Return whether nothing is left.
+        """

@@ -1,0 +1,72 @@
+# mypyc compiles this module.
+"""How much a queue delivers before others have a turn, and while it must not deliver at all."""
+
+from collections.abc import Callable
+from typing import Final
+
+from orthia.broker.core.slices import GO_ON, Slices, Steps
+
+AT_ONCE: Final = 128
+"""How many messages are delivered or taken back before others have a turn."""
+
+
+class Pace:
+    """The turns in which one queue delivers; on the loop's thread.
+
+    A delivery begins only if none of ``is_delivering``, ``held`` and ``is_put_off`` says otherwise.
+    """
+
+    __slots__ = (
+        "_dispatch", "_has_more", "_in_turn", "_slices", "held", "is_delivering", "is_going_on",
+    )  # fmt: skip
+
+    def __init__(self, dispatch: Callable[[], object], slices: Slices) -> None:
+        """``dispatch`` is called in later turns of the loop for what ``go_on_later`` left."""
+        self._dispatch = dispatch
+        self._slices = slices
+        self.is_delivering = False
+        """Whether a delivery is under way: a consumer that acknowledges at once begins no other."""
+        self.held = 0
+        """How often many messages are on their way back: until all are, none is delivered, since
+        those that come back first may not be the oldest."""
+        self.is_going_on = False
+        """Whether there was more to deliver than at once, and there is a task for that."""
+        self._in_turn = False
+        """Whether that task has its turn."""
+        self._has_more = False
+
+    def is_put_off(self) -> bool:
+        """Return whether the task that there is delivers later; ask it if ``is_going_on``.
+
+        Otherwise a thousand consumers that are asked again would each have as much delivered as one
+        may at once.
+        """
+        if self._in_turn:
+            return False
+        self._has_more = True
+        return True
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether no delivery may begin at this moment."""
+        return bool(self.is_delivering or self.held or (self.is_going_on and self.is_put_off()))
+
+    def go_on_later(self) -> None:
+        """Deliver the rest in later turns of the loop."""
+        self._has_more = True
+        if not self.is_going_on:
+            self.is_going_on = True
+            self._slices.later(self._going_on())
+
+    def _going_on(self) -> Steps:
+        try:
+            while self._has_more:
+                self._has_more = False
+                self._in_turn = True
+                try:
+                    self._dispatch()
+                finally:
+                    self._in_turn = False
+                yield GO_ON
+        finally:
+            self.is_going_on = False
