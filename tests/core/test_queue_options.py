@@ -283,9 +283,7 @@ def test_nothing_is_remembered_of_what_was_purged() -> None:
         core.pass_time(1)
         queue = core.broker.queues()["q"]
         assert queue.depth == 0
-        assert queue.selecting is None or not any(
-            stretch.taken for stretch in queue.selecting._stretches
-        )
+        assert queue.selecting is None or not any(lane.taken for lane in queue.selecting._lanes)
 
 
 @pytest.mark.parametrize("priority", [4, 9])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.queue.resident import Resident
-from orthia.broker.core.queue.taken import Taken
+from orthia.broker.core.queue.taken import TakenSeqs
 from orthia.journal.model.message import Message
 
 
@@ -40,7 +40,7 @@ def test_it_is_what_a_sorted_dict_is(steps: list[tuple[bool, int]]) -> None:
 @given(st.lists(st.tuples(st.sampled_from("tas"), st.integers(0, 20)), max_size=60))
 def test_the_last_that_was_taken_is_known(steps: list[tuple[str, int]]) -> None:
     """Until it is forgotten, which all that is acknowledged is; of nothing there is no last."""
-    taken = Taken()
+    taken = TakenSeqs()
     held, acknowledged = set[int](), set[int]()
     assert taken.last_seq is None
     for step, seq in steps:

@@ -19,7 +19,7 @@ from orthia.broker.core.queue.selecting import (
     MATCH_COST,
     OPERATIONS_AT_COST,
 )
-from orthia.broker.core.queue.views import Look, Stretch
+from orthia.broker.core.queue.views import PriorityLane, ScanPosition
 from orthia.broker.core.selectors import Selector, SelectorRefused, said
 from orthia.broker.core.selectors.selector import MAX_LENGTH
 from orthia.broker.core.upkeep import backlog
@@ -584,10 +584,10 @@ class Counted(list[int]):
 @pytest.mark.parametrize("looked_to", [-1, 5, 500, 9_999])
 def test_what_was_given_back_costs_each_selector_little(looked_to: int) -> None:
     """However much comes back at once: there may be many selectors, and nobody has the loop."""
-    look = Look(Stretch(Level(1, 4, Cursor())), MemoryBudget(1 << 20))
+    look = ScanPosition(PriorityLane(Level(1, 4, Cursor())), MemoryBudget(1 << 20))
     plain = Message("orders", b"", b"", 0, 0, 4)
     for seq in range(10_000):
-        look.stretch.returned.add(MessageReference(seq, plain, None, 1, redelivered=False))
+        look.lane.returned.add(MessageReference(seq, plain, None, 1, redelivered=False))
     look.returned_to = looked_to
     back = Counted(range(10_000))
     look.came_back(back)

@@ -8,9 +8,36 @@ There are three: ``head`` takes messages from the front, for consumers that want
 
 from abc import ABC, abstractmethod
 
-from orthia.broker.core.api import Consumer
-from orthia.broker.core.queue.subscriptions import QueueSubscription
+from orthia.broker.core.api import Consumer, MessageReference
+from orthia.broker.core.queue.reader import WindowReader
+from orthia.broker.core.queue.subscriptions import QueueSubscription, Source
 from orthia.broker.core.selectors import Selector
+
+
+class DeliveringQueue(Source[MessageReference]):
+    """The queue, as its deliveries see it."""
+
+    __slots__ = ("is_leaving", "reader")
+
+    is_leaving: bool
+    """Whether it is being deleted: nobody may use it any more."""
+    reader: WindowReader
+
+    @abstractmethod
+    def hand_out(self, reference: MessageReference) -> MessageReference | None:
+        """Count a message as delivered; None if it has expired, or waits for its redelivery."""
+
+    @abstractmethod
+    def move_expired(self, reference: MessageReference) -> None:
+        """Move a message that has expired to the expiry address, or drop it."""
+
+    @abstractmethod
+    def has_groups(self) -> None:
+        """Keep groups together from here on: a message of one came."""
+
+    @abstractmethod
+    def match_no_more(self) -> None:
+        """Deliver from the head: all consumers want every message."""
 
 
 class Delivery(ABC):

@@ -1,13 +1,11 @@
 # mypyc compiles this module.
 """Delivery from the head of a queue, to consumers that want every message."""
 
-from typing import Protocol
-
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, MessageReference
+from orthia.broker.core.api import Consumer
 from orthia.broker.core.queue.consumers import Consumers
-from orthia.broker.core.queue.delivery import Delivery
+from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import AT_ONCE, Pace
 from orthia.broker.core.queue.services import QueueServices
@@ -15,16 +13,6 @@ from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.queue.turns import InTurn
 from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.selectors import Selector
-
-
-class _DeliveringQueue(Protocol):
-    """The queue."""
-
-    def resume(self) -> None:
-        """Go on delivering."""
-
-    def hand_out(self, reference: MessageReference) -> MessageReference | None:
-        """Count a message as delivered; None if it is not to be."""
 
 
 class HeadDelivery(Delivery):
@@ -37,7 +25,7 @@ class HeadDelivery(Delivery):
 
     def __init__(
         self,
-        queue: _DeliveringQueue,
+        queue: DeliveringQueue,
         log: QueueLog,
         unsettled: Unsettled,
         consumers: Consumers,

@@ -25,6 +25,7 @@ from orthia.broker.core.queue.policy import ReplacementPolicy
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import MAX_WINDOW_BYTES, WINDOW_MESSAGES
+from orthia.broker.core.queue.removal import remove, remove_delayed
 from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.selectors import Said
 from orthia.broker.quoting import quoted
@@ -150,7 +151,7 @@ class LastValues(ReplacementPolicy):
             if self._queue.is_leaving:
                 return  # its row goes with the others
             self._queue.delete_rows([value.location])
-        self._queue.remove(value.seq, value.size)
+        remove(self._queue, value.seq, value.size)
 
     # --- what consumers have
 
@@ -214,7 +215,7 @@ class LastValues(ReplacementPolicy):
         self._again(reference)
         key = self.key_of(reference.record)
         if key is not None and not self._comes_back(key, reference):
-            self._queue.remove_delayed(reference)
+            remove_delayed(self._queue, reference)
 
     def _again(self, reference: MessageReference) -> None:
         """Reinstate a value whose removal failed: its message is out again."""

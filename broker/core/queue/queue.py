@@ -16,7 +16,6 @@ A plain queue delivers from its head. It goes over to selectors, and back, by it
 
 import heapq
 from collections.abc import Collection, Iterable, Sequence
-from itertools import takewhile
 
 from typing_extensions import override
 
@@ -34,7 +33,7 @@ from orthia.broker.core.queue.consumers import Consumers
 from orthia.broker.core.queue.copying import CopyingDelivery
 from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.cursor import Cursor
-from orthia.broker.core.queue.delivery import Delivery
+from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.groups import Groups, is_grouped, say_that_a_ring_keeps_none
 from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.levels import Level, bind
@@ -47,7 +46,7 @@ from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.selecting import SelectingDelivery
 from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.settlement import Acknowledged, Rejected
-from orthia.broker.core.queue.subscriptions import QueueSubscription, Source, locations
+from orthia.broker.core.queue.subscriptions import QueueSubscription, locations
 from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.selectors import Selector
 from orthia.broker.quoting import quoted
@@ -59,10 +58,9 @@ from orthia.journal.model.codec import QueueBinding
 from orthia.journal.model.message import Message
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Unit
-from orthia.journal.model.windows import StoredMessage
 
 
-class Queue(Source[MessageReference]):
+class Queue(DeliveringQueue):
     """One stored queue; all calls on the loop's thread."""
 
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
@@ -70,7 +68,7 @@ class Queue(Source[MessageReference]):
         "_budget", "_consumers", "_copying", "_delivery", "_gate", "_head", "_journal",
         "_may_group", "_pace", "_policies", "_refill", "_selecting", "_services", "address",
         "being_replaced", "counters", "disposal", "durable", "id", "in_flight", "is_forgotten",
-        "is_leaving", "last_values", "log", "name", "options", "reader", "routing_type",
+        "last_values", "log", "name", "options", "routing_type",
         "settings", "undecided", "unsettled", "use", "user",
     )  # fmt: skip
 
@@ -104,7 +102,6 @@ class Queue(Source[MessageReference]):
         self.undecided = 0
         """Units on their way that take messages out, and may be refused yet."""
         self.is_leaving = False
-        """Whether it is being deleted: nobody may use it any more."""
         self.is_forgotten = False
         """Whether it was deleted, and what clients still have comes back to nothing."""
         self.being_replaced: Collection[int] = frozenset()
@@ -251,6 +248,11 @@ class Queue(Source[MessageReference]):
     def is_held(self) -> bool:
         """Whether nothing may be delivered since messages that belong together are on their way."""
         return self._pace.held > 0
+
+    @property
+    def is_delivering(self) -> bool:
+        """Whether messages are given to consumers at this moment."""
+        return self._pace.is_delivering
 
     def takes_in_memory(self, size: int) -> bool:
         """Return whether a new message of ``size`` bytes would be kept in memory."""
@@ -432,8 +434,8 @@ class Queue(Source[MessageReference]):
         """End a ``suspend``; ``dispatch`` delivers then."""
         self._pace.held -= 1
 
+    @override
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
-        """Count a message as delivered; None if it has expired, or waits for its redelivery."""
         for policy in self._policies:
             policy.going_out(reference)
         unsettled = self.unsettled
@@ -448,8 +450,8 @@ class Queue(Source[MessageReference]):
         unsettled.delivered += 1
         return reference
 
+    @override
     def move_expired(self, reference: MessageReference) -> None:
-        """Move a message that has expired to the expiry address, or drop it."""
         for policy in self._policies:
             policy.expiring(reference)
         self.counters.expired += 1
@@ -460,12 +462,13 @@ class Queue(Source[MessageReference]):
 
     def drop(self, reference: MessageReference) -> None:
         """Count a message no more that goes somewhere else, or nowhere."""
-        self._drop(reference)
+        self.let_go(reference)
         if self._policies:
             for policy in self._policies:
                 policy.gone((reference,))
 
-    def _drop(self, reference: MessageReference) -> None:
+    def let_go(self, reference: MessageReference) -> None:
+        """Count a message no more that a policy removes."""
         self.log.let_go(reference)
         if self._selecting is not None:
             self._selecting.acknowledged((reference,))
@@ -614,8 +617,8 @@ class Queue(Source[MessageReference]):
         else:
             self._copying.below = delivery
 
+    @override
     def match_no_more(self) -> None:
-        """Deliver from the head: all consumers want every message."""
         selecting = self._selecting
         stays = self.last_values is not None and not (self.is_leaving or self.is_forgotten)
         if selecting is None or stays:
@@ -629,8 +632,8 @@ class Queue(Source[MessageReference]):
         self._head.begin()
         self._deliver_by(self._head)
 
+    @override
     def has_groups(self) -> None:
-        """Keep groups together from here on: a message of one came."""
         # With one consumer all groups are together; a ring is taken from the front alone.
         # And where each gets all, there is nothing to be kept together.
         if not self._may_group:
@@ -680,99 +683,7 @@ class Queue(Source[MessageReference]):
             size -= newest.size
         return log.still_holds(anything=log.in_memory > 0 or selecting.holds)
 
-    # --- removing what no consumer has
-
-    def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:
-        """Move messages away that have expired, wherever in the queue they are.
-
-        They are stored under ``queue_id``. All but those that a consumer has, that wait to be
-        delivered again, or that are not counted.
-        """
-        if self.is_leaving or self._pace.held or self._pace.is_delivering:
-            return
-        now_ms = self._services.timers.time_ms()
-        if self.options.ring_size >= 0 and self._copying is None:
-            self._expire_at_front({one.seq for one in messages if one.record.expires_ms <= now_ms})
-            return
-        selecting = self.match()
-        selecting.take_in()
-        for message in messages:
-            if message.record.expires_ms <= now_ms:
-                selecting.expire(message, queue_id)
-        self.dispatch()
-
-    def _expire_at_front(self, seqs: set[int]) -> None:
-        # Nothing is taken out of the middle of a table that is trimmed from the front, nor of the
-        # middle of memory, of which the newest may be left to the table: a window would show it
-        # again. It is found to have expired when it is the oldest, or in turn.
-        ready = list(takewhile(lambda one: one.seq in seqs, self.log.ready))
-        for _ in ready:
-            self.log.ready.popleft()
-        for reference in (*ready, *self.unsettled.take_returned(seqs)):
-            self.move_expired(reference)
-
-    def remove_oldest(self, *, of_lowest: bool) -> MessageReference | None:
-        """Pop the oldest message in memory; None if the oldest is in the table only.
-
-        Of the lowest priority, if it is ``of_lowest``; otherwise all go, in any order.
-        """
-        unsettled = self.unsettled
-        if of_lowest:
-            delayed = unsettled.delayed.lowest_and_oldest()
-        else:
-            delayed = next(iter(unsettled.delayed), None)
-        oldest = self._pop_oldest(delayed)
-        if oldest is None:
-            return None
-        if oldest is delayed:
-            unsettled.stop_waiting(oldest)
-            self.drop(oldest)
-        else:
-            unsettled.retries.pop(oldest.seq, None)
-            self.log.let_go(oldest)
-        self.use.release(size_in_store(oldest.record))
-        return oldest
-
-    def _pop_oldest(self, delayed: MessageReference | None) -> MessageReference | None:
-        """Take out the oldest message in memory, unless ``delayed`` is older: then return that."""
-        if self._selecting is not None:
-            return self._selecting.take_oldest(delayed)
-        ready, returned = self.log.ready, self.unsettled.returned
-        is_returned = bool(returned) and (not ready or returned[0][0] < ready[0].seq)
-        first = returned[0][0] if is_returned else ready[0].seq if ready else None
-        if delayed is not None and (first is None or delayed.seq < first):
-            return delayed
-        if is_returned:
-            return self.unsettled.pop_oldest()
-        return ready.popleft() if ready else None
-
-    def remove(self, seq: int, size: int) -> None:
-        """Remove a message that no consumer has; the caller deletes its row.
-
-        It counts for ``size`` bytes in the store.
-        """
-        selecting = self.match()
-        selecting.take_in()
-        reference = selecting.remove(seq)
-        if reference is None and selecting.is_taken(seq):
-            reference = self.unsettled.delayed.with_seq(seq)
-            if reference is not None:
-                self.unsettled.stop_waiting(reference)
-        if reference is not None:
-            self.unsettled.retries.pop(seq, None)
-            self._drop(reference)
-        elif not selecting.pass_over(seq):
-            return
-        self.use.release(size)
-        if not self._consumers.is_started:
-            selecting.tidy()  # which is done with every delivery, where there are any
-
-    def remove_delayed(self, reference: MessageReference) -> None:
-        """Remove a message that waits for its redelivery, and its row."""
-        self.unsettled.stop_waiting(reference)
-        self._drop(reference)
-        self.use.release(size_in_store(reference.record))
-        self.delete_rows([] if reference.location is None else [reference.location])
+    # --- being emptied
 
     def delete_rows(self, rows: Iterable[MessageLocation]) -> None:
         """Delete messages from the table that are removed from the queue."""

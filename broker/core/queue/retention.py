@@ -20,6 +20,7 @@ from orthia.broker.core.queue.policy import Policy
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import MAX_WINDOW_BYTES, WINDOW_MESSAGES
+from orthia.broker.core.queue.removal import pop_oldest
 from orthia.broker.core.queue.services import QueueServices
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.windows import StoredMessage, Window
@@ -108,7 +109,7 @@ class Retention(Policy):
         rows: list[MessageLocation] = []
         removed = 0
         while removed < AT_ONCE and self._too_many(most) > 0:
-            oldest = queue.remove_oldest(of_lowest=most > 0)
+            oldest = pop_oldest(queue, of_lowest=most > 0)
             if oldest is None:
                 break
             removed += 1

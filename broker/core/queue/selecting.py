@@ -15,26 +15,25 @@ above.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.limits.memory import size_in_memory
 from orthia.broker.core.queue.consumers import Consumers
-from orthia.broker.core.queue.delivery import Delivery
+from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.groups import Groups
 from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import AT_ONCE, Pace
-from orthia.broker.core.queue.reader import WindowReader
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.selecting_reads import SelectingReads
 from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.queue.unsettled import Unsettled
-from orthia.broker.core.queue.views import Look, Stretch, View
+from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
 from orthia.broker.core.selectors import Said, Selector
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import DEFAULT_PRIORITY
@@ -53,28 +52,6 @@ _MATCHED_AT_ONCE: Final = 32
 """How many selectors a new message is matched against at once, fewer of those that do much."""
 
 
-class _SelectedQueue(Protocol):
-    """The queue, as far as this delivery asks it."""
-
-    is_leaving: bool
-    reader: WindowReader
-
-    def resume(self) -> None:
-        """Go on delivering."""
-
-    def hand_out(self, reference: MessageReference) -> MessageReference | None:
-        """Count a message as delivered; None if it is not to be."""
-
-    def move_expired(self, reference: MessageReference) -> None:
-        """Move a message away that has expired."""
-
-    def has_groups(self) -> None:
-        """Call ``group``: there is a message of one."""
-
-    def match_no_more(self) -> None:
-        """Go back to the delivery from the head."""
-
-
 def cost_of_match(view: View, said: Said) -> int:
     """Return how many deliveries it was worth to match a message for a view."""
     selector = view.selector
@@ -86,14 +63,32 @@ class SelectingDelivery(Delivery):
     """The views of a queue; all calls on the loop's thread."""
 
     __slots__ = (
-        "_active", "_budget", "_by_id", "_by_priority", "_consumers", "_gate", "_groups",
-        "_is_over", "_is_permanent", "_journal", "_log", "_look", "_own", "_pace", "_queue",
-        "_reads", "_refill", "_stretches", "_unsettled", "_views", "_work",
+        "_active",
+        "_budget",
+        "_by_id",
+        "_by_priority",
+        "_consumers",
+        "_gate",
+        "_groups",
+        "_is_over",
+        "_is_permanent",
+        "_journal",
+        "_lanes",
+        "_log",
+        "_look",
+        "_own",
+        "_pace",
+        "_queue",
+        "_reads",
+        "_refill",
+        "_unsettled",
+        "_views",
+        "_work",
     )  # fmt: skip
 
     def __init__(
         self,
-        queue: _SelectedQueue,
+        queue: DeliveringQueue,
         log: QueueLog,
         unsettled: Unsettled,
         consumers: Consumers,
@@ -122,10 +117,10 @@ class SelectingDelivery(Delivery):
         self._views: dict[object, View] = {}
         self._active: dict[View, None] = {}
         """Views that may have something to do, in turn."""
-        self._stretches: list[Stretch] = []
+        self._lanes: list[PriorityLane] = []
         """What there is of each level, the highest first."""
-        self._by_id: dict[int, Stretch] = {}
-        self._by_priority: dict[int, Stretch] = {}
+        self._by_id: dict[int, PriorityLane] = {}
+        self._by_priority: dict[int, PriorityLane] = {}
         for level in log.all_levels():
             self.add_level(level)
         self._own = self._by_priority[DEFAULT_PRIORITY]
@@ -141,44 +136,44 @@ class SelectingDelivery(Delivery):
     @property
     def in_memory(self) -> int:
         """How many messages are in memory that nobody has."""
-        return sum([len(one.here) + len(one.returned) for one in self._stretches])
+        return sum([len(one.here) + len(one.returned) for one in self._lanes])
 
     def add_level(self, level: Level) -> None:
         """Have messages of one more priority."""
-        stretch = Stretch(level)
-        at = sum(one.priority > level.priority for one in self._stretches)
-        self._stretches.insert(at, stretch)
-        self._by_id[level.id] = self._by_priority[level.priority] = stretch
+        lane = PriorityLane(level)
+        at = sum(one.priority > level.priority for one in self._lanes)
+        self._lanes.insert(at, lane)
+        self._by_id[level.id] = self._by_priority[level.priority] = lane
         for view in self._views.values():
-            view.add(at, stretch)
+            view.add(at, lane)
 
     def came(self, reference: MessageReference) -> None:
         """Have a new message in memory, of a level that is not the queue's own."""
-        stretch = self._by_priority[reference.record.priority]
-        stretch.is_used = True
-        stretch.here.add(reference)
+        lane = self._by_priority[reference.record.priority]
+        lane.is_used = True
+        lane.here.add(reference)
         self.resume()
 
-    def take_out(self, stretch: Stretch, seq: int) -> MessageReference | None:
+    def take_out(self, lane: PriorityLane, seq: int) -> MessageReference | None:
         """Take a message out of memory that nobody has; None if it is not there."""
-        reference = stretch.returned.take(seq)
+        reference = lane.returned.take(seq)
         if reference is None:
-            return stretch.here.take(seq)
+            return lane.here.take(seq)
         self._budget.unclaim(reference.size)
         return reference
 
     def expire(self, message: StoredMessage, queue_id: int) -> None:
         """Move a message away that has expired, unless somebody has it."""
-        seq, stretch = message.seq, self._by_id[queue_id]
-        reference = self.take_out(stretch, seq)
+        seq, lane = message.seq, self._by_id[queue_id]
+        reference = self.take_out(lane, seq)
         if reference is None:
-            cursor = stretch.cursor
-            if seq in stretch.taken or not cursor.read_seq < seq <= cursor.tail_seq:
+            cursor = lane.cursor
+            if seq in lane.taken or not cursor.read_seq < seq <= cursor.tail_seq:
                 return  # somebody has it, or it waits to be delivered again
             if cursor.is_withheld(seq) or not cursor.is_counted(seq):
                 return
             reference = self._unsettled.load(message, cursor)
-        stretch.taken.take(seq)
+        lane.taken.take(seq)
         self._queue.move_expired(reference)
 
     @override
@@ -188,8 +183,8 @@ class SelectingDelivery(Delivery):
     def restored(self, references: Iterable[MessageReference]) -> None:
         """Note that messages are not deleted after all."""
         seqs = [one.seq for one in references]
-        for stretch in self._stretches:
-            stretch.taken.restored(seqs)
+        for lane in self._lanes:
+            lane.taken.restored(seqs)
 
     def left(self, reference: MessageReference, queue_id: int, tail_before: int) -> None:
         """Look at a new message that is left to the table, whose tail was at a place before.
@@ -202,30 +197,30 @@ class SelectingDelivery(Delivery):
         message = StoredMessage(reference.seq, 0, reference.record, location)
         said = Said(reference.record)
         work = _MATCHED_AT_ONCE * MATCH_COST
-        stretch = self._by_id[queue_id]
-        stretch.is_used = True
-        place = self._stretches.index(stretch)
+        lane = self._by_id[queue_id]
+        lane.is_used = True
+        place = self._lanes.index(lane)
         for view in self._views.values():
             if not view.turns.is_wanted:
                 continue  # it reads the message, when it comes to that
             self._active[view] = None
-            look = view.looks[place]
-            if look.horizon < tail_before:
+            position = view.positions[place]
+            if position.horizon < tail_before:
                 continue
             if work <= 0:
                 continue  # it reads the message, too: others have their turns meanwhile
             is_wanted = self.is_for(view, said)
             work -= cost_of_match(view, said)
             if is_wanted:
-                size = look.bytes + size_in_memory(reference.record)
-                if look.found and size > self._refill.window_bytes():
+                size = position.bytes + size_in_memory(reference.record)
+                if position.found and size > self._refill.window_bytes():
                     continue
-                self.keep(look, message)
-            look.read_to = max(look.read_to, reference.seq)
+                self.keep(position, message)
+            position.read_to = max(position.read_to, reference.seq)
 
-    def keep(self, look: Look, message: StoredMessage) -> None:
+    def keep(self, position: ScanPosition, message: StoredMessage) -> None:
         """Keep a message of the table that is wanted, until it is taken."""
-        look.keep(message)
+        position.keep(message)
         self._log.hold()
 
     def shed(self, size: int) -> int:
@@ -249,8 +244,8 @@ class SelectingDelivery(Delivery):
         """Return the messages in memory that nobody has."""
         return [
             one
-            for stretch in self._stretches
-            for where in (stretch.here, stretch.returned)
+            for lane in self._lanes
+            for where in (lane.here, lane.returned)
             for one in where.all()
         ]
 
@@ -259,13 +254,13 @@ class SelectingDelivery(Delivery):
 
         The newest of the lowest level that has any in memory; None if that is not in the table.
         """
-        for stretch in reversed(self._stretches):
-            newest = stretch.here.newest()
+        for lane in reversed(self._lanes):
+            newest = lane.here.newest()
             if newest is not None:
                 if newest.location is None:
                     return None
-                stretch.here.take(newest.seq)
-                stretch.cursor.leave_again(newest.seq)
+                lane.here.take(newest.seq)
+                lane.cursor.leave_again(newest.seq)
                 return newest
         return None
 
@@ -276,21 +271,21 @@ class SelectingDelivery(Delivery):
         the table, or if there is none.
         """
         self.take_in()
-        level = None if delayed is None else self._stretch_of(delayed)
-        for stretch in reversed(self._stretches):
-            here, back = stretch.here.first_seq, stretch.returned.first_seq
+        level = None if delayed is None else self._lane_of(delayed)
+        for lane in reversed(self._lanes):
+            here, back = lane.here.first_seq, lane.returned.first_seq
             first = min([one for one in (here, back) if one is not None], default=None)
-            if delayed is not None and stretch is level and (first is None or delayed.seq < first):
+            if delayed is not None and lane is level and (first is None or delayed.seq < first):
                 return delayed
             if back is not None and (here is None or back < here):
-                reference = stretch.returned.take(back)
+                reference = lane.returned.take(back)
                 if reference is not None:
                     self._budget.unclaim(reference.size)
-                stretch.taken.acknowledged((back,))
+                lane.taken.acknowledged((back,))
                 return reference
             if here is not None:
-                return stretch.here.take(here)
-            if stretch.cursor.is_paged:
+                return lane.here.take(here)
+            if lane.cursor.is_paged:
                 return None
         return None
 
@@ -311,20 +306,20 @@ class SelectingDelivery(Delivery):
         given_back.clear()
         for reference in came:
             self._own.here.add(reference)
-        back: dict[Stretch, list[int]] = {}
+        back: dict[PriorityLane, list[int]] = {}
         for reference in returned:
-            stretch = self._stretch_of(reference)
-            stretch.returned.add(reference)
-            back.setdefault(stretch, []).append(reference.seq)
-        for stretch, seqs in back.items():
+            lane = self._lane_of(reference)
+            lane.returned.add(reference)
+            back.setdefault(lane, []).append(reference.seq)
+        for lane, seqs in back.items():
             seqs.sort()  # once for all views, of which there may be many
-            place = self._stretches.index(stretch)
+            place = self._lanes.index(lane)
             for view in self._views.values():
-                view.looks[place].came_back(seqs)
+                view.positions[place].came_back(seqs)
         if came or returned:
             self.resume()
 
-    def _stretch_of(self, reference: MessageReference) -> Stretch:
+    def _lane_of(self, reference: MessageReference) -> PriorityLane:
         """Return where a message belongs that was delivered before."""
         if reference.seq in self._own.taken:
             return self._own  # stored there while the queue was another kind
@@ -398,7 +393,7 @@ class SelectingDelivery(Delivery):
         view = self._views.get(key)
         if view is None:
             turns = self._consumers.make_turns()
-            view = self._views[key] = View(key, selector, turns, self._stretches, self._budget)
+            view = self._views[key] = View(key, selector, turns, self._lanes, self._budget)
         subscription.view = view
         view.subscriptions[subscription] = None
         self.join(subscription)
@@ -463,8 +458,8 @@ class SelectingDelivery(Delivery):
     def acknowledged(self, references: Sequence[MessageReference]) -> None:
         """Note that messages are deleted, or moved away."""
         seqs = [one.seq for one in references]
-        for stretch in self._stretches:
-            stretch.taken.acknowledged(seqs)
+        for lane in self._lanes:
+            lane.taken.acknowledged(seqs)
         self.answered(references)
 
     def answered(self, references: Sequence[MessageReference]) -> None:
@@ -483,8 +478,8 @@ class SelectingDelivery(Delivery):
         self._active.clear()
         self._reads.waiting.clear()
         self._is_over = True  # what is still on its way to it means nothing
-        here = [one for stretch in self._stretches for one in stretch.here.take_all()]
-        return here, [one for stretch in self._stretches for one in stretch.returned.take_all()]
+        here = [one for lane in self._lanes for one in lane.here.take_all()]
+        return here, [one for lane in self._lanes for one in lane.returned.take_all()]
 
     # --- delivering
 
@@ -533,8 +528,8 @@ class SelectingDelivery(Delivery):
         if subscription is None:
             return False
         self._views[view.key] = self._views.pop(view.key)  # others are asked first the next time
-        look, seq = found
-        reference = self._take(view, look, seq)
+        position, seq = found
+        reference = self._take(view, position, seq)
         self._work -= 1
         if reference is None:
             return True
@@ -545,42 +540,46 @@ class SelectingDelivery(Delivery):
         subscription.deliver(reference)
         return True
 
-    def _find(self, view: View) -> tuple[Look, int] | None:
+    def _find(self, view: View) -> tuple[ScanPosition, int] | None:
         """Return the first message that a view wants; None if it has to wait, or to go on later."""
         waiting = self._reads.waiting
-        for look in view.looks:
-            seq = self._find_in(view, look)
+        for position in view.positions:
+            seq = self._find_in(view, position)
             if seq is not None:
-                return look, seq
+                return position, seq
             if self._work <= 0:
                 return None
-            if waiting.get(view) is look:
-                if look.has_unread:
+            if waiting.get(view) is position:
+                if position.has_unread:
                     return None
                 del waiting[view]  # what it waited for others took, or there was nothing
         return None
 
-    def _find_in(self, view: View, look: Look) -> int | None:
-        stretch = look.stretch
-        returned = self._first_again(view, look)
+    def _find_in(self, view: View, position: ScanPosition) -> int | None:
+        lane = position.lane
+        returned = self._first_again(view, position)
         if returned is None:
-            returned, look.returned_to = self._first(view, stretch.returned, look.returned_to)
-        here, look.in_memory_to = self._first(view, stretch.here, look.in_memory_to)
+            returned, position.returned_to = self._first(view, lane.returned, position.returned_to)
+        here, position.in_memory_to = self._first(view, lane.here, position.in_memory_to)
         if self._work <= 0:
             return None
-        found = self._found(view, look)
+        found = self._found(view, position)
         nearest = min([one for one in (returned, here, found) if one is not None], default=None)
-        if found is None and (nearest is None or nearest > look.horizon) and look.has_unread:
-            self._reads.waiting[view] = look
+        if (
+            found is None
+            and (nearest is None or nearest > position.horizon)
+            and position.has_unread
+        ):
+            self._reads.waiting[view] = position
             return None
         return nearest
 
-    def _first_again(self, view: View, look: Look) -> int | None:
+    def _first_again(self, view: View, position: ScanPosition) -> int | None:
         """Return the first that a view wants of what came back where it had looked already."""
-        while self._work > 0 and (reference := look.first_again()) is not None:
+        while self._work > 0 and (reference := position.first_again()) is not None:
             if self._is_wanted(view, reference):
                 return reference.seq
-            look.is_not_wanted()
+            position.is_not_wanted()
         return None
 
     def _is_wanted(self, view: View, reference: MessageReference) -> bool:
@@ -607,27 +606,27 @@ class SelectingDelivery(Delivery):
             after = last  # also past what others took: that is looked at again if it comes back
         return None, after
 
-    def _found(self, view: View, look: Look) -> int | None:
-        while look.found:
-            seq, message = next(iter(look.found.items()))
-            if seq not in look.stretch.taken and (
+    def _found(self, view: View, position: ScanPosition) -> int | None:
+        while position.found:
+            seq, message = next(iter(position.found.items()))
+            if seq not in position.lane.taken and (
                 self._groups is None or self.is_for(view, Said(message.record))
             ):
                 return seq
-            look.let_go(seq)  # another view was first, with this message or with its group
+            position.let_go(seq)  # another view was first, with this message or with its group
         return None
 
-    def _take(self, view: View, look: Look, seq: int) -> MessageReference | None:
-        stretch = look.stretch
-        reference = self.take_out(stretch, seq)
+    def _take(self, view: View, position: ScanPosition, seq: int) -> MessageReference | None:
+        lane = position.lane
+        reference = self.take_out(lane, seq)
         if reference is None:
-            cursor = stretch.cursor
-            reference = self._unsettled.load(look.let_go(seq), cursor)
+            cursor = lane.cursor
+            reference = self._unsettled.load(position.let_go(seq), cursor)
             if self.takes_all(view):
                 cursor.pass_to(seq)  # all before it was taken by this view or another
             if not cursor.unread and cursor.is_counted_whole:
                 cursor.pass_to(cursor.tail_seq)  # and so was all behind it
-        stretch.taken.take(seq)
+        lane.taken.take(seq)
         return self._queue.hand_out(reference)
 
     # --- what is read
@@ -637,14 +636,14 @@ class SelectingDelivery(Delivery):
         """Whether groups are kept together."""
         return self._groups is not None
 
-    def look(self, view: View) -> None:
+    def wake(self, view: View) -> None:
         """Have a view look for something to deliver."""
         self._active[view] = None
 
     def answered_window(self, window: object) -> None:
         """Note that all of a window, or of another read, was looked at."""
-        for stretch in self._stretches:
-            stretch.taken.answered(window)
+        for lane in self._lanes:
+            lane.taken.answered(window)
 
     def plain_window_answered(self) -> None:
         """Note that a window came that the plain delivery had asked for."""
@@ -658,7 +657,7 @@ class SelectingDelivery(Delivery):
         """Whether the delivery from the head could not do it."""
         if self._is_permanent:
             return True
-        if any(not one.is_idle for one in self._stretches if one is not self._own):
+        if any(not one.is_idle for one in self._lanes if one is not self._own):
             return True
         if self._groups is not None:
             own = self._own
@@ -672,11 +671,11 @@ class SelectingDelivery(Delivery):
         After whatever deletes it was appended.
         """
         selects, begun = self._selects, False
-        for stretch in self._stretches:
-            if stretch.taken.may_sweep(soon=not selects):
+        for lane in self._lanes:
+            if lane.taken.may_sweep(soon=not selects):
                 begun = True
-                stretch.taken.begin_sweep()
-                swept = Unit(partial(self._committed, stretch), behind_all=True)
+                lane.taken.begin_sweep()
+                swept = Unit(partial(self._committed, lane), behind_all=True)
                 try:
                     self._journal.append_unit(swept)
                 except JournalClosed:
@@ -684,11 +683,11 @@ class SelectingDelivery(Delivery):
         if not begun and not selects:
             self._go_back()
 
-    def _committed(self, swept: Stretch) -> None:
+    def _committed(self, swept: PriorityLane) -> None:
         if swept is self._own:
             # So much was acknowledged without any message of another priority, if there is none.
-            for stretch in self._stretches:
-                stretch.is_used = False
+            for lane in self._lanes:
+                lane.is_used = False
         under_way: list[object] = [self._reads.last_asked] if self._reads.is_reading else []
         if self._refill.is_reading:
             under_way.append(_PLAIN_WINDOW)
@@ -704,13 +703,13 @@ class SelectingDelivery(Delivery):
 
     def forget_swept(self) -> None:
         """Forget what was taken and can be met no more."""
-        for place, stretch in enumerate(self._stretches):
-            gone = stretch.taken.swept()
+        for place, lane in enumerate(self._lanes):
+            gone = lane.taken.swept()
             if gone:
                 for view in self._views.values():
-                    look = view.looks[place]
-                    for seq in look.found.keys() & gone:
-                        look.let_go(seq)
+                    position = view.positions[place]
+                    for seq in position.found.keys() & gone:
+                        position.let_go(seq)
         if not self._selects:
             self._go_back()
         if self._is_over:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Final, Protocol
 
 from orthia.broker.core.limits.quota import AddressUse
+from orthia.broker.core.queue.delivery import DeliveringQueue
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
-from orthia.broker.core.queue.reader import Span, WindowReader
+from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.services import QueueServices
-from orthia.broker.core.queue.views import Look, Stretch, View
+from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.journal.model.windows import StoredMessage, Window
@@ -23,19 +24,6 @@ _MOST_KEPT_BYTES: Final = 65_536
 """How much of a window that is lent is kept for a view."""
 _THIN: Final = 32
 """Of how many messages of a window one may be wanted for the next to be lent."""
-
-
-class _ScannedQueue(Protocol):
-    """The queue, as far as it is read here."""
-
-    is_leaving: bool
-    reader: WindowReader
-
-    def resume(self) -> None:
-        """Go on delivering."""
-
-    def has_groups(self) -> None:
-        """Have groups kept together: there is a message of one."""
 
 
 class _Reader(Protocol):
@@ -51,10 +39,10 @@ class _Reader(Protocol):
     def takes_all(self, view: View) -> bool:
         """Return whether a view wants, and may have, every message."""
 
-    def keep(self, look: Look, message: StoredMessage) -> None:
+    def keep(self, position: ScanPosition, message: StoredMessage) -> None:
         """Keep a message until it is taken."""
 
-    def look(self, view: View) -> None:
+    def wake(self, view: View) -> None:
         """Have a view look for something to deliver."""
 
     def answered_window(self, window: object) -> None:
@@ -69,7 +57,7 @@ class SelectingReads:
 
     def __init__(
         self,
-        queue: _ScannedQueue,
+        queue: DeliveringQueue,
         reader: _Reader,
         refill: Refill,
         services: QueueServices,
@@ -86,12 +74,12 @@ class SelectingReads:
         self._budget = services.budget
         self._slices = services.slices
         self._window_messages = window_messages
-        self.waiting: dict[View, Look] = {}
+        self.waiting: dict[View, ScanPosition] = {}
         """Views that need a window, and of what."""
         self._asked = 0
         """How many windows were asked for, and how many were looked at; they come in order."""
         self._looked_at = 0
-        self._next: tuple[Stretch, int, Window] | None = None
+        self._next: tuple[PriorityLane, int, Window] | None = None
         """One that came while another is looked at, of what it is and where it begins."""
         self._is_sparse = False
         """Whether there was nothing in the last window that anybody waited for."""
@@ -114,10 +102,10 @@ class SelectingReads:
         """Ask for a window, if a view waits for one."""
         if self.is_reading or self._queue.is_leaving:
             return
-        for view, look in list(self.waiting.items()):
-            if not look.has_unread:
+        for view, position in list(self.waiting.items()):
+            if not position.has_unread:
                 del self.waiting[view]
-                self._reader.look(view)  # there may be something of a lower priority
+                self._reader.wake(view)  # there may be something of a lower priority
             elif not view.turns.is_wanted:
                 del self.waiting[view]
         if not self.waiting:
@@ -126,14 +114,14 @@ class SelectingReads:
             self._journal_full.note(self._queue)
             return
         # Who waits longest says of which level, so that each has its turn.
-        for stretch in dict.fromkeys([look.stretch for look in self.waiting.values()]):
-            looks = [look for look in self.waiting.values() if look.stretch is stretch]
-            if self._ask_behind(stretch, min([look.horizon for look in looks])):
+        for lane in dict.fromkeys([position.lane for position in self.waiting.values()]):
+            positions = [position for position in self.waiting.values() if position.lane is lane]
+            if self._ask_behind(lane, min([position.horizon for position in positions])):
                 return
 
-    def _ask_behind(self, stretch: Stretch, after: int) -> bool:
+    def _ask_behind(self, lane: PriorityLane, after: int) -> bool:
         """Ask for a window; return whether anything can be read."""
-        cursor = stretch.cursor
+        cursor = lane.cursor
         up_to = min(cursor.tail_seq, self._journal.last_committed_seq)
         uncounted = cursor.uncounted_after
         if uncounted is not None:
@@ -146,10 +134,10 @@ class SelectingReads:
             self._lent.add(self._asked)
             size = most
         is_asked = self._queue.reader.read(
-            Span(stretch.id, after, up_to),
+            Span(lane.id, after, up_to),
             self._window_messages,
             size,
-            partial(self._window_read, stretch, after),
+            partial(self._window_read, lane, after),
             self._queue.resume,
         )
         if not is_asked:
@@ -157,37 +145,37 @@ class SelectingReads:
             self._asked -= 1
         return True
 
-    def _window_read(self, stretch: Stretch, after: int, window: Window | None) -> None:
+    def _window_read(self, lane: PriorityLane, after: int, window: Window | None) -> None:
         if window is None:
             if self._asked > self._looked_at + 1:
                 # Windows are done with in order: the one before is still looked at.
-                self._next = (stretch, after, Window([], [], after, exhausted=False))
+                self._next = (lane, after, Window([], [], after, exhausted=False))
             else:
                 self._looked()
             return
         self._queue.reader.report_corrupt(window)
         if self._asked > self._looked_at + 1:
-            self._next = (stretch, after, window)
+            self._next = (lane, after, window)
             return
-        self._look_at(stretch, after, window)
+        self._look_at(lane, after, window)
 
-    def _look_at(self, stretch: Stretch, after: int, window: Window) -> None:
+    def _look_at(self, lane: PriorityLane, after: int, window: Window) -> None:
         last = window.next_after_seq
-        if not self._within(stretch, after, last):
+        if not self._within(lane, after, last):
             self._looked()  # it was asked for early, and nobody waits for it any more
             self._reader.forget_swept()
             self._queue.resume()
             return
         if self._is_sparse and not self._journal.is_full and not self._queue.is_leaving:
-            self._ask_behind(stretch, last)  # it is read while this one is looked at
-        self._slices.run(self._matching(stretch, after, window))
+            self._ask_behind(lane, last)  # it is read while this one is looked at
+        self._slices.run(self._matching(lane, after, window))
 
-    def _within(self, stretch: Stretch, after: int, last: int) -> dict[View, Look]:
+    def _within(self, lane: PriorityLane, after: int, last: int) -> dict[View, ScanPosition]:
         """Return who waits for something of what was read."""
         return {
-            view: look
-            for view, look in self.waiting.items()
-            if look.stretch is stretch and after <= look.horizon < last
+            view: position
+            for view, position in self.waiting.items()
+            if position.lane is lane and after <= position.horizon < last
         }
 
     def _looked(self) -> None:
@@ -201,15 +189,15 @@ class SelectingReads:
             self._lent.remove(window)
             self._budget.window_returned()
 
-    def _matching(self, stretch: Stretch, after: int, window: Window) -> Steps:
+    def _matching(self, lane: PriorityLane, after: int, window: Window) -> Steps:
         """Have the views look at a window that are within it."""
         last = window.next_after_seq
-        reader, cursor, taken = self._reader, stretch.cursor, stretch.taken
+        reader, cursor, taken = self._reader, lane.cursor, lane.taken
         is_lent, kept = self._looked_at + 1 in self._lent, 0
         full: dict[View, int] = {}
         try:
-            looks = self._within(stretch, after, last)
-            begins = {view: (one.horizon, one.beginnings) for view, one in looks.items()}
+            positions = self._within(lane, after, last)
+            begins = {view: (one.horizon, one.beginnings) for view, one in positions.items()}
             for message in window.messages:
                 seq = message.seq
                 if not reader.knows_groups and is_grouped(message.record):
@@ -217,30 +205,30 @@ class SelectingReads:
                 if seq not in taken and not cursor.is_withheld(seq):
                     said = Said(message.record)
                     for view, (begin, beginning) in begins.items():
-                        look = looks[view]
-                        if seq <= begin or view.is_gone or look.beginnings != beginning:
+                        position = positions[view]
+                        if seq <= begin or view.is_gone or position.beginnings != beginning:
                             continue
                         if view not in full and reader.is_for(view, said):
                             kept += 1
-                            if is_lent and look.found and look.bytes >= _MOST_KEPT_BYTES:
+                            if is_lent and position.found and position.bytes >= _MOST_KEPT_BYTES:
                                 full[view] = seq - 1  # it reads on there, in a smaller window
                             else:
-                                reader.keep(look, message)
+                                reader.keep(position, message)
                         yield GO_ON
             pass_over(window, cursor, self._use)
         finally:
             self._looked()
-        self._is_sparse = not any(look.found for look in looks.values())
+        self._is_sparse = not any(position.found for position in positions.values())
         self._is_thin = kept * _THIN <= len(window.messages)
-        for view, look in looks.items():
+        for view, position in positions.items():
             if not view.is_gone:
                 self.waiting.pop(view, None)
-                reader.look(view)
-                if look.beginnings != begins[view][1]:
+                reader.wake(view)
+                if position.beginnings != begins[view][1]:
                     continue  # it forgot something of this window meanwhile, and reads it again
                 read_to = full.get(view, last)
-                look.read_to = max(look.read_to, read_to)
-                if reader.takes_all(view) and not look.found:
+                position.read_to = max(position.read_to, read_to)
+                if reader.takes_all(view) and not position.found:
                     cursor.pass_to(read_to)
         reader.forget_swept()
         self._queue.resume()
@@ -249,6 +237,6 @@ class SelectingReads:
     def _go_on_with_next(self) -> None:
         """Look at the window that came meanwhile."""
         if self._next is not None:
-            stretch, after, window = self._next
+            lane, after, window = self._next
             self._next = None
-            self._look_at(stretch, after, window)
+            self._look_at(lane, after, window)

@@ -42,7 +42,7 @@ class ExpiryLook:
                 then()
 
 
-class Taken:
+class TakenSeqs:
     """Messages that were delivered at least once, by seq; pure."""
 
     __slots__ = ("_acknowledged", "_held", "_knows_last", "_last", "_sweeping", "_waits_for")

@@ -17,7 +17,7 @@ from orthia.broker.core.queue.cursor import Cursor
 from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.subscriptions import Subscription
-from orthia.broker.core.queue.taken import Taken
+from orthia.broker.core.queue.taken import TakenSeqs
 from orthia.broker.core.queue.turns import InTurn
 from orthia.broker.core.selectors import Said, Selector
 from orthia.journal.model.windows import StoredMessage
@@ -26,7 +26,7 @@ _MOST_AGAIN: Final = 256
 """With more that came back all that is behind the first of them is looked at."""
 
 
-class Stretch:
+class PriorityLane:
     """What a queue has of one level, as views take it out of the middle."""
 
     __slots__ = ("cursor", "here", "id", "is_used", "priority", "returned", "taken")
@@ -35,7 +35,7 @@ class Stretch:
         self.id = level.id
         self.priority = level.priority
         self.cursor: Cursor = level.cursor
-        self.taken = Taken()
+        self.taken = TakenSeqs()
         self.here = Resident()
         """In memory, and never delivered."""
         self.returned = Resident()
@@ -55,18 +55,25 @@ class Stretch:
         )
 
 
-class Look:
+class ScanPosition:
     """How far a view has looked through one level."""
 
     __slots__ = (
-        "_again", "_budget", "beginnings", "bytes", "found", "in_memory_to", "read_to",
-        "returned_to", "stretch",
+        "_again",
+        "_budget",
+        "beginnings",
+        "bytes",
+        "found",
+        "in_memory_to",
+        "lane",
+        "read_to",
+        "returned_to",
     )  # fmt: skip
 
-    def __init__(self, stretch: Stretch, budget: MemoryBudget) -> None:
+    def __init__(self, lane: PriorityLane, budget: MemoryBudget) -> None:
         """Begin before all messages."""
         self._budget = budget
-        self.stretch = stretch
+        self.lane = lane
         self.returned_to = -1
         """Of what was given back, up to where it was looked at."""
         self._again: list[int] = []
@@ -85,12 +92,12 @@ class Look:
     @property
     def horizon(self) -> int:
         """Up to where it is known what of the table is wanted."""
-        return max(self.read_to, self.stretch.cursor.read_seq)
+        return max(self.read_to, self.lane.cursor.read_seq)
 
     @property
     def has_unread(self) -> bool:
         """Whether there is anything behind its horizon."""
-        return self.horizon < self.stretch.cursor.tail_seq
+        return self.horizon < self.lane.cursor.tail_seq
 
     def came_back(self, seqs: Sequence[int]) -> None:
         """Have what was given back, in order, looked at, but nothing else that is there again."""
@@ -105,7 +112,7 @@ class Look:
     def first_again(self) -> MessageReference | None:
         """Return the first that came back and is to be looked at again; None if there is none."""
         while self._again:
-            reference = self.stretch.returned.get(self._again[0])
+            reference = self.lane.returned.get(self._again[0])
             if reference is not None:
                 return reference
             heapq.heappop(self._again)
@@ -151,7 +158,7 @@ class View:
     """The consumers of a queue that want the same messages, and where they are in it."""
 
     __slots__ = (
-        "_budget", "is_gone", "key", "looks", "selector", "subscriptions", "turns",
+        "_budget", "is_gone", "key", "positions", "selector", "subscriptions", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -159,7 +166,7 @@ class View:
         key: object,
         selector: Selector | None,
         turns: InTurn,
-        stretches: Iterable[Stretch],
+        lanes: Iterable[PriorityLane],
         budget: MemoryBudget,
     ) -> None:
         """Begin before all messages of the queue; without a selector all are wanted."""
@@ -170,17 +177,17 @@ class View:
         self.turns = turns
         self.is_gone = False
         self._budget = budget
-        self.looks = [Look(one, budget) for one in stretches]
+        self.positions = [ScanPosition(one, budget) for one in lanes]
         """One of each level, the highest first."""
 
-    def add(self, at: int, stretch: Stretch) -> None:
+    def add(self, at: int, lane: PriorityLane) -> None:
         """Look at one more level."""
-        self.looks.insert(at, Look(stretch, self._budget))
+        self.positions.insert(at, ScanPosition(lane, self._budget))
 
     @property
     def bytes(self) -> int:
         """What it keeps counts for in memory."""
-        return sum([look.bytes for look in self.looks])
+        return sum([position.bytes for position in self.positions])
 
     def wants(self, said: Said) -> bool:
         """Return whether it wants a message."""
@@ -188,10 +195,10 @@ class View:
 
     def look_again(self) -> None:
         """Begin before all messages once more."""
-        for look in self.looks:
-            look.look_again()
+        for position in self.positions:
+            position.look_again()
 
     def forget(self) -> None:
         """Keep nothing; what it found is read again."""
-        for look in self.looks:
-            look.forget()
+        for position in self.positions:
+            position.forget()

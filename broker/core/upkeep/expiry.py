@@ -26,6 +26,7 @@ from typing import Final
 
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.removal import expire
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
@@ -173,7 +174,7 @@ class ExpiryScan:
             for queue_id in queue.ids:
                 messages = by_queue.pop(queue_id, ())
                 for first in range(0, len(messages), _MOVED_AT_ONCE):
-                    _expire(queue, messages[first : first + _MOVED_AT_ONCE], queue_id)
+                    self._expire(queue, messages[first : first + _MOVED_AT_ONCE], queue_id)
                     yield GO_ON
             if not number % _LOOKED_AT_ONCE:
                 yield GO_ON
@@ -190,6 +191,10 @@ class ExpiryScan:
         unit.forget_times(reached.gone)
         self._journal.append_unit(unit)
 
+    def _expire(self, queue: Queue, messages: Sequence[StoredMessage], queue_id: int) -> None:
+        with by_itself("queue %s: what has expired cannot be taken out", quoted(queue.name)):
+            expire(queue, messages, queue_id, self._timers.time_ms())
+
     @contextmanager
     def _until_it_fails(self) -> Iterator[None]:
         """Have what fails end this look and not the next, and a journal that is closed all."""
@@ -203,8 +208,3 @@ class ExpiryScan:
             LOGGER.exception("the look for what has expired failed, and is tried again")
             self.start()
             self._under_way.end()
-
-
-def _expire(queue: Queue, messages: Sequence[StoredMessage], queue_id: int) -> None:
-    with by_itself("queue %s: what has expired cannot be taken out", quoted(queue.name)):
-        queue.expire(messages, queue_id)
