@@ -370,7 +370,7 @@ def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
     node.core.send("/queue/others", "b", expires_ms=node.ms() + 1_000)
     # Not by a method of the queue: where it is compiled, others call that directly.
     with monkeypatch.context() as patch:
-        patch.setattr(node.core.broker.queues()["orders"], "_services", object())
+        patch.setattr(node.core.broker.queues()["orders"], "disposal", object())
         node.scan()
     assert node.core.consume("/queue/ExpiryQueue").texts == ["b"]
     assert "queue 'orders': what has expired cannot be taken out" in caplog.text
@@ -440,4 +440,4 @@ def test_whoever_waits_for_a_look_and_fails_keeps_no_other_back(
     look.end()
     assert called == ["first", "last"]
     assert not look.is_under_way
-    assert "a queue that waited for the look for what has expired cannot go on" in caplog.text
+    assert "resuming a queue after the scan for expired messages failed" in caplog.text

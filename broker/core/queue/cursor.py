@@ -70,7 +70,7 @@ class Cursor:
         return bool(self._withheld)
 
     def pass_over(self, seq: int) -> bool:
-        """Have a message that stays be unread no more; of several in their order.
+        """Stop counting a message that stays as unread; call it in the order of seq.
 
         Return whether it was met for the first time.
         """

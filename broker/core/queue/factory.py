@@ -141,7 +141,7 @@ class QueueFactory:
         )
 
     def _room(self) -> None:
-        """Have queues read on that held back because the journal was full."""
+        """Resume the queues that stopped reading because the journal was full."""
         self.services.journal_full.relieve(
             lambda: not self._journal.is_full, lambda queue: queue.resume()
         )

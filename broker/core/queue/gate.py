@@ -39,7 +39,7 @@ class DeliveryGate:
         return (self.is_running and self._lease_valid()) or self.held_back.note(who)
 
     def go_on(self) -> None:
-        """Have those deliver again that were held back for want of a lease that is now valid."""
+        """Resume those that were held back without a valid lease: it is valid again."""
         if self.held_back:
             self._slices.run(self._going_on(len(self.held_back)))
 

@@ -4,14 +4,11 @@
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer
-from orthia.broker.core.queue.consumers import Consumers
 from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
-from orthia.broker.core.queue.log import QueueLog
-from orthia.broker.core.queue.pace import AT_ONCE, Pace
-from orthia.broker.core.queue.services import QueueServices
+from orthia.broker.core.queue.pace import AT_ONCE
+from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.queue.turns import InTurn
-from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.selectors import Selector
 
 
@@ -23,24 +20,16 @@ class HeadDelivery(Delivery):
         "_turns", "_unsettled",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        queue: DeliveringQueue,
-        log: QueueLog,
-        unsettled: Unsettled,
-        consumers: Consumers,
-        pace: Pace,
-        services: QueueServices,
-    ) -> None:
+    def __init__(self, queue: DeliveringQueue, parts: QueueParts) -> None:
         self._queue = queue
-        self._unsettled = unsettled
-        self._consumers = consumers
-        self._pace = pace
-        self._gate = services.gate
-        self._ready = log.ready
-        self._returned = unsettled.returned
-        self._retries = unsettled.retries
-        self._turns: InTurn = consumers.make_turns()
+        self._unsettled = parts.unsettled
+        self._consumers = parts.consumers
+        self._pace = parts.pace
+        self._gate = parts.services.gate
+        self._ready = parts.log.ready
+        self._returned = parts.unsettled.returned
+        self._retries = parts.unsettled.retries
+        self._turns: InTurn = parts.consumers.make_turns()
 
     @property
     def is_wanted(self) -> bool:

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""Messages that stay in the table and are not delivered: once met, they count as waiting no more.
+"""Messages that stay in the table and are not delivered: once read, they are not counted any more.
 
 Those are the messages that a transaction in doubt has acknowledged, and rows that cannot be read,
 of which nobody knows the size. The store still has them, so they count against its limits until
@@ -13,7 +13,7 @@ from orthia.journal.model.windows import Window
 
 
 def pass_over(window: Window, cursor: Cursor, use: AddressUse) -> None:
-    """Have what stays of a window wait no more; ``cursor`` is before it, or behind all of it."""
+    """Stop counting what stays of a window; ``cursor`` is before it, or behind all of it."""
     stay = [(corrupt.seq, 0) for corrupt in window.corrupt]
     if cursor.withholds:
         stay += [
@@ -26,7 +26,7 @@ def pass_over(window: Window, cursor: Cursor, use: AddressUse) -> None:
 
 
 def pass_one_over(seq: int, size: int, cursor: Cursor, use: AddressUse) -> None:
-    """Have a message of ``size`` bytes wait no more, of several in their order."""
+    """Stop counting a message of ``size`` bytes; call it in the order of seq."""
     if not cursor.pass_over(seq):
         return
     if not cursor.is_counted(seq):

@@ -53,7 +53,7 @@ class Levels:
         return self._by_priority.get(priority)
 
     def add(self, level: Level, *, is_open: bool) -> None:
-        """Have one more; unless it ``is_open`` what comes is not of it, but of the own."""
+        """Add a level; unless it ``is_open``, new messages go to the default level."""
         if is_open:
             self._by_priority[level.priority] = level
         self.highest_first = sorted(

@@ -114,7 +114,7 @@ class Latest(dict[bytes, Value]):
             self.being_replaced.discard(value.replaces.seq)
 
     def again(self, key: bytes, value: Value) -> tuple[Value | None, Value | None]:
-        """Have one again that was thought to be gone, and return it; None if a newer one is stored.
+        """Reinstate a value whose removal failed, and return it; None if a newer one is stored.
 
         One that is only on its way may be refused. Return, too, an older one that was stored, which
         it replaces: several may come again, in any order.

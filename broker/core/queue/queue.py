@@ -28,7 +28,6 @@ from orthia.broker.core.errors import (
 )
 from orthia.broker.core.limits.memory import at_most, size_in_store
 from orthia.broker.core.limits.quota import AddressUse
-from orthia.broker.core.queue import refill
 from orthia.broker.core.queue.consumers import Consumers
 from orthia.broker.core.queue.copying import CopyingDelivery
 from orthia.broker.core.queue.counters import QueueCounters
@@ -39,6 +38,7 @@ from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.levels import Level, bind
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import Pace
+from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.policy import Policy, ReplacementPolicy
 from orthia.broker.core.queue.reader import WindowReader
 from orthia.broker.core.queue.redelivery import keep_attempts
@@ -66,10 +66,10 @@ class Queue(DeliveringQueue):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_consumers", "_copying", "_delivery", "_gate", "_head", "_journal",
-        "_may_group", "_pace", "_policies", "_refill", "_selecting", "_services", "address",
-        "being_replaced", "counters", "disposal", "durable", "id", "in_flight", "is_forgotten",
-        "last_values", "log", "name", "options", "routing_type",
-        "settings", "undecided", "unsettled", "use", "user",
+        "_may_group", "_pace", "_parts", "_policies", "_refill", "_selecting", "_services",
+        "address", "being_replaced", "counters", "disposal", "durable", "id", "in_flight",
+        "is_forgotten", "last_values", "log", "name", "options", "routing_type", "settings",
+        "undecided", "unsettled", "use", "user",
     )  # fmt: skip
 
     def __init__(
@@ -126,10 +126,11 @@ class Queue(DeliveringQueue):
         self._consumers = Consumers(
             self, options, at_most(binding.max_consumers), services.budget, services.timers
         )
-        self._head = HeadDelivery(
-            self, self.log, self.unsettled, self._consumers, self._pace, services
+        self._parts = QueueParts(
+            self.log, self.unsettled, self._consumers, self._pace, self.reader, services
         )
-        self._refill = Refill(self, self.log, self.unsettled, self._head, self.reader, services)
+        self._head = HeadDelivery(self, self._parts)
+        self._refill = Refill(self, self._parts, self._head)
         self._selecting: SelectingDelivery | None = None
         """What delivers while some consumer does not want every message."""
         self._copying: CopyingDelivery | None = None
@@ -594,15 +595,7 @@ class Queue(DeliveringQueue):
         if selecting is None:
             self._refill.outdate()
             selecting = self._selecting = SelectingDelivery(
-                self,
-                self.log,
-                self.unsettled,
-                self._consumers,
-                self._pace,
-                self._refill,
-                self._services,
-                window_messages=refill.WINDOW_MESSAGES,
-                is_permanent=self.last_values is not None,
+                self, self._parts, self._refill, is_permanent=self.last_values is not None
             )
             for subscription in self._consumers.subscriptions:
                 subscription.has_turn = False

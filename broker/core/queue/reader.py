@@ -43,7 +43,7 @@ class ReadTurns:
         self._is_reading = False
 
     def ask(self, connection: object, read: Callable[[], bool]) -> None:
-        """Have ``read`` called in its turn; it returns whether it asked for a window."""
+        """Call ``read`` in its turn; it returns whether it asked for a window."""
         self._waiting.setdefault(connection, deque()).append(read)
         self._next()
 

@@ -10,10 +10,8 @@ from orthia.broker.core.limits.memory import LENT_WINDOW_BYTES
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.left_over import pass_over
-from orthia.broker.core.queue.log import QueueLog
-from orthia.broker.core.queue.reader import Span, WindowReader
-from orthia.broker.core.queue.services import QueueServices
-from orthia.broker.core.queue.unsettled import Unsettled
+from orthia.broker.core.queue.parts import QueueParts
+from orthia.broker.core.queue.reader import Span
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.model.windows import Window
 
@@ -54,21 +52,13 @@ class Refill:
         "_window_bytes", "is_reading",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        queue: _RefilledQueue,
-        log: QueueLog,
-        unsettled: Unsettled,
-        head: HeadDelivery,
-        reader: WindowReader,
-        services: QueueServices,
-    ) -> None:
+    def __init__(self, queue: _RefilledQueue, parts: QueueParts, head: HeadDelivery) -> None:
         self._queue = queue
-        self._log = log
-        self._unsettled = unsettled
+        self._log = parts.log
+        self._unsettled = parts.unsettled
         self._head = head
-        self._reader = reader
-        self._services = services
+        self._reader = parts.reader
+        self._services = parts.services
         self.is_reading = False
         """Whether a window is on its way, or none may be read: see ``hold``."""
         self._is_stale = False

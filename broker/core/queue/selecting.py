@@ -21,18 +21,15 @@ from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.limits.memory import size_in_memory
-from orthia.broker.core.queue.consumers import Consumers
 from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.groups import Groups
 from orthia.broker.core.queue.levels import Level
-from orthia.broker.core.queue.log import QueueLog
-from orthia.broker.core.queue.pace import AT_ONCE, Pace
+from orthia.broker.core.queue.pace import AT_ONCE
+from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.selecting_reads import SelectingReads
-from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.subscriptions import QueueSubscription
-from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
 from orthia.broker.core.selectors import Said, Selector
 from orthia.journal.errors import JournalClosed
@@ -89,14 +86,9 @@ class SelectingDelivery(Delivery):
     def __init__(
         self,
         queue: DeliveringQueue,
-        log: QueueLog,
-        unsettled: Unsettled,
-        consumers: Consumers,
-        pace: Pace,
+        parts: QueueParts,
         refill: Refill,
-        services: QueueServices,
         *,
-        window_messages: int,
         is_permanent: bool,
     ) -> None:
         """Begin with no view, and with nothing: ``dispatch`` takes over what the queue has.
@@ -104,10 +96,11 @@ class SelectingDelivery(Delivery):
         If it ``is_permanent``, messages are removed from the middle whatever consumers want.
         """
         self._queue = queue
-        self._log = log
-        self._unsettled = unsettled
-        self._consumers = consumers
-        self._pace = pace
+        services = parts.services
+        self._log = parts.log
+        self._unsettled = parts.unsettled
+        self._consumers = parts.consumers
+        self._pace = parts.pace
         self._refill = refill
         self._is_permanent = is_permanent
         self._budget = services.budget
@@ -121,13 +114,11 @@ class SelectingDelivery(Delivery):
         """What there is of each level, the highest first."""
         self._by_id: dict[int, PriorityLane] = {}
         self._by_priority: dict[int, PriorityLane] = {}
-        for level in log.all_levels():
+        for level in parts.log.all_levels():
             self.add_level(level)
         self._own = self._by_priority[DEFAULT_PRIORITY]
         self._groups: Groups | None = None
-        self._reads = SelectingReads(
-            queue, self, refill, services, log.use, window_messages=window_messages
-        )
+        self._reads = SelectingReads(queue, self, refill, parts)
         self._work = 0
         self._is_over = False
 
@@ -139,7 +130,7 @@ class SelectingDelivery(Delivery):
         return sum([len(one.here) + len(one.returned) for one in self._lanes])
 
     def add_level(self, level: Level) -> None:
-        """Have messages of one more priority."""
+        """Add the messages of one more priority."""
         lane = PriorityLane(level)
         at = sum(one.priority > level.priority for one in self._lanes)
         self._lanes.insert(at, lane)
@@ -148,7 +139,7 @@ class SelectingDelivery(Delivery):
             view.add(at, lane)
 
     def came(self, reference: MessageReference) -> None:
-        """Have a new message in memory, of a level that is not the queue's own."""
+        """Take a new message in memory, of a level that is not the queue's own."""
         lane = self._by_priority[reference.record.priority]
         lane.is_used = True
         lane.here.add(reference)
@@ -290,7 +281,7 @@ class SelectingDelivery(Delivery):
         return None
 
     def drop(self, queue_id: int, seq: int) -> bool:
-        """Have nobody get a message of the table that is to be deleted; False if somebody has."""
+        """Give a message of the table to nobody, for it is deleted; False if a consumer has it."""
         taken = self._by_id[queue_id].taken
         if seq in taken:
             return False
@@ -354,7 +345,7 @@ class SelectingDelivery(Delivery):
         return seq in self._own.taken
 
     def pass_over(self, seq: int) -> bool:
-        """Have a message of the table no more; return whether it was counted there."""
+        """Stop counting a message of the table; return whether it was counted there."""
         cursor, taken = self._own.cursor, self._own.taken
         if seq in taken or not cursor.read_seq < seq <= cursor.tail_seq:
             return False
@@ -399,7 +390,7 @@ class SelectingDelivery(Delivery):
         self.join(subscription)
 
     def group(self, groups: Groups) -> None:
-        """Have groups from here on, of which no consumer has a message yet."""
+        """Keep groups together from here on; no consumer has a message of one yet."""
         if self._groups is not None:
             return
         self._groups = groups
@@ -420,7 +411,7 @@ class SelectingDelivery(Delivery):
         return self._groups is not None
 
     def _look_again(self) -> None:
-        """Have all views begin anew: what was not for one may be now."""
+        """Let all views begin anew: what was not for one may be now."""
         for view in self._views.values():
             view.look_again()
         self.resume()
@@ -637,7 +628,7 @@ class SelectingDelivery(Delivery):
         return self._groups is not None
 
     def wake(self, view: View) -> None:
-        """Have a view look for something to deliver."""
+        """Let a view look for something to deliver."""
         self._active[view] = None
 
     def answered_window(self, window: object) -> None:

@@ -1,4 +1,4 @@
-"""Windows of a queue for the views that are furthest behind, one on its way at a time.
+"""Reads windows of a queue for the views that are furthest behind, one at a time.
 
 All views look at a window that are within it: views that read the same at the same time cost one
 read. Where nothing was in a window that anybody wanted, the next is read while it is looked at; and
@@ -8,13 +8,13 @@ where little was, the next may be larger than the memory there is, as little of 
 from functools import partial
 from typing import Final, Protocol
 
-from orthia.broker.core.limits.quota import AddressUse
+from orthia.broker.core.queue import refill as windows
 from orthia.broker.core.queue.delivery import DeliveringQueue
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
+from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import Refill
-from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import GO_ON, Steps
@@ -43,7 +43,7 @@ class _Reader(Protocol):
         """Keep a message until it is taken."""
 
     def wake(self, view: View) -> None:
-        """Have a view look for something to deliver."""
+        """Let a view look for something to deliver."""
 
     def answered_window(self, window: object) -> None:
         """Note that all of a window was looked at."""
@@ -60,20 +60,17 @@ class SelectingReads:
         queue: DeliveringQueue,
         reader: _Reader,
         refill: Refill,
-        services: QueueServices,
-        use: AddressUse,
-        *,
-        window_messages: int,
+        parts: QueueParts,
     ) -> None:
         self._queue = queue
         self._reader = reader
         self._refill = refill
-        self._use = use
+        services = parts.services
+        self._use = parts.log.use
         self._journal = services.journal
         self._journal_full = services.journal_full
         self._budget = services.budget
         self._slices = services.slices
-        self._window_messages = window_messages
         self.waiting: dict[View, ScanPosition] = {}
         """Views that need a window, and of what."""
         self._asked = 0
@@ -135,7 +132,7 @@ class SelectingReads:
             size = most
         is_asked = self._queue.reader.read(
             Span(lane.id, after, up_to),
-            self._window_messages,
+            windows.WINDOW_MESSAGES,
             size,
             partial(self._window_read, lane, after),
             self._queue.resume,
@@ -190,7 +187,7 @@ class SelectingReads:
             self._budget.window_returned()
 
     def _matching(self, lane: PriorityLane, after: int, window: Window) -> Steps:
-        """Have the views look at a window that are within it."""
+        """Let each view look at a window in which it is."""
         last = window.next_after_seq
         reader, cursor, taken = self._reader, lane.cursor, lane.taken
         is_lent, kept = self._looked_at + 1 in self._lent, 0

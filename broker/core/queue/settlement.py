@@ -21,7 +21,7 @@ class _Settling(Protocol):
         """End a ``suspend``."""
 
     def restore(self, references: Sequence[MessageReference]) -> None:
-        """Have messages again that were counted as acknowledged."""
+        """Take messages back that were counted as acknowledged."""
 
     def give_back(
         self,

@@ -134,7 +134,7 @@ class Showing(Source[MessageReference]):
 
     @abstractmethod
     def _go_on(self) -> None:
-        """Have more read, if there is more: what was read is shown, or is not the next."""
+        """Read more, if there is more: what was read is shown, or is not the next."""
 
     def _read_on(self) -> None:
         self._is_reading = True

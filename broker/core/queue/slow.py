@@ -62,7 +62,7 @@ class SlowConsumers:
             self._busy.pop(period, None)
 
     def _looking(self, period: int) -> Steps:
-        with by_itself("the look for slow consumers failed, and is tried again"):
+        with by_itself("looking for slow consumers failed; retrying in the next check period"):
             yield from self._looking_at_all(period)
         self._wait(period)
 
@@ -70,7 +70,7 @@ class SlowConsumers:
         before = self._busy.get(period, {})
         busy: dict[QueueSubscription, int] = {}
         for number, queue in enumerate(list(self._addresses.queues.values()), 1):
-            with by_itself("slow consumers of queue %s cannot be found", quoted(queue.name)):
+            with by_itself("looking for slow consumers of queue %s failed", quoted(queue.name)):
                 self._look_at(queue, period, before, busy)
             if not number % _AT_ONCE:
                 yield GO_ON
@@ -91,9 +91,7 @@ class SlowConsumers:
                 busy[consumer] = consumer.taken
                 if consumer in before:
                     taken = consumer.taken - before[consumer]
-                    with by_itself(
-                        "a slow consumer of queue %s cannot be ended", quoted(queue.name)
-                    ):
+                    with by_itself("ending a slow consumer of queue %s failed", quoted(queue.name)):
                         self._judge(queue, consumer, settings, taken, period)
 
     def _judge(

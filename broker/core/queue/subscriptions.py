@@ -206,7 +206,7 @@ class Subscription(Generic[Reference]):
         except MemoryError:
             raise
         except Exception:
-            LOGGER.exception("a message could not be delivered to a client, which is ended")
+            LOGGER.exception("delivering a message to a client failed; ending its connection")
             self._consumer.fail("the broker failed to deliver a message; its log says why")
 
     def take(self, references: Sequence[MessageReference]) -> list[Reference]:
@@ -280,7 +280,7 @@ class Subscription(Generic[Reference]):
     def settle(
         self, references: Sequence[MessageReference], *, rejected: bool = False
     ) -> Settlement:
-        """Have messages set aside leave with their transaction; those that are still here."""
+        """Let messages set aside leave with their transaction; those that are still here."""
         aside = self._aside
         taken = [aside.pop(one.seq) for one in references if one.seq in aside]
         self.taken += len(taken)

@@ -30,7 +30,7 @@ class ExpiryLook:
         self.is_under_way = True
 
     def after(self, then: Callable[[], None]) -> None:
-        """Have ``then`` called at the end of what is under way."""
+        """Call ``then`` at the end of the read that is under way."""
         self._waiting.append(then)
 
     def end(self) -> None:
@@ -38,7 +38,7 @@ class ExpiryLook:
         self.is_under_way = False
         waiting, self._waiting = self._waiting, []
         for then in waiting:
-            with by_itself("a queue that waited for the look for what has expired cannot go on"):
+            with by_itself("resuming a queue after the scan for expired messages failed"):
                 then()
 
 

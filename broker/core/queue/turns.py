@@ -21,7 +21,7 @@ class Turns(ABC):
 
     @abstractmethod
     def join(self, subscription: Subscription[Any]) -> None:
-        """Have a subscription asked again, as the last."""
+        """Ask a subscription again, as the last."""
 
     @abstractmethod
     def leave(self, subscription: Subscription[Any]) -> None:

@@ -1,7 +1,7 @@
-"""How far consumers with one selector have looked through their queue, and what they found there.
+"""How far consumers with one selector have scanned their queue, and what they found there.
 
-A view looks at each level of the queue, and there at three things, each in order of seq: what was
-given back, what is in memory, and what is in the table only. Of the last it keeps what it found in
+A view scans each level of the queue, and there three things, each in order of seq: what was given
+back, what is in memory, and what is in the table only. Of the last it keeps what it found in
 one window, until its consumers take it.
 """
 
@@ -27,7 +27,7 @@ _MOST_AGAIN: Final = 256
 
 
 class PriorityLane:
-    """What a queue has of one level, as views take it out of the middle."""
+    """The messages of one priority, as views take them out of the middle."""
 
     __slots__ = ("cursor", "here", "id", "is_used", "priority", "returned", "taken")
 
@@ -56,7 +56,7 @@ class PriorityLane:
 
 
 class ScanPosition:
-    """How far a view has looked through one level."""
+    """How far a view has scanned the messages of one priority."""
 
     __slots__ = (
         "_again",
@@ -100,7 +100,7 @@ class ScanPosition:
         return self.horizon < self.lane.cursor.tail_seq
 
     def came_back(self, seqs: Sequence[int]) -> None:
-        """Have what was given back, in order, looked at, but nothing else that is there again."""
+        """Look at what was given back, in order, and at nothing else again."""
         before = bisect_right(seqs, self.returned_to)
         if len(self._again) + before > _MOST_AGAIN:
             self.returned_to = min([seqs[0], *self._again[:1]]) - 1
