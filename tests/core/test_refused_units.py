@@ -306,7 +306,7 @@ def test_a_refused_dead_letter_is_where_it_was(
     queue = core.broker.queues()["orders"]
     assert (used(core), queue.depth, queue.counters.dead_lettered) == (before, 1, 0)
     assert not queue.is_expecting
-    told = [one for one in caplog.messages if "moving it to queue DLQ failed" in one]
+    told = [one for one in caplog.messages if "cannot be moved to queue DLQ" in one]
     assert len(told) == (1 if reason is POISON else 0)
     core.pass_time(3_600)
     again = core.consume(QUEUE)

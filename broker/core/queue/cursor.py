@@ -16,16 +16,9 @@ class Cursor:
     """How far a queue was read, and counted; pure."""
 
     __slots__ = (
-        "_counted_to",
-        "_is_given_up",
-        "_old_tail",
-        "_passed_over",
-        "_withheld",
-        "read_seq",
-        "staying",
-        "tail_seq",
-        "unread",
-    )
+        "_counted_to", "_is_given_up", "_old_tail", "_passed_over", "_withheld", "read_seq",
+        "staying", "tail_seq", "unread",
+    )  # fmt: skip
 
     def __init__(self, unread_up_to: int = 0, withheld: Collection[int] = ()) -> None:
         """Begin before all messages, of which those with the seqs ``withheld`` are passed over."""

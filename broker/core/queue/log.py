@@ -37,9 +37,9 @@ class QueueLog:
     """A bounded window in memory on messages that may all be in the table."""
 
     __slots__ = (
-        "_budget", "_has_levels", "_holder", "_is_holder", "_keeps_in_memory", "_max_messages",
-        "bytes_in_memory", "cursor", "id", "in_memory", "levels", "max_bytes", "ready", "use",
-        "withheld",
+        "_budget", "_has_levels", "_holder", "_keeps_in_memory", "_max_messages",
+        "bytes_in_memory", "cursor", "id", "in_memory", "is_holder", "levels", "max_bytes",
+        "ready", "use", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +63,8 @@ class QueueLog:
         """What its address holds, these messages among them."""
         self._budget = services.budget
         self._holder = holder
-        self._is_holder = False
+        self.is_holder = False
+        """Whether the queue is asked to shed when another needs room."""
         self._keeps_in_memory = keeps_in_memory
         self._has_levels = has_levels
         self.withheld = services.withheld
@@ -115,7 +116,7 @@ class QueueLog:
         self.in_memory += 1
         self.bytes_in_memory += reference.size
         self._budget.used += reference.size
-        if not self._is_holder:
+        if not self.is_holder:
             self.hold()
 
     def let_go(self, reference: MessageReference) -> None:
@@ -126,8 +127,8 @@ class QueueLog:
 
     def hold(self) -> None:
         """Let the queue be asked to shed when another needs room."""
-        if not self._is_holder:
-            self._is_holder = True
+        if not self.is_holder:
+            self.is_holder = True
             self._budget.register(self._holder)
 
     def load(self, message: StoredMessage, cursor: Cursor) -> MessageReference:
@@ -160,11 +161,6 @@ class QueueLog:
             self.let_go(reference)
             self.cursor.leave_again(reference.seq)
             size -= reference.size
-
-    def still_holds(self, *, anything: bool) -> bool:
-        """Note whether there is anything in memory that can be shed; return it."""
-        self._is_holder = anything
-        return anything
 
     def forget(self, delivered: int) -> None:
         """Count nothing any more but what consumers have: so many messages are ``delivered``."""

@@ -11,7 +11,7 @@ from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.unsettled import Unsettled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueueParts:
     """What a queue is made of, whichever way it delivers; each module says what its part has."""
 

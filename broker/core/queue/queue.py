@@ -665,7 +665,8 @@ class Queue(DeliveringQueue):
         log, selecting = self.log, self._selecting
         if selecting is None:
             log.shed(0 if self._consumers.subscriptions or self._refill.is_reading else size)
-            return log.still_holds(anything=log.in_memory > 0)
+            log.is_holder = log.in_memory > 0
+            return log.is_holder
         size = selecting.shed(size)
         selecting.take_in()
         while size > 0 and not self._consumers.subscriptions:
@@ -674,7 +675,8 @@ class Queue(DeliveringQueue):
                 break
             log.let_go(newest)
             size -= newest.size
-        return log.still_holds(anything=log.in_memory > 0 or selecting.holds)
+        log.is_holder = log.in_memory > 0 or selecting.holds
+        return log.is_holder
 
     # --- being emptied
 

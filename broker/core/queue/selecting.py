@@ -60,27 +60,9 @@ class SelectingDelivery(Delivery):
     """The views of a queue; all calls on the loop's thread."""
 
     __slots__ = (
-        "_active",
-        "_budget",
-        "_by_id",
-        "_by_priority",
-        "_consumers",
-        "_gate",
-        "_groups",
-        "_is_over",
-        "_is_permanent",
-        "_journal",
-        "_lanes",
-        "_log",
-        "_look",
-        "_own",
-        "_pace",
-        "_queue",
-        "_reads",
-        "_refill",
-        "_unsettled",
-        "_views",
-        "_work",
+        "_active", "_budget", "_by_id", "_by_priority", "_consumers", "_gate", "_groups",
+        "_is_over", "_is_permanent", "_journal", "_lanes", "_log", "_look", "_own", "_pace",
+        "_queue", "_reads", "_refill", "_unsettled", "_views", "_work",
     )  # fmt: skip
 
     def __init__(

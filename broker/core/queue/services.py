@@ -37,7 +37,7 @@ class _LevelCounts(Protocol):
         """Count one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueueServices:
     """The parts of a node that its queues use."""
 

@@ -100,20 +100,9 @@ class Subscription(Generic[Reference]):
     """
 
     __slots__ = (
-        "_aside",
-        "_consumer",
-        "_cost",
-        "_delivered",
-        "_delivered_bytes",
-        "_max_bytes",
-        "_pool",
-        "_prefetch",
-        "_queue",
-        "has_turn",
-        "is_closed",
-        "taken",
-        "view",
-    )
+        "_aside", "_consumer", "_cost", "_delivered", "_delivered_bytes", "_max_bytes", "_pool",
+        "_prefetch", "_queue", "has_turn", "is_closed", "taken", "view",
+    )  # fmt: skip
 
     def __init__(
         self,

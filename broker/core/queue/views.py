@@ -59,14 +59,7 @@ class ScanPosition:
     """How far a view has scanned the messages of one priority."""
 
     __slots__ = (
-        "_again",
-        "_budget",
-        "beginnings",
-        "bytes",
-        "found",
-        "in_memory_to",
-        "lane",
-        "read_to",
+        "_again", "_budget", "beginnings", "bytes", "found", "in_memory_to", "lane", "read_to",
         "returned_to",
     )  # fmt: skip
 
