@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from orthia.broker.core.api import MessageReference
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.reader import RETRY_MS
 from orthia.config.errors import OrthiaError
+from orthia.config.settings import Settings
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
@@ -115,28 +117,38 @@ def test_what_a_closed_subscription_was_needs_no_collector(destination: str) -> 
         gc.enable()
 
 
+@pytest.mark.parametrize(
+    ("options", "selector"),
+    [
+        (PAGED, None),
+        (PAGED, "kind IS NULL"),
+        (settings(default_non_destructive=True), None),
+        (settings(default_last_value_queue=True), None),
+    ],
+    ids=["from the head", "by a selector", "as copies", "last values"],
+)
 def test_a_window_that_could_not_be_read_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    options: Settings,
+    selector: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A queue does not stand still for one failed read."""
-    core = CoreUnderTest(PAGED)
+    """Whatever a queue reads for: it does not stand still for one failed read."""
+    core = CoreUnderTest(options)
     core.send(QUEUE, *map(str, range(20)))
+    core = core.takeover(options)
     with monkeypatch.context() as broken:
-        broken.setattr(
-            core.journal,
-            "read_window",
-            lambda *arguments: _answer(arguments[-1], OrthiaError("a disk is full")),
-        )
-        consumer = core.consume(QUEUE)
-    assert len(consumer.texts) == 4
-    assert "a disk is full" in caplog.text
+        asked: list[Any] = []
+        broken.setattr(core.journal, "read_window", lambda *arguments: asked.append(arguments[-1]))
+        core.broker.count_backlogs()
+        consumer = core.consume(QUEUE, selector=selector)
+        for answer in asked:
+            answer(OrthiaError("a disk is full"))
+    assert consumer.texts == []
+    told = "queue 'orders': reading the store failed: a disk is full; retrying in 1 s"
+    assert told in caplog.messages
     core.pass_time(RETRY_MS / 1000)
     assert consumer.texts == [str(number) for number in range(20)]
-
-
-def _answer(done: object, error: OrthiaError) -> None:
-    assert callable(done)
-    done(error)
 
 
 def test_a_corrupt_record_is_reported_and_passed_over(
