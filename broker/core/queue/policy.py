@@ -17,11 +17,6 @@ class Policy:
 
     __slots__ = ()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether messages may be delivered."""
-        return True
-
     def opened(self) -> None:
         """Called once all that an earlier node left is bound to the queue."""
 
@@ -65,19 +60,23 @@ class Policy:
     def counted(self) -> None:
         """Called when more is counted of what an earlier node left."""
 
-    def is_current(self, queue_id: int, reference: MessageReference) -> bool:
-        """Return whether a consumer that takes nothing out may still be shown a message."""
-        del queue_id, reference
-        return True
-
     def forgotten(self) -> None:
         """Called when the queue is deleted, and what it has in memory with it."""
 
 
 class ReplacementPolicy(Policy):
-    """What senders ask a queue in which newer messages replace older ones."""
+    """What a queue, and whoever sends to it, asks where newer messages replace older ones."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether it is known which messages were replaced: until then none is delivered."""
+
+    @abstractmethod
+    def is_current(self, queue_id: int, reference: MessageReference) -> bool:
+        """Return whether a message was not replaced since it was read."""
 
     @abstractmethod
     def replaced_by(self, record: Message) -> tuple[bytes | None, MessageLocation | None]:

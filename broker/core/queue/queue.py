@@ -243,7 +243,8 @@ class Queue(DeliveringQueue):
     @property
     def delivers(self) -> bool:
         """Whether messages go out at this moment, if there is somebody who wants them."""
-        return self._consumers.is_started and all(one.is_ready for one in self._policies)
+        values = self.last_values
+        return self._consumers.is_started and (values is None or values.is_ready)
 
     @property
     def is_held(self) -> bool:
@@ -412,8 +413,8 @@ class Queue(DeliveringQueue):
 
         What that leaves to do is done in later turns of the loop. Return whether nothing is left.
         """
-        policies, delivery = self._policies, self._delivery
-        if not self._consumers.is_started or (policies and not self.delivers):
+        delivery, values = self._delivery, self.last_values
+        if not self._consumers.is_started or (values is not None and not values.is_ready):
             return False
         is_done = delivery.dispatch()
         if delivery is not self._delivery:
@@ -422,8 +423,8 @@ class Queue(DeliveringQueue):
             cursor = self.log.cursor
             if cursor.read_seq < cursor.tail_seq:
                 self._refill.refill()
-            if policies:
-                for policy in policies:
+            if self._policies:
+                for policy in self._policies:
                     policy.dispatched()
         return is_done
 
@@ -476,7 +477,8 @@ class Queue(DeliveringQueue):
 
     def is_current(self, queue_id: int, reference: MessageReference) -> bool:
         """Return whether a message was not replaced since it was read."""
-        return all(policy.is_current(queue_id, reference) for policy in self._policies)
+        values = self.last_values
+        return values is None or values.is_current(queue_id, reference)
 
     # --- acknowledged
 
