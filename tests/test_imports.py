@@ -58,13 +58,18 @@ _KNOWS = {
         *("config", "broker.quoting"),
         *("broker.core.api", "broker.core.errors", "broker.core.identity"),
     },
+    "broker.protocols.abc": {"broker.core"},
+    "broker.protocols.foreign": set(),
+    "broker.protocols.registry": {"config", "broker.protocols"},
     "broker.protocols": {
         *("config", "journal"),
         *("broker.quoting", "broker.core", "broker.management.operations"),
     },
     "broker.connections": {
         *("config", "nodemanager", "journal"),
-        *("broker.quoting", "broker.core", "broker.security", "broker.protocols", "broker.tls"),
+        *("broker.quoting", "broker.core", "broker.security", "broker.tls"),
+        # A protocol by its interface, and none by its name.
+        *("broker.protocols.abc", "broker.protocols.registry", "broker.protocols.foreign"),
     },
     "broker.management": {*_BELOW, "broker.quoting", "broker.core", "broker.tls.expiry"},
     "broker.client": {
@@ -293,6 +298,7 @@ _COMMANDS = re.compile(
     [
         ("broker/core", (_OF_A_PROTOCOL, _COMMANDS)),
         ("broker/security", (_OF_A_PROTOCOL, _COMMANDS)),
+        ("broker/connections", (re.compile(r"stomp(?!_limits|limits)", re.IGNORECASE),)),
         ("journal", (_OF_A_PROTOCOL,)),  # which has a COMMIT of its own
     ],
 )

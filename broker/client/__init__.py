@@ -1,1 +1,1 @@
-"""Orthia's own STOMP client: its failover, what it produces and consumes, replays."""
+"""Orthia's own STOMP client: failover, producers, consumers, replays."""

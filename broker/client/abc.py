@@ -1,15 +1,15 @@
-"""What the client's tools ask of whoever uses them."""
+"""The interface that a user of a replay implements."""
 
 from abc import ABC, abstractmethod
 
 
 class Notes(ABC):
-    """What the markers of a replay say beside their place, so that its next run can check it."""
+    """A note in the markers of a replay, which its next run checks."""
 
     @abstractmethod
     def at(self, place: int) -> str:
-        """Return what a marker of ``place`` is to say; also of one that was found."""
+        """Return the note for a marker of ``place``; also for one that was found."""
 
     @abstractmethod
     def found(self, place: int, note: str) -> None:
-        """Take what the newest marker says, before anything is sent after it."""
+        """Check the note of the newest marker, before anything is sent after it."""

@@ -1,7 +1,8 @@
-"""A small STOMP 1.2 client of Orthia's own: what the command line sends and receives with.
+"""Orthia's own small STOMP 1.2 client, which the command line sends and receives with.
 
-It shares no code with the broker's STOMP, so that it tests it as any other client would.
-One thread; the socket never blocks: ``exchange`` writes what it can and returns what has come.
+It shares no code with the broker's STOMP, so that it tests the broker as any other client would. It
+uses one thread, and its socket never blocks: ``exchange`` writes what it can and returns the frames
+that have come.
 """
 
 import select
@@ -24,46 +25,46 @@ from orthia.config.errors import OrthiaError
 _PLAIN: Final = ("tcp", "stomp")
 _READ_BYTES: Final = 262_144
 _WAITING_BYTES: Final = 1024 * 1024
-"""What of a body may wait for the socket before its next piece is taken."""
+"""Bytes of a body that may wait for the socket before its next piece is read."""
 _WAIT_SECONDS: Final = 0.2
 HEART_BEAT_MS: Final = 5_000
-"""How often a node is to be heard of."""
+"""The interval of the heart-beats that are asked of a node."""
 _SILENT_BEATS: Final = 2.5
-"""A node that was silent for so many heart-beats is frozen, or the network to it is gone."""
+"""A node that is silent for so many intervals is frozen, or the network to it is down."""
 
 
 class ClientError(OrthiaError):
-    """The broker answered something this client cannot go on with."""
+    """The broker's answer is not one that this client can handle."""
 
 
-class BrokerRefused(ClientError):  # noqa: N818 - named for what is the case
+class BrokerRefused(ClientError):  # noqa: N818 - named for the state
     """The broker sent an ERROR frame; the text is the broker's."""
 
 
-class BrokerUnreachable(ClientError):  # noqa: N818 - named for what is the case
+class BrokerUnreachable(ClientError):  # noqa: N818 - named for the state
     """No broker could be reached in the time allowed."""
 
 
-class ConnectionLost(ClientError):  # noqa: N818 - named for what is the case
+class ConnectionLost(ClientError):  # noqa: N818 - named for the state
     """The connection broke; another node may have taken over."""
 
 
 class EndedByBroker(ConnectionLost):
-    """The broker sent an ERROR frame that answers nothing we sent: it bears no more of us."""
+    """The broker closed the connection with an ERROR that answers no frame of ours."""
 
 
-class BrokerNotTrusted(ClientError):  # noqa: N818 - named for what is the case
-    """No TLS came about: the text says why, and what to do."""
+class BrokerNotTrusted(ClientError):  # noqa: N818 - named for the state
+    """TLS failed: the text says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Where a node accepts clients."""
+    """The address of an acceptor."""
 
     host: str
     port: int
     tls: ClientTls | None = None
-    """How TLS is spoken to it; None for bytes in the clear."""
+    """The parameters of TLS; None for a connection without TLS."""
 
     @classmethod
     def parse(cls, text: str) -> "BrokerAddress":
@@ -94,7 +95,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True)
 class Login:
-    """What a CONNECT frame carries when the broker asks for it."""
+    """The user and passcode of a CONNECT frame."""
 
     user: str
     passcode: str
@@ -102,7 +103,7 @@ class Login:
 
 @dataclass(frozen=True)
 class ServerFrame:
-    """A frame from the broker; headers are unescaped, the first of a repeated one counts."""
+    """A frame from the broker with unescaped headers; the first of repeated ones counts."""
 
     command: str
     headers: Mapping[str, str]
@@ -132,10 +133,10 @@ class Connection:
         timeout_seconds: float = 10.0,
         heart_beat_ms: int = HEART_BEAT_MS,
     ) -> "Connection":
-        """Connect and wait for CONNECTED; ``client_id`` says whose durable subscriptions are used.
+        """Connect and wait for CONNECTED; ``client_id`` owns the durable subscriptions.
 
-        Raises ConnectionLost when there is no broker, BrokerRefused when it does not want us,
-        BrokerNotTrusted when certificates are not as they should be, TlsUnusable for files.
+        Raises ConnectionLost if no broker answers, BrokerRefused if it refuses the login,
+        BrokerNotTrusted if TLS fails, TlsUnusable if a file of TLS cannot be used.
         """
         deadline = time.monotonic() + timeout_seconds
         try:
@@ -160,7 +161,7 @@ class Connection:
             headers |= {"login": login.user, "passcode": login.passcode}
         if client_id is not None:
             headers["client-id"] = client_id
-        # CONNECT is the one frame that 1.2 does not escape; nor does it need to here.
+        # STOMP 1.2 does not escape CONNECT.
         self.write(encode("CONNECT", headers, escape=False))
         while time.monotonic() < deadline:
             for frame in self.exchange(deadline - time.monotonic()):
@@ -176,24 +177,24 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """How much waits for the socket; whoever writes much waits until this is small."""
+        """Bytes that wait for the socket; a caller that writes much waits until they are few."""
         return len(self._outgoing)
 
     def write(self, data: bytes) -> None:
-        """Have ``data`` sent by the next calls of ``exchange``."""
+        """Queue ``data`` for the next calls of ``exchange``."""
         self._outgoing += data
 
     def send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """Have a frame sent."""
+        """Queue a frame for the next calls of ``exchange``."""
         self.write(encode(command, headers, body))
 
     def send_pieces(
         self, command: str, headers: Mapping[str, str], pieces: Iterable[bytes]
     ) -> None:
-        """Send a frame whose body is too large to be in memory as a whole.
+        """Send a frame whose body is too large for memory.
 
-        ``headers`` say its length. What the broker says meanwhile is not looked at, but for an
-        ERROR; raises as ``exchange`` does.
+        ``headers`` include its content-length. Frames that come meanwhile are dropped, except for
+        an ERROR; raises what ``exchange`` does.
         """
         self.write(encode(command, headers).removesuffix(b"\0"))
         for piece in pieces:
@@ -203,7 +204,7 @@ class Connection:
         self.write(b"\0")
 
     def exchange(self, timeout_seconds: float) -> list[ServerFrame]:
-        """Write what waits, and wait up to ``timeout_seconds`` until something can be read.
+        """Write what is queued, wait up to ``timeout_seconds`` for bytes, and return whole frames.
 
         Raises ConnectionLost, EndedByBroker, or BrokerRefused when the broker answers with ERROR.
         """
@@ -243,7 +244,7 @@ class Connection:
             try:
                 del self._outgoing[: self._channel.send(self._outgoing)]
             except BlockingIOError:
-                return  # the socket is full: select says when it is not
+                return  # the socket is full; select tells when it is not
 
     def _read(self) -> None:
         try:
@@ -257,7 +258,7 @@ class Connection:
         self._incoming += data
 
     def _frames(self) -> list[ServerFrame]:
-        """Take every whole frame out of what has come."""
+        """Remove every whole frame from what has come, and return them."""
         frames: list[ServerFrame] = []
         data, start = self._incoming, 0
         while True:
@@ -281,12 +282,15 @@ class Connection:
         return frames
 
     def close(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a DISCONNECT."""
         self._channel.close()
 
 
 def _secured(plain: socket.socket, address: BrokerAddress) -> socket.socket | SecureSocket:
-    """Return what is spoken through; raises ConnectionLost, BrokerNotTrusted, TlsUnusable."""
+    """Return the socket, with TLS if asked for.
+
+    Raises ConnectionLost, BrokerNotTrusted, TlsUnusable.
+    """
     if address.tls is None:
         return plain
     try:
@@ -306,5 +310,5 @@ def _error_text(frame: ServerFrame) -> str:
     message = frame.headers.get("message", "ERROR")
     body = " ".join(frame.body.decode(errors="replace").split())
     if body.startswith(message):
-        return body  # the header has as much of it as fits
+        return body  # the header has the beginning of it
     return f"{message}: {body}" if body else message

@@ -1,4 +1,4 @@
-"""A client's way to whichever node of a pair serves."""
+"""Connecting to the live node of a pair, and again after a takeover."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ from orthia.broker.client.connection import (
 
 _RETRY_SECONDS: Final = 0.1
 _LOGIN_REFUSED: Final = "login or passcode is wrong"
-"""What the broker says of a login that it does not know; to guessers it says no more."""
+"""The broker's answer to a wrong login, which says no more to guessers."""
 _MAX_FRUITLESS_ENDS: Final = 5
 
 
 class FailoverLink:
-    """A connection to whichever node of a pair serves, found again when it is lost."""
+    """Finds the live node of a pair, and finds it again when the connection is lost."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class FailoverLink:
         heart_beat_ms: int = HEART_BEAT_MS,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Try ``addresses`` in turn for up to ``patience_seconds``; ``say`` tells a person."""
+        """Try ``addresses`` in turn for up to ``patience_seconds``; ``say`` prints progress."""
         self._addresses = list(addresses)
         self._login = login
         self._patience_seconds = patience_seconds
@@ -46,10 +46,10 @@ class FailoverLink:
         self._progress = 0
 
     def lost(self, error: ConnectionLost, progress: int) -> None:
-        """Note why a connection was lost, with a count that grows as long as work gets done.
+        """Note why a connection was lost; ``progress`` is a count that grows with the work done.
 
-        Raises BrokerRefused when the broker has ended several in a row without any progress: then
-        it is not stopping, it cannot bear what it is sent.
+        Raises BrokerRefused when the broker ended several connections in a row without progress:
+        then it is not stopping but refuses the client's frames.
         """
         self._say(f"lost the connection: {error}")
         if progress > self._progress or not isinstance(error, EndedByBroker):
@@ -61,7 +61,7 @@ class FailoverLink:
                 raise BrokerRefused(str(error)) from error
 
     def connect(self) -> Connection:
-        """Return a connection to a node that serves; tells at once if there is none yet.
+        """Return a connection to the live node; say at once if there is none yet.
 
         Raises BrokerUnreachable after ``patience_seconds``, BrokerRefused at once.
         """
@@ -96,7 +96,7 @@ class FailoverLink:
             time.sleep(_RETRY_SECONDS)
 
     def _what_is_missing(self, refusal: str) -> str:
-        """Return what to add to the words of a broker that refused a CONNECT."""
+        """Return advice to add to a broker's refusal of a CONNECT."""
         if _LOGIN_REFUSED not in refusal:
             return ""
         if self._login is None:

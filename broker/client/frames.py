@@ -1,9 +1,9 @@
-"""STOMP 1.2 frames of Orthia's own client, as bytes and back."""
+"""Encodes and parses the STOMP 1.2 frames of Orthia's own client."""
 
 from collections.abc import Mapping
 from typing import Final
 
-# NUL has no escape, and a broker refuses it: a message of an older journal may have one.
+# NUL has no escape, and brokers refuse it; a message of an older journal may have one.
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"), ("\0", " "))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 
@@ -11,7 +11,7 @@ _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 def encode(
     command: str, headers: Mapping[str, str], body: bytes = b"", *, escape: bool = True
 ) -> bytes:
-    """Return a frame; without ``escape`` its headers are written as they are."""
+    """Return a frame; without ``escape`` its headers are not escaped."""
     change = _escaped if escape else str
     lines = [command, *(f"{change(name)}:{change(value)}" for name, value in headers.items())]
     return "\n".join([*lines, "\n"]).encode() + body + b"\0"
@@ -35,7 +35,7 @@ def _unescaped(text: str) -> str:
 
 
 def parse_head(head: bytes) -> tuple[str, dict[str, str]]:
-    """Return command and headers of a frame; the first of a repeated header counts."""
+    """Return command and headers of a frame; the first of repeated headers counts."""
     command, *lines = head.decode(errors="replace").split("\n")
     headers: dict[str, str] = {}
     for line in lines:

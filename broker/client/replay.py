@@ -1,24 +1,24 @@
-"""Sending selected messages again, each exactly once, through failovers and crashes of the sender.
+"""Sends selected messages again, each exactly once, through failovers and crashes of the sender.
 
-What is remembered is remembered by the broker: each chunk of messages is one STOMP transaction, and
-with them goes a *marker*, a message to a queue of the replay's own that says how far it is. Chunk
-and marker are stored together or not at all, so the marker is right whoever died when: the sender,
-the node or both. On every connection the sender first asks for the markers::
+The broker keeps the state: each chunk of messages is one STOMP transaction, which includes a
+*marker*, a message to the replay's own queue that says how far it is. Chunk and marker are stored
+together or not at all, so the marker is right whenever the sender, the node or both die. On every
+connection the sender first reads the markers::
 
-    SUBSCRIBE to the markers' queue, SEND a probe to it, and take what comes up to the probe
-    BEGIN, ACK all that was taken, SEND one marker with the highest place, COMMIT
+    SUBSCRIBE to the markers' queue, SEND a probe to it, and read what comes up to the probe
+    BEGIN, ACK all that was read, SEND one marker with the highest place, COMMIT
 
 Each marker carries a proof that this replay wrote it: ``orthia.broker.client.checkpoint``. One
-without is removed and counts for nothing; but where this replay has no checkpoint yet it ends the
-replay, since it may be from a host where it has.
+without a proof is removed and ignored; but if this replay has no checkpoint yet, it ends the
+replay, since it may come from a host that has one.
 
-So that a resume has few markers to take, however many chunks there were, the sender does the same
-every few hundred chunks, and when it is done: then there is one.
+So that a resume has few markers to read, however many chunks there were, the sender does the same
+every few hundred chunks, and at the end: then there is one.
 
-A queue keeps its order, so no older marker can come after the probe. What a dead connection of
-this sender still held, its node has taken back by the time it serves the next one, for a session
-ends with its socket; only a network that is cut without either side noticing could hold a marker
-back, and then the place in the sender's own memory counts as well.
+A queue keeps its order, so no older marker can come after the probe. Markers that a dead connection
+of this sender held are back in the queue by the time its node serves the next one, since a session
+ends with its socket; only a network cut that neither side noticed could hold a marker back, and
+then the place in the sender's own memory counts as well.
 """
 
 import json
@@ -49,18 +49,18 @@ _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
 _MOST_MARKERS: Final = 500
-"""Markers of one run that may be in their queue; then one is made of them."""
+"""Markers of one run that may be in their queue before they are merged into one."""
 _MOST_UNPROVEN: Final = 1_000
-"""Markers without a proof that are looked at before the replay ends for them."""
+"""Markers without a proof that are read before the replay ends because of them."""
 
 
 class UnprovenMarkers(BrokerRefused):
-    """The broker has markers of this replay's name, and nothing proves that they are its own."""
+    """The broker has markers of this replay's name without a proof that they are its own."""
 
 
 @dataclass(frozen=True)
 class ReplayMessage:
-    """A message to be sent again; ``place`` orders the messages and is never repeated."""
+    """A message to be sent again; its ``place`` is unique and orders the messages."""
 
     place: int
     destination: str
@@ -86,17 +86,17 @@ class LargePieces:
 
 @dataclass
 class ReplayReport:
-    """What came of it."""
+    """The outcome of a replay."""
 
     sent: int = 0
     """Messages whose chunk was committed in this run."""
     through: int = 0
-    """The place up to which everything is sent, by this run or one before it."""
+    """The place up to which everything is sent, by this run or an earlier one."""
     elapsed_seconds: float = 0.0
 
 
 class Replay:
-    """Sends messages in order of their place; a replay of the same name goes on where it was."""
+    """Sends messages in order of their place; a replay of the same name resumes where it was."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class Replay:
     ) -> None:
         """Send what ``messages(through)`` gives: all those above a place, in order.
 
-        ``checkpoint`` proves the markers, and ``notes`` are what they say beside their place;
-        ``say`` tells a person of what was found among them; ``rate`` is messages a second;
-        ``on_sent`` gets the size of each chunk that is committed.
+        ``checkpoint`` proves the markers, and ``notes`` are the texts in them; ``say`` prints what
+        was found among them; ``rate`` is messages a second; ``on_sent`` gets the size of each
+        committed chunk.
         """
         self._link = link
         self._checkpoint = checkpoint
@@ -128,7 +128,7 @@ class Replay:
         self._on_sent = on_sent
         self._transactions = 0
         self._markers = 0
-        """How many are in their queue since it was last looked at; one of them says everything."""
+        """How many are in their queue since it was last read; the newest one suffices."""
         self.report = ReplayReport()
 
     def run(self) -> ReplayReport:
@@ -171,7 +171,7 @@ class Replay:
                 break
             place = frame.headers.get(_PLACE)
             if place is not None and self._checkpoint.proves(place, frame.headers.get(_PROOF, "")):
-                # Only that one stays unacknowledged: with it here, no other is needed.
+                # Only the newest stays unacknowledged: no other is needed.
                 one = (int(place), frame.headers["ack"])
                 noted[one[0]] = _note_in(frame.body)
                 if newest is not None:
@@ -200,15 +200,15 @@ class Replay:
         connection.send("UNSUBSCRIBE", {"id": "markers"})
 
     def _refuse_or_tell(self, unproven: Sequence[str]) -> None:
-        """End the replay for markers that may be its own, of another host; or say what they were.
+        """Say what unproven markers were removed; raises UnprovenMarkers without a checkpoint.
 
-        Raises UnprovenMarkers.
+        Then they may be this replay's own, from another host.
         """
         found = (
             f"{len(unproven)} markers in {self._queue} that {self._checkpoint.file} does not prove"
         )
         if not self._checkpoint.is_new:
-            self._say(f"removed {found}: somebody planted them, and they count for nothing")
+            self._say(f"removed {found}: another client planted them, and they are ignored")
             return
         highest = max(unproven, key=lambda place: (len(place), place))
         raise UnprovenMarkers(
@@ -261,7 +261,7 @@ class Replay:
         return name
 
     def _commit(self, connection: Connection, name: str, through: int | None = None) -> None:
-        """Send the marker with what was sent, and wait until both are stored."""
+        """Send the marker, commit it with the messages, and wait for the receipt."""
         place = self.report.through if through is None else through
         marker = {"destination": self._queue, "transaction": name}
         marker |= {_PLACE: str(place), _PROOF: self._checkpoint.proof(place)}
@@ -275,7 +275,7 @@ class Replay:
                 return
 
     def _frames(self, connection: Connection) -> Iterator[ServerFrame]:
-        """Yield what the broker says; raises ClientError when it is silent for too long."""
+        """Yield the broker's frames; raises ClientError when it is silent for too long."""
         heard = time.monotonic()
         while time.monotonic() < heard + _ANSWER_SECONDS:
             for frame in connection.exchange(_POLL_SECONDS):

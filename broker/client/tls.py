@@ -1,6 +1,7 @@
-"""TLS of Orthia's own client: who the broker is, and who we are, if it asks.
+"""TLS of Orthia's own client: verifies the broker, and shows a certificate if it asks for one.
 
-Passwords of the files are in the environment, and in no URL: that is in process lists and logs.
+Passwords of the files come from the environment, never from a URL: process lists and logs show
+URLs.
 """
 
 import os
@@ -35,7 +36,7 @@ _PARAMETERS: Final = (
     *("sniHost", "enabledProtocols", "enabledCipherSuites", "sslEnabled"),
 )
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
-"""What OpenSSL makes of bytes that are not TLS."""
+"""OpenSSL's reasons for bytes that are not TLS."""
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _ALONE: Final = frozenset({18, 19})
@@ -43,20 +44,20 @@ _UNKNOWN_AUTHORITY: Final = frozenset({2, 20, 21})
 _OTHER_HOST: Final = frozenset({62, 64})
 
 
-class NotTrusted(OrthiaError):  # noqa: N818 - named for what is the case
-    """No TLS came about: what answers is not trusted, does not trust us, or speaks none."""
+class NotTrusted(OrthiaError):  # noqa: N818 - named for the state
+    """TLS failed: the broker is not trusted, does not trust us, or speaks no TLS."""
 
 
 @dataclass(frozen=True)
 class ClientTls:
-    """What the URL of a broker says of TLS."""
+    """The TLS parameters of a broker's URL."""
 
     trust_store: StoreFile | None = None
-    """The certificates of whoever signed the broker's; None trusts whom this system trusts."""
+    """The authorities that may sign the broker's certificate; None uses this system's."""
     key_store: StoreFile | None = None
-    """The certificate and key that are shown to a broker which asks for one."""
+    """The certificate and key for a broker that asks for one."""
     host: str | None = None
-    """``sniHost``: by which name the broker is asked for and verified; None is the URL's."""
+    """``sniHost``: the name that is sent to the broker and verified; None is the URL's host."""
     key_store_alias: str | None = None
     enabled_protocols: tuple[str, ...] = ()
     enabled_cipher_suites: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class ClientTls:
         for name in given:
             if name in _VARIABLES:
                 raise ValueError(
-                    f"{name} is not for a URL, which others see: set {_VARIABLES[name]}"
+                    f"{name} is not for a URL, which others can read: set {_VARIABLES[name]}"
                 )
             if name not in _PARAMETERS:
                 raise ValueError(f"{name} is not known; expected {', '.join(_PARAMETERS)}")
@@ -88,7 +89,7 @@ class ClientTls:
 
     def context(self, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
         """Return OpenSSL's context; reads the files. Raises TlsUnusable."""
-        # Without TLS a command need not load what reads certificates.
+        # Imported here, so that commands without TLS do not load these modules.
         from orthia.broker.tls.contexts import take, trust, use_keys
         from orthia.broker.tls.stores import read_key_store, read_trust_store
 
@@ -106,7 +107,7 @@ class ClientTls:
 
 
 def asks_for_tls(query: str) -> bool:
-    """Return whether the parameters of a ``tcp://`` URL have ``sslEnabled=true``, as Artemis'."""
+    """Return whether the parameters of a ``tcp://`` URL have Artemis' ``sslEnabled=true``."""
     return _parameters(query).get("sslEnabled", "").lower() == "true"
 
 
@@ -131,9 +132,9 @@ class SecureSocket:
 
     @classmethod
     def over(cls, plain: socket.socket, tls: ClientTls, host: str) -> "SecureSocket":
-        """Shake hands with the broker, as long as the time-out of ``plain`` lets us.
+        """Do the TLS handshake, within the time-out of ``plain``.
 
-        Raises NotTrusted, TlsUnusable and OSError; ``plain`` is the caller's to close then.
+        Raises NotTrusted, TlsUnusable and OSError; then the caller closes ``plain``.
         """
         name = tls.host or host
         try:
@@ -143,11 +144,11 @@ class SecureSocket:
 
     @property
     def has_pending(self) -> bool:
-        """Whether there is something to read that no longer shows at the socket."""
+        """Whether decrypted bytes can be read, which ``select`` does not see."""
         return self._channel.pending() > 0
 
     def fileno(self) -> int:
-        """Return what ``select`` looks at."""
+        """Return the descriptor for ``select``."""
         return self._channel.fileno()
 
     def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - as of a socket
@@ -169,21 +170,21 @@ class SecureSocket:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Close it without a word."""
+        """Close it without a closing alert."""
         self._channel.close()
 
     @staticmethod
     def _translated(error: ssl.SSLError) -> Exception:
         if isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             return BlockingIOError()
-        # With TLS 1.3 a broker looks at our certificate when we take the handshake for done.
+        # With TLS 1.3 a broker verifies our certificate after our end of the handshake is done.
         if "ALERT" in (error.reason or ""):
             return NotTrusted(explained(error, ""))
         return ConnectionResetError(in_words(error))
 
 
 def explained(error: ssl.SSLError, host: str) -> str:
-    """Return why no TLS came about with the broker at ``host``, and what to do."""
+    """Return why TLS failed with the broker at ``host``, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _not_trusted(error.verify_code, error.verify_message, host)
     reason = (error.reason or "").upper()
@@ -204,7 +205,7 @@ def explained(error: ssl.SSLError, host: str) -> str:
         )
     if "UNRECOGNIZED_NAME" in reason:
         return f"the broker does not answer to the name {host}, says its sniHost"
-    return f"no TLS came about: {in_words(error)}"
+    return f"TLS failed: {in_words(error)}"
 
 
 def _not_trusted(code: int, message: str, host: str) -> str:

@@ -1,9 +1,8 @@
-"""Sending and receiving in bulk across failovers: the engines of ``produce``, ``consume``, demo.
+"""Sending and receiving in bulk across failovers, for ``produce``, ``consume`` and the demo.
 
-A producer believes a message is stored when it has its receipt, and sends again what had none when
-the connection broke; each has a duplicate id, so that it is stored once. A consumer believes a
-message is consumed when its ACK has a receipt; what comes again before that is counted as a
-duplicate.
+A producer counts a message as stored once it has its receipt, and sends again those without one
+when the connection broke; each has a duplicate id, so that it is stored once. A consumer counts a
+message as consumed once its ACK has a receipt; one that comes again before that is a duplicate.
 """
 
 import time
@@ -18,7 +17,7 @@ from orthia.broker.client.failover import FailoverLink
 
 _POLL_SECONDS: Final = 0.2
 _BURST: Final = 64
-"""Messages written between two looks at what the broker says."""
+"""Messages written before the broker's answers are read again."""
 _MAX_UNSENT_BYTES: Final = 1_048_576
 _GOODBYE_SECONDS: Final = 10.0
 _SETTLED_SECONDS: Final = 1.0
@@ -26,11 +25,11 @@ _SETTLED_SECONDS: Final = 1.0
 
 @dataclass
 class TrafficReport:
-    """What came of it."""
+    """The outcome of sending or receiving."""
 
     wanted: int | None
     confirmed: int = 0
-    """Messages with a receipt: of the SEND, or of the ACK."""
+    """Messages whose SEND, or ACK, has its receipt."""
     repeated: int = 0
     """Messages sent again, or received again, because a connection was lost."""
     elapsed_seconds: float = 0.0
@@ -38,7 +37,7 @@ class TrafficReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was wanted is confirmed."""
+        """Whether all wanted messages are confirmed."""
         return self.wanted is None or self.confirmed >= self.wanted
 
     @property
@@ -47,10 +46,7 @@ class TrafficReport:
         return self.confirmed / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
 
     def latencies_ms(self, percentiles: Sequence[int]) -> dict[str, float]:
-        """Return ``p50`` and the like: what so many % of the messages did not exceed.
-
-        Empty when nothing was measured.
-        """
+        """Return the latency percentiles by names like ``p50``; empty if nothing was measured."""
         ordered = sorted(self.latencies_seconds)
         last = len(ordered) - 1
         if last < 0:
@@ -61,7 +57,7 @@ class TrafficReport:
 
 
 class Producer:
-    """Sends numbered messages, each with a receipt, a bounded number of them outstanding."""
+    """Sends numbered messages with receipts; the number of outstanding ones is bounded."""
 
     def __init__(
         self,
@@ -97,14 +93,14 @@ class Producer:
         self.report = TrafficReport(count)
 
     def stop(self) -> None:
-        """Send nothing new; ``run`` returns when what was sent is confirmed. From any thread."""
+        """Send no more; ``run`` returns once all that was sent is confirmed. From any thread."""
         self._stopping = True
 
     def run(self) -> TrafficReport:
         """Send everything.
 
-        Raises BrokerUnreachable when no node is found, BrokerRefused when one says no; ``report``
-        then says how far it came.
+        Raises BrokerUnreachable if no node is found, BrokerRefused if one refuses; ``report`` then
+        has what was done before.
         """
         started = time.monotonic()
         try:
@@ -140,7 +136,7 @@ class Producer:
                     self._confirm(frame)
 
     def _send_some(self, connection: Connection, started: float) -> float:
-        """Send what may be sent now, and return how long to wait for an answer."""
+        """Send what may be sent now; return how many seconds to wait for an answer."""
         for _ in range(_BURST):
             if self._all_sent or len(self._sent_at) >= self._outstanding:
                 return _POLL_SECONDS
@@ -188,8 +184,8 @@ class Consumer:
     ) -> None:
         """Receive ``count`` messages, or until nothing came for ``idle_timeout_seconds``.
 
-        Of messages of which ``selector`` is true, if there is one; the others stay for others.
-        ``on_message`` gets every message as it comes, repeated ones too.
+        With a ``selector`` only messages that match it. ``on_message`` gets every message as it
+        comes, repeated ones too.
         """
         self._link = link
         self._destination = destination
@@ -199,19 +195,19 @@ class Consumer:
         self._selector = {} if selector is None else {"selector": selector}
         self._on_message = on_message
         self._unconfirmed: dict[str, int] = {}
-        """Message ids acknowledged and not confirmed yet, with the receipt that confirms them."""
+        """Message ids that were acknowledged, with the receipt that is to confirm them."""
         self._awaited: set[str] = set()
-        """Those whose confirmation was lost with a connection: stored, or they come again."""
+        """Those whose receipt was lost with a connection: either stored, or they come again."""
         self._receipt = 0
         self._stopping = False
         self.report = TrafficReport(count)
 
     def stop(self) -> None:
-        """Take nothing new; ``run`` returns when what was taken is confirmed. From any thread."""
+        """Take no more; ``run`` returns once all that was taken is confirmed. From any thread."""
         self._stopping = True
 
     def run(self) -> TrafficReport:
-        """Receive; raises BrokerUnreachable, BrokerRefused as a producer does."""
+        """Receive; raises BrokerUnreachable and BrokerRefused, as a producer does."""
         started = time.monotonic()
         try:
             while not self._finished:
@@ -240,12 +236,12 @@ class Consumer:
         return self._enough and not self._unconfirmed and not self._awaited
 
     def _receive_all(self, connection: Connection) -> None:
-        """Receive until there is enough or nothing comes any more."""
+        """Receive until there are enough, or no more come."""
         self._awaited |= self._unconfirmed.keys()
         self._unconfirmed.clear()
         subscription = {"id": "0", "destination": self._destination, "ack": self._ack}
         subscription |= self._selector
-        # With a receipt a refusal can be told from a broker that stops.
+        # The receipt distinguishes a refusal from a broker that stops.
         connection.send("SUBSCRIBE", {**subscription, "receipt": "0"})
         last_news = time.monotonic()
         while not self._finished:
@@ -261,10 +257,10 @@ class Consumer:
         _say_goodbye(connection)
 
     def _is_over(self, quiet_seconds: float) -> bool:
-        """Tell whether nothing more is to come after a silence of this length."""
+        """Return whether no more messages are expected after a silence of this length."""
         if self._idle_timeout_seconds is not None and quiet_seconds >= self._idle_timeout_seconds:
             return True
-        # What the broker still has of ours comes first of all, so a short silence is an answer.
+        # Redeliveries come first, so after a short silence there are none.
         return self._enough and not self._unconfirmed and quiet_seconds >= _SETTLED_SECONDS
 
     def _take(self, connection: Connection, frames: list[ServerFrame]) -> None:
@@ -303,7 +299,7 @@ class Consumer:
 
 
 def _say_goodbye(connection: Connection) -> None:
-    """Disconnect in the orderly way, so that the broker need not guess what became of us."""
+    """Send DISCONNECT and wait for its receipt, so that nothing counts as a failed delivery."""
     connection.send("DISCONNECT", {"receipt": "goodbye"})
     deadline = time.monotonic() + _GOODBYE_SECONDS
     while time.monotonic() < deadline:

@@ -1,1 +1,1 @@
-"""Who is connected: acceptors, who is admitted, and what clients may hold."""
+"""The connections of clients: acceptors, sockets, admission, and bounds of what clients hold."""

@@ -1,4 +1,4 @@
-"""What the rooms of ``connections`` know of a client."""
+"""A client, as those see it who count and end connections."""
 
 from typing import Protocol
 
@@ -8,34 +8,34 @@ from orthia.broker.core.limits.refusals import Refusal
 
 
 class Client(Protocol):
-    """A connection, as whoever counts and ends connections sees it."""
+    """A connection that can be counted and ended."""
 
     address: str
     """The client's address, without its port."""
     port: int | None
     """Its port; None before it is connected."""
     source: str
-    """Whose limits it counts against: see ``orthia.broker.security.sources``."""
+    """Whose limits it counts against; see ``orthia.broker.security.sources``."""
     held: int
     """Bytes the broker holds for it, as last counted."""
     account: Account
-    """With whom it shares a bound of what is held."""
+    """The account whose bound it shares with others."""
     activity: Activity
     is_admitted: bool
     acceptor: OpenAcceptor
-    """Which it came by."""
+    """The acceptor it connected to."""
 
     def certificate(self) -> bytes | None:
-        """Return its certificate, which was verified, as DER; None if it has shown none."""
+        """Return its verified certificate as DER; None if it has shown none."""
 
     def turn_away(self, kind: Refusal, reason: str) -> None:
-        """Say why and close at once, without lingering."""
+        """Tell the client why and close at once, without lingering."""
 
     def abort(self) -> None:
         """Cut the connection off: nothing more leaves."""
 
     def end(self, reason: str) -> None:
-        """Tell the client why, unless it does not read, and free what it holds."""
+        """Tell the client why, unless it does not read, and disconnect it."""
 
     def resume_deliveries(self) -> None:
-        """Deliver again: there is room."""
+        """Resume deliveries: there is room."""

@@ -1,7 +1,7 @@
 """The sockets of a live node: one listener for each acceptor, one connection for each client.
 
-What all clients together hold is bounded by ``orthia.broker.connections.client_memory``; how many
-there may be, and who makes room for whom, is in ``orthia.broker.connections.admission``.
+``orthia.broker.connections.client_memory`` bounds what all clients together hold, and
+``orthia.broker.connections.admission`` how many there are.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from orthia.journal.abc import MessageJournal
 
 _TICK_SECONDS = 0.25
 _PAUSED_SECONDS = 0.25
-"""A tick that is later by more is of a node that stood still: stopped, suspended, or starved."""
+"""A tick that is later by more means that the node stood still: stopped, suspended or starved."""
 _STOP_LINGER_SECONDS = 0.5
-"""How long a client may take to read its last frame when the node stops: its successor waits."""
+"""How long clients may take to read their last frames when the node stops: its successor waits."""
 
 
 class Acceptors:
-    """All acceptors of a live node; made when it becomes live, stopped when it is live no more."""
+    """All acceptors of a live node, from the moment it becomes live until it stops being so."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Acceptors:
     ) -> None:
         """``users`` are the limits of single users.
 
-        ``certificates`` are those of acceptors with TLS, and are loaded before ``start``.
-        ``refused`` is called with the reason of each refusal of a client, for a metric.
+        ``certificates`` are those of acceptors with TLS, loaded before ``start``. ``refused`` is
+        called with the reason of each refusal of a client, for a metric.
         """
         self._core = core
         self._limits = limits
@@ -68,7 +68,7 @@ class Acceptors:
     async def start(
         self, acceptors: tuple[AcceptorSettings, ...], opened: Callable[[str, int], None]
     ) -> None:
-        """Listen on every acceptor; ``opened`` hears host and port of each.
+        """Listen on every acceptor; call ``opened`` with host and port of each.
 
         Raises AcceptorError, and then listens on none.
         """
@@ -92,7 +92,7 @@ class Acceptors:
         self._tick()
 
     def stop_reading(self) -> None:
-        """Accept nobody and read from nobody any more; what was read is still answered."""
+        """Stop accepting clients and reading from them; what was read is still answered."""
         self.clients.stop_reading()
         for server in self._servers:
             server.close()
@@ -100,10 +100,10 @@ class Acceptors:
         self._room()
 
     async def stop(self, *, cut_off: bool = False) -> None:
-        """Accept nothing more and close every connection, or cut it off.
+        """Stop accepting clients, and close every connection, or abort it if ``cut_off``.
 
-        A client whose connection is closed has a moment to read the last receipts: unread bytes of
-        its own would take them away. No ERROR tells it to go: to clients that is their own fault.
+        A client whose connection is closed has a moment to read the last receipts, which a reset
+        would take away. It gets no error: clients take an error for their own fault.
         """
         self.stop_reading()
         if self._ticker is not None:
@@ -123,7 +123,7 @@ class Acceptors:
         await asyncio.sleep(0)
 
     def _protocols(self, acceptor: OpenAcceptor) -> Callable[[], asyncio.Protocol]:
-        """Return what makes the protocol of each socket of an acceptor."""
+        """Return the factory of asyncio's protocols for the sockets of an acceptor."""
         plain = partial(Connection, self._core, self.clients, acceptor)
         if acceptor.settings.tls is None:
             return plain
@@ -136,7 +136,7 @@ class Acceptors:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick)  # whatever this one raises
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick)  # first, whatever this one raises
         now = monotonic_seconds()
         late = now - self._ticked_at - _TICK_SECONDS
         paused = late if self._ticked_at and late > _PAUSED_SECONDS else 0.0
@@ -144,8 +144,13 @@ class Acceptors:
         for connection in self.clients.all():
             try:
                 connection.tick(now, paused)
-            except Exception as error:  # noqa: BLE001 - the others have their time-outs all the same
-                loop.call_exception_handler({"message": "a client is cut off", "exception": error})
+            except Exception as error:  # noqa: BLE001 - the others need their time-outs
+                loop.call_exception_handler(
+                    {
+                        "message": "the time-outs of a client failed; disconnecting it",
+                        "exception": error,
+                    }
+                )
                 connection.abort()
         self._departures.look(self.clients.all(), now, paused)
         self.clients.tick(now)

@@ -1,9 +1,9 @@
-"""Which connections there may be: of one address, of one user, before a login, and in all.
+"""Admission: how many connections there may be, of one address, of one user, without a login.
 
-Who has not logged in, or has been told its last, makes room for newcomers; who has logged in stays.
-An address stands for what one client can easily have: of IPv6, the /64 network. Users are counted
-where a login is asked for: elsewhere a name is whatever a client says. No sockets and no time;
-called on the event loop.
+A client that has not logged in, or whose connection is closing, makes room for newcomers; one that
+has logged in stays. An address stands for all that one client can easily have: for IPv6, its /64
+network. Users are counted where security is enabled: elsewhere a name is whatever a client says.
+This module has no sockets and no clock; it is called on the event loop.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from orthia.broker.quoting import quoted
 from orthia.config.security_settings import ResourceLimitSetting
 from orthia.config.settings import StompLimits
 
-_ONE_OF_EIGHT: Final = 8
-"""One part of so many is kept for others than the user or address that has most connections."""
+_RESERVED_SHARE: Final = 8
+"""One in so many connections is reserved: no single user or address can take it."""
 
 
 class _Connection(Protocol):
-    """A connection, as far as its place goes."""
+    """A connection that is counted."""
 
     @property
     def source(self) -> str:
@@ -33,8 +33,8 @@ _Client = TypeVar("_Client", bound=_Connection)
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A connection that gets no place."""
+class NotAdmitted:
+    """A connection that is not admitted."""
 
     kind: Refusal
     reason: str
@@ -43,7 +43,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class MakesRoom(Generic[_Client]):
-    """A connection that has to go, so that another may come."""
+    """The connection that has to close for the one that is admitted."""
 
     leaver: _Client
     kind: Refusal
@@ -51,13 +51,13 @@ class MakesRoom(Generic[_Client]):
 
 
 class Admission(Generic[_Client]):
-    """Counts the connections against their limits; bounded by the connections there are."""
+    """Counts connections against their limits."""
 
     def __init__(
         self, limits: StompLimits, most: int, users: Iterable[ResourceLimitSetting] = ()
     ) -> None:
         """``most`` is how many connections fit; ``users`` are the limits of single users."""
-        share = max(1, most - -(-most // _ONE_OF_EIGHT))
+        share = max(1, most - -(-most // _RESERVED_SHARE))
         self._most = most
         self._of_address = _first_set(limits.max_connections_per_address, share)
         self._of_user = _first_set(limits.max_connections_per_user, share)
@@ -70,13 +70,13 @@ class Admission(Generic[_Client]):
         self._sources: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
         self._leaving: dict[_Client, None] = {}
-        """Who makes room, the oldest first."""
+        """Those that make room, the oldest first."""
         self._leaving_by_source: dict[str, dict[_Client, None]] = {}
 
-    def admit(self, client: _Client) -> Refused | MakesRoom[_Client] | None:
-        """Give a new connection a place, or say why it gets none.
+    def admit(self, client: _Client) -> NotAdmitted | MakesRoom[_Client] | None:
+        """Admit a new connection, perhaps in place of another; or return why it is refused.
 
-        A connection whose place it takes is forgotten here, and is to be ended by the caller.
+        A connection that makes room is forgotten here; the caller ends it.
         """
         source = client.source
         own = self._leaving_by_source.get(source, {})
@@ -102,15 +102,15 @@ class Admission(Generic[_Client]):
             return None
         leaver = next(iter(own), None)
         if leaver is None:
-            return Refused(kind, reason)
+            return NotAdmitted(kind, reason)
         self.forget(leaver)
         self._enter(client)
         return MakesRoom(leaver, kind, f"{reason}, and this one did not connect in time")
 
     def log_in(self, client: _Client, user: str | None) -> None:
-        """Note that a client has logged in, as ``user`` where that was proved.
+        """Note that a client has logged in, as ``user`` if its name was verified.
 
-        Raises ConnectionLimitExceeded, and then the client goes on making room.
+        Raises ConnectionLimitExceeded, and then the client still makes room for newcomers.
         """
         if client not in self._clients:
             return
@@ -125,7 +125,7 @@ class Admission(Generic[_Client]):
         self._remain(client)
 
     def leaves(self, client: _Client) -> None:
-        """Note that a client was told its last: it makes room, and is its user's no more."""
+        """Note that a connection is closing: it makes room, and its user no longer has it."""
         if client in self._clients:
             self._log_out(client)
             self._remain(client)

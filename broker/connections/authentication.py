@@ -1,6 +1,6 @@
-"""A client's login: looked at when it comes, or after a while if others failed before.
+"""The login of one client: checked at once, or after a delay if earlier logins failed.
 
-What takes long is done by other threads, when it is the turn of where the client is.
+A check that takes long runs on another thread, when the client's source has its turn.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _Answered = Callable[[Principal | BrokerError], None]
 
 
 class Authentication(Generic[_Client]):
-    """The logins of one connection, of which one at most is waiting."""
+    """The logins of one connection; at most one is being checked."""
 
     __slots__ = (
         "_after",
@@ -47,7 +47,7 @@ class Authentication(Generic[_Client]):
     def __init__(
         self, core: BrokerCore, clients: Clients[_Client], client: _Client, after: Done
     ) -> None:
-        """``after`` follows each answer that came late."""
+        """``after`` is called after each answer that came later."""
         self._core = core
         self._clients = clients
         self._client = client
@@ -57,12 +57,12 @@ class Authentication(Generic[_Client]):
         self._task: asyncio.Task[None] | None = None
         self._waiting: tuple[LoginWait, asyncio.TimerHandle] | None = None
         self._principal: Principal | None = None
-        """Who has logged in."""
+        """The user that has logged in."""
 
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
-        """Return who this is, or None, and have ``answered`` told later; raises BrokerError.
+        """Return whose login this is; or None, and call ``answered`` later. Raises BrokerError.
 
-        A client may be known by its certificate instead.
+        A certificate may identify the client instead.
         """
         principal = self._known_by_certificate(login, passcode)
         if principal is not None:
@@ -78,9 +78,9 @@ class Authentication(Generic[_Client]):
         return None
 
     def end(self) -> None:
-        """Ask nothing for a client that is gone; its place stays taken for as long as if it stayed.
+        """Drop the login of a client that is gone; its delay goes on as if it had stayed.
 
-        Otherwise a guesser would only have to leave to be as quick as it likes.
+        Otherwise a guesser would only have to reconnect to guess as fast as it likes.
         """
         if self._waiting is not None:
             wait, timer = self._waiting
@@ -100,14 +100,14 @@ class Authentication(Generic[_Client]):
     def _wait(
         self, wait: LoginWait, login: str | None, passcode: str | None, answered: _Answered
     ) -> None:
-        """Look at a login once it has waited."""
+        """Check a login after its delay."""
 
         def look() -> None:
             self._waiting = None
             self._clients.logins.end(wait)
             try:
                 found = self._look(login, passcode)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            except Exception as error:  # noqa: BLE001 - the client gets an answer in any case
                 self._answer(answered, self._refusal(error))
                 return
             if isinstance(found, Principal):
@@ -121,18 +121,18 @@ class Authentication(Generic[_Client]):
     def _verify(
         self, login: str | None, passcode: str | None, answered: _Answered, *, has_waited: bool
     ) -> None:
-        """Have a login looked at by another thread."""
+        """Check a login on another thread."""
 
         async def verify() -> None:
             wait, outcome = None, None
             try:
                 known = self._clients.logins.known_as(self._client.address, login)
                 async with self._clients.verifications.turn(self._client.source, known):
-                    # Those before it may have failed meanwhile, or found out the same.
+                    # Logins before it may have failed meanwhile, or been the same.
                     wait = None if has_waited else self._begin(login)
                     if wait is None:
                         outcome = await self._verified(login, passcode, is_known=known is not None)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            except Exception as error:  # noqa: BLE001 - the client gets an answer in any case
                 self._answer(answered, self._refusal(error))
                 return
             if wait is not None:
@@ -164,9 +164,9 @@ class Authentication(Generic[_Client]):
         return self._succeeded(login, principal)
 
     def _known_by_certificate(self, login: str | None, passcode: str | None) -> Principal | None:
-        """Return whose certificate the client has shown; raises CertificateUnknown.
+        """Return the user of the client's certificate; raises CertificateUnknown.
 
-        Nobody guesses certificates, so nobody waits here.
+        Certificates cannot be guessed, so there is no delay.
         """
         certificate = self._client.certificate()
         if certificate is None:
@@ -177,16 +177,18 @@ class Authentication(Generic[_Client]):
             acceptor = self._client.acceptor.settings.name
             self._core.security.audit.login_failed(self._origin, None, acceptor)
             raise
-        return None if principal is None else self._let_in(principal)
+        return None if principal is None else self._admit(principal)
 
     def _refusal(self, error: Exception) -> BrokerError:
-        """Return what a client is told of an error; one that is this node's own is logged."""
+        """Return the error that a client is told; log one that is this node's own."""
         if isinstance(error, BrokerError):
             return error
         if isinstance(error, MemoryError):
-            raise error  # the node ends of it
+            raise error  # the node exits
         LOGGER.error(
-            "the login of a client at %s cannot be checked: %r", self._client.address, error
+            "checking the login of a client at %s failed: %r; refusing the login for now",
+            self._client.address,
+            error,
         )
         return LoginNotChecked(_NOT_CHECKED)
 
@@ -204,13 +206,13 @@ class Authentication(Generic[_Client]):
 
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if principal.refused_login is not None:
-            # Else whoever guesses passcodes where guests are let in would never have to wait.
+            # Otherwise nobody who guesses passcodes where guests are accepted would be delayed.
             self._failed(login)
         elif not principal.unrestricted:
             self._clients.logins.succeeded(self._client.address, login)
-        return self._let_in(principal)
+        return self._admit(principal)
 
-    def _let_in(self, principal: Principal) -> Principal:
+    def _admit(self, principal: Principal) -> Principal:
         principal = replace(principal, origin=self._origin)
         self._clients.log_in(self._client, principal)
         self._core.security.audit.logged_in(principal, self._client.acceptor.settings.name)

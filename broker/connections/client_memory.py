@@ -1,13 +1,13 @@
-"""What all clients together make the broker hold, and who has to go when that is too much.
+"""The bound of the memory that all clients together use, and whom to evict when it is reached.
 
-Counted for each connection: a frame that is not whole yet, open transactions, receipts that wait
-for the store, subscriptions, what was written and not taken, messages not acknowledged. While the
-sum is at ``max-client-bytes``, nothing is delivered, and those that would have got something go on
-when there is room; a client that sends more, and holds more than its share, is ended; and of those
-that did next to nothing for a while the one that holds most.
+Each connection counts its incomplete input, its open transactions, answers that wait for the store,
+subscriptions, bytes written and not taken, and unacknowledged messages. While the sum is at
+``max-client-bytes`` nothing is delivered; deliveries resume when there is room. A client that sends
+more while it uses more than its share is evicted, and so is the largest of those that did next to
+nothing for a while.
 
-The clients of one user hold seven eighths of it at most, and where no login is asked for those of
-one address: beyond that the same is done, to them alone.
+The clients of one user use at most seven eighths of it, and where security is disabled those of one
+address: at that bound the same happens to them alone.
 """
 
 from collections.abc import Collection
@@ -16,18 +16,18 @@ from typing import Protocol, TypeVar
 from orthia.broker.core.limits.memory import Refused
 
 MIN_SHARE = 65_536
-"""What a client may make the broker hold, however many may come; less while so many are there that
-all have no room with that."""
+"""Bytes that a client may use however many are allowed; less once so many are connected that all of
+them together would exceed the bound."""
 IDLE_SECONDS = 10.0
-"""How long a client must do next to nothing before it is ended for what it holds."""
-_ONE_OF_EIGHT = 8
-"""One part of so many is kept for others than the user or address that holds most."""
+"""How long a client must do next to nothing before it may be evicted."""
+_RESERVED_SHARE = 8
+"""One part in so many is reserved: no single user or address can use it."""
 _ACTIVE_PART = 256
-"""A client is active when it reads, sends or acknowledges this part of what it holds."""
+"""A client is active if it reads, sends or acknowledges more than this part of what it holds."""
 
 
 class _Holding(Protocol):
-    """A client, as far as memory goes."""
+    """A client that uses memory."""
 
     @property
     def held(self) -> int:
@@ -35,52 +35,52 @@ class _Holding(Protocol):
 
     @property
     def account(self) -> "Account":
-        """With whom it shares a bound."""
+        """The account it is counted in."""
 
     @property
     def activity(self) -> "Activity":
-        """What it does."""
+        """How active it is."""
 
 
 class _Receiver(Protocol):
-    """A client, as far as deliveries go."""
+    """A client that gets deliveries."""
 
     def resume_deliveries(self) -> None:
-        """Deliver again: there is room. What is held for the client by then is counted."""
+        """Resume deliveries: there is room. Count what is held for the client then."""
 
 
 _Client = TypeVar("_Client", bound=_Holding)
 
 
 class Account:
-    """What the clients of one user or address hold together."""
+    """What the clients of one user, or of one address, use together."""
 
     __slots__ = ("clients", "limit", "name", "used")
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
-        """What they are called at the beginning of an error or a line of the log."""
+        """Their name at the beginning of an error or a log line."""
         self.limit = limit
         self.used = 0
         self.clients = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be delivered to them."""
+        """Whether deliveries to them stop."""
         return self.used >= self.limit
 
 
 class ClientMemory:
-    """The sum, against its limit."""
+    """What all clients use, against its limit."""
 
     __slots__ = ("_accounts", "_of_one", "_refused", "limit", "share", "unauthenticated", "used")
 
     def __init__(self, limit: int, max_connections: int, *, least_of_one: int = 0) -> None:
-        """The clients of one user may hold ``least_of_one`` in any case: the largest frame."""
+        """The clients of one user may use ``least_of_one`` bytes in any case: the largest frame."""
         self._accounts: dict[str, Account] = {}
-        self._of_one = max(limit - limit // _ONE_OF_EIGHT, least_of_one)
+        self._of_one = max(limit - limit // _RESERVED_SHARE, least_of_one)
         self.unauthenticated = Account("clients without a login", limit)
-        """Of those that are nobody yet, who may hold next to nothing each."""
+        """The account of clients without a login, each of which may use next to nothing."""
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
         self.used = 0
@@ -88,11 +88,11 @@ class ClientMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be delivered."""
+        """Whether all deliveries stop."""
         return self.used >= self.limit
 
     def enter(self, name: str) -> Account:
-        """Return the account of a client that is counted under ``name`` until it leaves."""
+        """Return the account of a client that counts under ``name`` until it leaves."""
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(name, self._of_one)
@@ -100,7 +100,7 @@ class ClientMemory:
         return account
 
     def leave(self, account: Account, held: int) -> None:
-        """Note that a client which ``held`` so much is gone, or is counted as somebody else."""
+        """Note that a client which ``held`` so many bytes is gone, or changes its account."""
         account.used -= held
         if account is not self.unauthenticated:
             account.clients -= 1
@@ -108,25 +108,25 @@ class ClientMemory:
                 del self._accounts[account.name]
 
     def refuse(self, client: _Receiver) -> bool:
-        """Note that a client gets nothing because there is no room; return False."""
+        """Note that a client gets no delivery because there is no room; return False."""
         return self._refused.note(client)
 
     def forget(self, client: _Receiver) -> None:
-        """Note that a client is gone."""
+        """Forget a client that is gone."""
         self._refused.forget(client)
 
     def relieve(self) -> None:
-        """Have clients go on that were refused, while there is room."""
+        """Resume the deliveries of clients that were refused, while there is room."""
         self._refused.relieve(lambda: not self.is_full, lambda client: client.resume_deliveries())
 
     def victim(self, clients: Collection[_Client]) -> _Client | None:
-        """Return who is to be ended to make room; None if there is room, or all are active."""
+        """Return the client to evict; None if there is room, or all clients are active."""
         is_full = self.is_full
         if not is_full and not any(one.is_full for one in self._accounts.values()):
             return None
 
         def is_large(one: _Client) -> bool:
-            # Where there are more clients than shares, all may have less than one, and no room.
+            # With more clients than shares, all may use less than a share, and there is no room.
             of, limit = (
                 (len(clients), self.limit) if is_full else (one.account.clients, one.account.limit)
             )
@@ -141,7 +141,7 @@ class ClientMemory:
 
 
 class Activity:
-    """How much a client reads, sends and acknowledges, looked at every so often."""
+    """How much a client reads, sends and acknowledges, judged every ``IDLE_SECONDS``."""
 
     __slots__ = ("_moved", "_since", "is_idle")
 
@@ -151,11 +151,11 @@ class Activity:
         self.is_idle = False
 
     def forgive(self, seconds: float) -> None:
-        """Leave out a time in which nothing could be done: the node stood still."""
+        """Leave out ``seconds`` in which this node stood still."""
         self._since += seconds
 
     def look(self, now: float, moved: int, held: int) -> None:
-        """Judge anew if it is time; ``moved`` is all it read, sent and acknowledged so far."""
+        """Judge again if it is time; ``moved`` is all it read, sent and acknowledged so far."""
         if now - self._since < IDLE_SECONDS:
             return
         self.is_idle = moved - self._moved <= held // _ACTIVE_PART

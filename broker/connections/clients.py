@@ -1,10 +1,10 @@
-"""The clients of a live node: who may come, who they are, and what they hold."""
+"""The clients of a live node: admission, users, and what they hold."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
-from orthia.broker.connections.admission import Admission, MakesRoom, Refused
+from orthia.broker.connections.admission import Admission, MakesRoom, NotAdmitted
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
 from orthia.broker.connections.verifications import Verifications
@@ -21,7 +21,7 @@ _Client = TypeVar("_Client", bound=Client)
 
 
 class Clients(Generic[_Client]):
-    """All connections, whatever acceptor they came by."""
+    """All connections, of all acceptors."""
 
     def __init__(
         self,
@@ -43,16 +43,16 @@ class Clients(Generic[_Client]):
         self.refusals = Refusals(refused)
         self.eviction = Eviction(self.memory, self.refusals)
         self.are_accepted = False
-        """Whether clients may connect; what the system accepted just before a stop may not."""
+        """Whether clients may connect; not those accepted by the system just before a stop."""
         self._are_read = True
         self._journal = journal
         self._users = tuple(users)
         self._admission = Admission[_Client](limits, limits.max_connections, self._users)
         self._clients: set[_Client] = set()
         self._principals: dict[_Client, Principal] = {}
-        """Those that have logged in as somebody."""
+        """Those whose user was verified."""
         self._ending: dict[_Client, float] = {}
-        """Those whose login ends at some time."""
+        """When the login of each ends that is not for ever, on the monotonic clock."""
         self._all_gone: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -64,37 +64,37 @@ class Clients(Generic[_Client]):
         return self._are_read and not self._journal.is_full
 
     def all(self) -> list[_Client]:
-        """Return them, in no order."""
+        """Return them, in no particular order."""
         return list(self._clients)
 
     def accept(self, most: int) -> None:
-        """Begin to accept connections, as many as ``most``."""
+        """Start accepting connections, at most ``most``."""
         self.are_accepted = True
         self._admission = Admission[_Client](self.limits, most, self._users)
 
     def stop_reading(self) -> None:
-        """Accept nobody and read from nobody any more."""
+        """Stop accepting clients and reading from them."""
         self.are_accepted = False
         self._are_read = False
 
     def when_gone(self, all_gone: Callable[[], None]) -> None:
-        """Have ``all_gone`` called when the last of them is gone."""
+        """Call ``all_gone`` whenever the last of them is gone."""
         self._all_gone = all_gone
 
-    def admit(self, client: _Client) -> Refused | None:
-        """Note a new connection, or return why it is refused."""
+    def admit(self, client: _Client) -> NotAdmitted | None:
+        """Admit a new connection, or return why it is refused."""
         acceptor = client.acceptor
         allowed = acceptor.settings.connections_allowed
         if 0 <= allowed <= acceptor.connections:
             name = acceptor.settings.name
             reason = f"acceptor {name!r} has connectionsAllowed {allowed} already"
-            return Refused(Refusal.CONNECTIONS, reason)
+            return NotAdmitted(Refusal.CONNECTIONS, reason)
         found = self._admission.admit(client)
-        if isinstance(found, Refused):
+        if isinstance(found, NotAdmitted):
             return found
         if isinstance(found, MakesRoom):
             self.forget(found.leaver)
-            with by_itself("a client that makes room for another cannot be told why"):
+            with by_itself("telling a client that makes room for another failed; it was cut off"):
                 try:
                     found.leaver.turn_away(found.kind, found.reason)
                 except Exception:
@@ -106,9 +106,9 @@ class Clients(Generic[_Client]):
         return None
 
     def log_in(self, client: _Client, principal: Principal) -> None:
-        """Count a client as its user's, or its address' where a user is not proved.
+        """Count a client as its user's; as its address' where the user is not verified.
 
-        Raises ConnectionLimitExceeded, and then it goes on making room for others.
+        Raises ConnectionLimitExceeded, and then it still makes room for others.
         """
         user = None if principal.unrestricted else principal.name
         self._admission.log_in(client, user)
@@ -125,9 +125,9 @@ class Clients(Generic[_Client]):
             client.account.used += client.held
 
     def end_users(self, names: Collection[str], reason: str) -> int:
-        """End the connections of these users, saying why; return how many they were.
+        """End the connections of these users with ``reason``; return how many there were.
 
-        They are new wherever they come from.
+        Their earlier logins count as never made.
         """
         self.logins.forget(names)
         theirs = [one for one, who in self._principals.items() if who.name in names]
@@ -136,11 +136,11 @@ class Clients(Generic[_Client]):
         return len(theirs)
 
     def is_leaving(self, client: _Client) -> None:
-        """Note that a client was told its last: if its place is wanted, it goes at once."""
+        """Note that a connection is closing: it makes room for a newcomer."""
         self._admission.leaves(client)
 
     def forget(self, client: _Client) -> None:
-        """Forget a connection that is lost."""
+        """Forget a connection that is gone."""
         self.memory.used -= client.held
         self.memory.leave(client.account, client.held)
         client.account = self.memory.unauthenticated
@@ -157,7 +157,7 @@ class Clients(Generic[_Client]):
             self._all_gone()
 
     def tick(self, now: float) -> None:
-        """End who has to go, and tell what was kept back; ``now`` is in seconds."""
+        """End logins that are over, evict, and log what was held back; ``now`` is in seconds."""
         for client in [one for one, until in self._ending.items() if now >= until]:
             del self._ending[client]
             client.end("the token of this login has ended; log in again with a new one")

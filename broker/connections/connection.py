@@ -1,7 +1,8 @@
-"""A client's socket: bytes to its protocol and back, and how long the client may keep us waiting.
+"""A client's socket: bytes to its protocol and back, time-outs, and what the client holds.
 
-Memory is bounded for every kind of client: one that does not read is not read from either, gets no
-deliveries, and is cut off in the end, also in its end; while the journal is full nobody is read.
+Memory is bounded for every kind of client. One that does not read is not read from either, gets no
+deliveries, and is disconnected after ``write-timeout``, also while it is closing. While the journal
+is full, no client is read from.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from orthia.config.clock import monotonic_seconds
 
 LOGGER = logging.getLogger("orthia.broker")
 WRITE_HIGH_BYTES = 262_144
-"""Bytes a socket may be behind before deliveries to it stop."""
+"""Bytes that may wait for a socket before deliveries to it stop."""
 _FLUSH_BYTES = 65_536
 _LINGER_SECONDS = 5.0
 """How long a client may take to read its last frame and close."""
@@ -60,18 +61,18 @@ class Connection(asyncio.Protocol, Socket):
         self.address = ""
         self.port: int | None = None
         self.source = ""
-        """Whose limits it counts against: see ``source_of``."""
+        """Whose limits it counts against; see ``source_of``."""
         self.held = 0
         """Bytes the broker holds for the client, as last counted."""
         self.is_admitted = False
         self.account = clients.memory.unauthenticated
-        """With whom it shares a bound of what is held."""
+        """The account whose bound it shares with others."""
         now = monotonic_seconds()
         self.activity = Activity(now)
         self._received = 0
         self._written = 0
         self._left = 0
-        """How many of the bytes written the system took; at its end a connection cannot say."""
+        """How many of the bytes written the system took, before the connection began to close."""
         self._taken = 0
         self._taken_at = now
         self._loop = asyncio.get_running_loop()
@@ -87,16 +88,16 @@ class Connection(asyncio.Protocol, Socket):
         self._stream: WebSocketStream | None = None
         """The WebSocket of a client that has one."""
         self._first = b""
-        """The first bytes the client sent, until it is known that its protocol is served."""
+        """The client's first bytes, until its protocol is known."""
         self._take: Callable[[bytes], None] = self._look
-        """Whatever handles what comes."""
+        """What handles the bytes that come."""
         self.protocol: ProtocolConnection = acceptor.usual.connect(core, self)
         """The usual one of its acceptor, until its first bytes show that it speaks another."""
 
     # --- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or refuse it when there are too many."""
+        """Admit the connection, or refuse it if there are too many."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         raw = transport.get_extra_info("socket")
@@ -113,7 +114,7 @@ class Connection(asyncio.Protocol, Socket):
             self.turn_away(refusal.kind, refusal.reason)
 
     def turn_away(self, kind: Refusal, reason: str) -> None:
-        """Say why and close at once, without lingering: who is not counted may hold nothing."""
+        """Tell the client why and close at once: a client that is not counted may hold nothing."""
         self.refused(kind, reason)
         self._authentication.end()
         self.protocol.connection_lost()
@@ -122,23 +123,23 @@ class Connection(asyncio.Protocol, Socket):
             last = frame if self._stream is None else self._stream.farewell(frame, reason)
             self._transport.write(last)
             self._transport.close()
-            self._loop.call_soon(self._transport.abort)  # who does not read is not waited for
+            self._loop.call_soon(self._transport.abort)  # without waiting for it to read
         elif self._transport is not None:
-            self._transport.abort()  # it has read why, or will not
+            self._transport.abort()  # it was told before
         self._closing = True
 
     def data_received(self, data: bytes) -> None:
-        """Feed the protocol, then see whether more is wanted; one that is over wants nothing."""
+        """Hand bytes to the protocol, then look whether to read more; drop them once it is over."""
         if self._closing:
             return
         self._received += len(data)
         self._take(data)
-        if not self._flushing:  # else it is counted when that is written, in the loop's next turn
+        if not self._flushing:  # otherwise it is counted then, in the loop's next turn
             self._count()
         self._has_received()
 
     def _look(self, data: bytes) -> None:
-        """Find out what the client speaks, and end it if that is not served."""
+        """Find out which protocol the client speaks; refuse one that is not served."""
         protocols = self.acceptor.protocols
         held_back = self._first if self._may_begin_otherwise(self._first) else b""
         first = self._first + data
@@ -186,27 +187,27 @@ class Connection(asyncio.Protocol, Socket):
         self.hang_up()
 
     def hang_up(self) -> None:
-        """End a client that has been told, or has said, what there is to say."""
+        """End a connection after the last that either side has to say."""
         self.protocol.connection_lost()
         self.close()
 
     def has_no_tls(self, reason: str, first: bytes) -> None:
-        """End a client that speaks no TLS on a port that speaks nothing else."""
+        """Refuse a client that speaks no TLS to an acceptor that requires it."""
         self._turn_away_foreign(Refusal.TLS, without_tls(reason, first))
 
     def certificate(self) -> bytes | None:
-        """Return the client's certificate, which was verified, as DER; None without one."""
+        """Return the client's verified certificate as DER; None without one."""
         transport = self._transport
         tls = None if transport is None else transport.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
 
     def handshake_failed(self, reason: str) -> None:
-        """End a client with which no TLS came about."""
+        """End a client whose TLS handshake failed."""
         self.refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
         self.hang_up()
 
     def misuses_tls(self, reason: str) -> None:
-        """End a client that keeps TLS busy and says nothing."""
+        """End a client whose TLS records carry no data."""
         self.refused(Refusal.TLS, reason)
         self.end(reason)
 
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol, Socket):
         self.update_reading()
 
     def eof_received(self) -> None:
-        """End what the client began, which sends nothing more and gets nothing more."""
+        """End the client's session: it sends nothing more."""
         self._count()
         self.hang_up()
 
@@ -237,13 +238,13 @@ class Connection(asyncio.Protocol, Socket):
         yield GO_ON
 
     def pause_writing(self) -> None:
-        """Stop deliveries: the client does not keep up."""
+        """Stop deliveries: too much waits for the socket."""
         self._may_write = False
         self.protocol.set_writable(writable=False)
         self.update_reading()
 
     def resume_writing(self) -> None:
-        """Go on delivering."""
+        """Resume deliveries."""
         self._may_write = True
         self._count()
         self.protocol.set_writable(writable=True)
@@ -252,7 +253,7 @@ class Connection(asyncio.Protocol, Socket):
     # --- the server's side
 
     def update_reading(self) -> None:
-        """Read from the client if it reads from us and what it sends can be taken."""
+        """Read from the client while it reads from us and its bytes can be handled."""
         transport = self._transport
         wanted = self._may_write and self._clients.takes_requests and not self.protocol.is_waiting
         if self._stream is not None and self._stream.is_late:
@@ -267,13 +268,14 @@ class Connection(asyncio.Protocol, Socket):
 
     @property
     def unread(self) -> asyncio.Transport | None:
-        """The socket while nobody reads from the client, unless it is known to be over."""
+        """The socket while it is not read from, unless it is closing."""
         return None if self._reading or self._closing else self._transport
 
     def tick(self, now: float, paused: float) -> None:
-        """Look at heart-beats; a client that is not read from cannot be blamed for silence.
+        """Check the time-outs; ``now`` is the monotonic clock in seconds.
 
-        Nor for the ``paused`` seconds in which this node stood still.
+        A client that is not read from is not silent, nor is one in the ``paused`` seconds in which
+        this node stood still.
         """
         if paused:
             self._taken_at += paused
@@ -286,7 +288,8 @@ class Connection(asyncio.Protocol, Socket):
             self._taken, self._taken_at = taken, now
         elif now - self._taken_at > self._clients.limits.write_timeout / 1000:
             LOGGER.warning(
-                "a client at %s took nothing of %d bytes for write-timeout %d ms and was cut off",
+                "a client at %s read none of its %d waiting bytes for write-timeout %d ms;"
+                " disconnecting it",
                 self.address,
                 unsent,
                 self._clients.limits.write_timeout,
@@ -297,7 +300,7 @@ class Connection(asyncio.Protocol, Socket):
         self.activity.look(now, moved, self.held)
 
     def resume_deliveries(self) -> None:
-        """Deliver again: there is memory for it."""
+        """Resume deliveries: there is memory for them."""
         if self._may_write and not self._closing and self.has_room():
             self.protocol.set_writable(writable=True)
             self._count()
@@ -310,12 +313,12 @@ class Connection(asyncio.Protocol, Socket):
         self._count()
 
     def go_away(self) -> None:
-        """Send what was written and close, without a word."""
+        """Send what was written and close, without an error."""
         self.protocol.go_away()
         self._count()
 
     def end(self, reason: str) -> None:
-        """Tell the client why, unless it does not read, and free what it holds."""
+        """Tell the client why, unless it does not read, and disconnect it."""
         if self._may_write:
             self.shut_down(reason)
         else:
@@ -330,7 +333,7 @@ class Connection(asyncio.Protocol, Socket):
             self._transport.abort()
 
     def _count(self) -> int:
-        """Have the server know what is held for the client; return the part it has not taken."""
+        """Count what is held for the client; return the bytes that wait for its socket."""
         unsent = 0
         if (transport := self._transport) is not None:
             unsent = self._out_bytes + transport.get_write_buffer_size()
@@ -415,10 +418,10 @@ class Connection(asyncio.Protocol, Socket):
 
     @override
     def close(self) -> None:
-        """Send what is left and end our side; the client ends its own, or is cut off.
+        """Send what is left and close our side; the client closes its own, or is disconnected.
 
-        What it still sends is read and dropped: closing a socket with unread bytes in it resets
-        the connection, and the client would lose the last frame, which says why.
+        Its further bytes are read and dropped: closing a socket with unread bytes resets the
+        connection, and the client would lose the last frame, which says why.
         """
         transport = self._transport
         if self._closing or transport is None:
@@ -432,6 +435,6 @@ class Connection(asyncio.Protocol, Socket):
             if not self._reading:
                 self._reading = True
                 transport.resume_reading()
-        self._authentication.end()  # whoever was refused meanwhile is not let in after all
+        self._authentication.end()  # a login that is still being checked is not answered
         self._clients.is_leaving(self)
         self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)

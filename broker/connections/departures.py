@@ -1,8 +1,8 @@
-"""Clients that went while nobody read from them, as from one whose message waits for room.
+"""Finds clients that left while they were not read from, as when their message waits for room.
 
-A socket that is not read from does not tell that the client is gone; the kernel does when it is
-asked. Else such a client would keep its place, and the messages it has, for as long as there is no
-room, and who would make room could be kept out by it.
+A socket that is not read from does not report that its client is gone; the kernel does when asked.
+Otherwise such a client would keep its connection and its messages for as long as there is no room,
+and could keep out the very client that would make room.
 """
 
 import asyncio
@@ -15,42 +15,42 @@ from orthia.broker.core.limits.refusals import Refusal, Refusals
 
 LOGGER = logging.getLogger("orthia.broker")
 KEPT_SECONDS: Final = 60.0
-"""How long what a client sent before it closed may wait to be read."""
+"""How long the bytes of a client that closed may wait to be read."""
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _CLOSED: Final = select.POLLRDHUP
 
 
 class _Client(Protocol):
-    """A client whose socket can be asked for."""
+    """A client with a socket."""
 
     address: str
 
     @property
     def unread(self) -> asyncio.Transport | None:
-        """Its socket while nobody reads from it."""
+        """Its socket while it is not read from; else None."""
 
     def abort(self) -> None:
-        """Cut it off."""
+        """Disconnect it."""
 
 
 _Any = TypeVar("_Any", bound=_Client)
 
 
 class Departures(Generic[_Any]):
-    """Which clients have gone, and since when; on the loop's thread, with a clock of seconds."""
+    """Which clients have left, and when; on the loop's thread, with a clock in seconds."""
 
     def __init__(self, is_leaving: Callable[[_Any], None], refusals: Refusals) -> None:
-        """``is_leaving`` has a client that has closed make room if its place is wanted."""
+        """``is_leaving`` notes that a client which closed makes room for newcomers."""
         self._is_leaving = is_leaving
         self._refusals = refusals
         self._since: dict[_Any, float] = {}
 
     def look(self, clients: Iterable[_Any], now: float, paused: float) -> None:
-        """Ask the kernel for each that is not read from.
+        """Ask the kernel about each client that is not read from.
 
-        One that was reset is cut off. One that has closed makes room as one that was told its last,
-        and is cut off when it was not read for long; not for the ``paused`` seconds in which this
-        node stood still.
+        Disconnect one whose connection was reset. One that closed makes room for newcomers, and is
+        disconnected after ``KEPT_SECONDS``, of which the ``paused`` seconds in which this node
+        stood still do not count.
         """
         unread = {}
         for one in clients:
@@ -77,8 +77,8 @@ class Departures(Generic[_Any]):
                 self._since[client] = since
                 continue
             LOGGER.warning(
-                "a client at %s closed its connection %d s ago, while what it had sent waited for"
-                " room, and was cut off: what was not read of it by then is not stored",
+                "a client at %s closed its connection %d s ago, while its messages waited for room;"
+                " dropping what was not read of them",
                 client.address,
                 now - since,
             )

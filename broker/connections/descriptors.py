@@ -1,17 +1,17 @@
-"""File descriptors: each connection is one, and the database's and the logs' must not run out."""
+"""File descriptors: each connection takes one, and the database and the logs need some."""
 
 import logging
 import resource
 
 LOGGER = logging.getLogger("orthia.broker")
 RESERVED = 128
-"""What the database, the logs, the listeners and the health endpoint may need."""
+"""Descriptors that the database, the logs, the listeners and the health endpoint may need."""
 
 
 def raise_limit(connections: int) -> None:
-    """Raise this process' soft limit, as far as the hard one allows, to hold so many connections.
+    """Raise the soft limit of this process, up to the hard one, for so many connections.
 
-    Many systems give a process 1,024 that may have far more.
+    Many systems set a soft limit of 1,024 and a far higher hard one.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVED
@@ -22,14 +22,14 @@ def raise_limit(connections: int) -> None:
 
 
 def connections_that_fit(connections: int) -> int:
-    """Return how many of ``connections`` the process has descriptors for; warns if not of all."""
+    """Return how many of ``connections`` this process has descriptors for; warn if not all."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= connections + RESERVED:
         return connections
     fit = max(1, soft - RESERVED)
     LOGGER.warning(
-        "this process may open %d files, so it takes %d connections and not max-connections %d:"
-        " raise its limit to %d (LimitNOFILE= in a systemd unit, ulimit -n in a shell)",
+        "the limit of open files is %d; accepting %d connections in place of max-connections %d:"
+        " raise the limit to %d (LimitNOFILE= in a systemd unit, ulimit -n in a shell)",
         soft,
         fit,
         connections,

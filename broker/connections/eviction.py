@@ -1,4 +1,4 @@
-"""Who has to go when clients hold too much: told why, in the log and to the client."""
+"""Eviction of clients when they hold too much; both the log and the client get the reason."""
 
 import logging
 from collections.abc import Collection
@@ -13,19 +13,19 @@ _Client = TypeVar("_Client", bound=Client)
 
 
 class Eviction:
-    """Ends clients for what they hold, by the rules of ``ClientMemory``."""
+    """Evicts clients by the rules of ``ClientMemory``."""
 
     def __init__(self, memory: ClientMemory, refusals: Refusals) -> None:
         self._memory = memory
         self._refusals = refusals
 
     def has_sent_when_full(self, client: Client, sent_bytes: int) -> None:
-        """End a client that sent more while there is no memory, if it holds more than its share."""
+        """Evict a client that sent more while memory is full, if it holds more than its share."""
         if sent_bytes > self._memory.share:
             self._end(client, f"{self._who_is_full(client)}, and this one went on sending")
 
     def make_room(self, clients: Collection[_Client]) -> None:
-        """End clients that hold much and do nothing; have others go on when there is room."""
+        """Evict large idle clients, then resume the deliveries of others while there is room."""
         memory = self._memory
         while (victim := memory.victim(clients)) is not None:
             before = memory.used
@@ -35,7 +35,7 @@ class Eviction:
                 " while",
             )
             if memory.used >= before:
-                break  # what it held is still on its way out
+                break  # its bytes are still being written
         memory.relieve()
 
     def _who_is_full(self, client: Client) -> str:
@@ -49,7 +49,7 @@ class Eviction:
 
     def _end(self, client: Client, reason: str) -> None:
         LOGGER.warning(
-            "a client at %s was ended with %d bytes held for it, because %s",
+            "evicting a client at %s, for which %d bytes are held: %s",
             client.address,
             client.held,
             reason,

@@ -1,10 +1,10 @@
-"""Whether the acceptors' addresses are to be had, found out before clients depend on it.
+"""Whether the acceptors' addresses can be bound, checked before clients depend on it.
 
-A node that waits opens no port, so that it would learn only at its takeover that another process
-has one. So each address is tried when the node starts: bound with the options that it would be
-listened on with, and let go. What may pass by itself is ``AcceptorNotFree``: a port that is taken,
-an address that is not this host's yet (one that moves with the live node), a name server that is
-away. Anything else is wrong until a person has changed something.
+A waiting node opens no port, and would learn only at its takeover that another process has one. So
+each address is tried when the node starts: bound as for listening, and released.
+``AcceptorNotFree`` is what may pass by itself: a port in use, an address that this host does not
+have yet (one that moves with the live node), a name server that does not answer. Anything else
+stays wrong until a person changes something.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from orthia.config.settings import AcceptorSettings
 from orthia.nodemanager import Interrupted
 
 LONGEST_WAIT_SECONDS: Final = 10.0
-"""How long a node waits for a port: a process that is ending needs less, and while this node holds
-the live lock nobody else can serve. It then leaves the lock to another backup and ends with 75."""
+"""How long a node waits for a port: an ending process needs less, and while this node holds the
+live lock no other can serve. Then it releases the lock to another backup and exits with 75."""
 _RETRY_SECONDS: Final = 0.2
 _MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
@@ -31,8 +31,8 @@ class AcceptorError(OrthiaError):
     """An acceptor cannot listen where it is configured to."""
 
 
-class AcceptorNotFree(AcceptorError):  # noqa: N818 - named for what is the case
-    """It cannot at present."""
+class AcceptorNotFree(AcceptorError):  # noqa: N818 - named for the state
+    """An acceptor cannot listen at present; that may pass by itself."""
 
     def __init__(self, acceptor: AcceptorSettings, reason: str) -> None:
         super().__init__(_message(acceptor, reason))
@@ -41,7 +41,7 @@ class AcceptorNotFree(AcceptorError):  # noqa: N818 - named for what is the case
 
 
 def acceptor_error(acceptor: AcceptorSettings, error: OSError) -> AcceptorError:
-    """Return what it means that ``acceptor`` cannot listen because of ``error``."""
+    """Return the error of an ``acceptor`` that cannot listen because of ``error``."""
     reason = _reason(error)
     by_name = isinstance(error, socket.gaierror)
     may_pass = error.errno == socket.EAI_AGAIN if by_name else error.errno in _MAY_PASS
@@ -51,15 +51,15 @@ def acceptor_error(acceptor: AcceptorSettings, error: OSError) -> AcceptorError:
 
 
 def try_acceptors(acceptors: tuple[AcceptorSettings, ...]) -> AcceptorNotFree | None:
-    """Return what keeps the first acceptor that cannot listen at present from it; None if all can.
+    """Return why the first acceptor cannot listen at present; None if all can.
 
-    Blocks if a name server does. Raises AcceptorError for what does not pass by itself.
+    Blocks while a name server does. Raises AcceptorError for what does not pass by itself.
     """
     not_free = None
     for acceptor in acceptors:
         try:
             _bind(acceptor)
-        except UnicodeError as error:  # no name can be so
+        except UnicodeError as error:  # the host is not a valid name
             raise AcceptorError(_message(acceptor, str(error))) from None
         except OSError as error:
             found = acceptor_error(acceptor, error)
@@ -75,7 +75,7 @@ def await_acceptors(
     stopped: threading.Event,
     told: Callable[[AcceptorNotFree], None],
 ) -> None:
-    """Wait until every acceptor can listen; ``told`` hears once what keeps one from it.
+    """Wait until every acceptor can listen; call ``told`` once with the reason of the wait.
 
     Raises AcceptorNotFree after ``LONGEST_WAIT_SECONDS``, Interrupted once ``stopped`` is set, and
     AcceptorError.
@@ -93,7 +93,7 @@ def await_acceptors(
 
 
 def _bind(acceptor: AcceptorSettings) -> None:
-    """Bind every address of the acceptor, as asyncio does, and let them go; raises OSError."""
+    """Bind every address of the acceptor, as asyncio does, and release them; raises OSError."""
     found = socket.getaddrinfo(
         acceptor.host or None, acceptor.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -103,7 +103,7 @@ def _bind(acceptor: AcceptorSettings) -> None:
                 one = bound.enter_context(socket.socket(family, kind, protocol))
             except OSError as error:
                 if error.errno == errno.EAFNOSUPPORT:
-                    continue  # a host without IPv6, whose names have such addresses all the same
+                    continue  # a host without IPv6, whose names still resolve to such addresses
                 raise
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -118,7 +118,7 @@ def _message(acceptor: AcceptorSettings, reason: str) -> str:
 
 
 def _advice(acceptor: AcceptorSettings, reason: str) -> str:
-    """Return what to do about it, where the reason alone does not say."""
+    """Return what to do, where the reason alone does not say."""
     if reason == os.strerror(errno.EADDRINUSE):
         return f"`ss -ltnp 'sport = :{acceptor.port}'` shows which process has the port"
     if reason == os.strerror(errno.EADDRNOTAVAIL):
@@ -130,5 +130,5 @@ def _advice(acceptor: AcceptorSettings, reason: str) -> str:
 
 def _reason(error: OSError) -> str:
     if error.errno is not None and not isinstance(error, socket.gaierror):
-        return os.strerror(error.errno)  # asyncio says the address again
+        return os.strerror(error.errno)  # asyncio's text repeats the address
     return error.strerror or str(error)

@@ -1,13 +1,13 @@
-"""What the system is told about a client's socket."""
+"""The options of a client's socket."""
 
 import socket
 
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""Finds clients that are gone and agreed on no heart-beats in two minutes, not in two hours."""
+"""Detects clients that are gone, and agreed on no heart-beats, in two minutes, not two hours."""
 
 
 def set_options(client: socket.socket) -> None:
-    """Have frames go at once, and clients found that are gone."""
+    """Send frames without delay, and detect clients that are gone."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:

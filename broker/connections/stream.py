@@ -1,4 +1,4 @@
-"""A client's WebSocket between its socket and its protocol, which knows of neither.
+"""A client's WebSocket between its socket and its protocol; neither knows of it.
 
 Decoding is done in slices, as a protocol handles frames: a client can put so many frames into what
 is read at once that others would wait for them.
@@ -6,7 +6,7 @@ is read at once that others would wait for them.
 
 from typing import Protocol
 
-from orthia.broker.connections.websocket import Code, Taken, WebSocket
+from orthia.broker.connections.websocket import Code, Decoded, WebSocket
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.protocols.abc import ProtocolConnection
@@ -36,7 +36,7 @@ class _Owner(Protocol):
 
 
 class WebSocketStream:
-    """What passes one WebSocket, both ways; called on the loop by whoever owns the socket."""
+    """Passes bytes through one WebSocket, both ways; called on the loop by the socket's owner."""
 
     __slots__ = ("_ending", "_owner", "_slices", "_websocket", "is_late")
 
@@ -46,11 +46,11 @@ class WebSocketStream:
         self._slices = slices
         self._ending: tuple[int, str] | None = None
         self.is_late = False
-        """Whether something is left for a later turn of the loop: no more is to be read."""
+        """Whether bytes are left for a later turn of the loop: no more are to be read."""
 
     @property
     def held(self) -> int:
-        """Bytes that came and are not handled."""
+        """Bytes that came and are not decoded."""
         return self._websocket.held
 
     def receive(self, data: bytes) -> None:
@@ -60,11 +60,11 @@ class WebSocketStream:
             self.is_late = True
 
     def frame(self, data: bytes, *, is_last: bool) -> bytes:
-        """Return a frame of the protocol, or a part of one, as it is sent."""
+        """Return a frame of the protocol, or a part of one, as the WebSocket sends it."""
         return self._websocket.frame(data, is_last=is_last)
 
     def note(self, kind: Refusal | None, reason: str) -> None:
-        """Note for what the client is ended, for the close frame."""
+        """Note why the client is disconnected, for the close frame."""
         code = Code.PROTOCOL_ERROR if kind is Refusal.PROTOCOL else Code.POLICY
         self._ending = (code, reason)
 
@@ -86,21 +86,21 @@ class WebSocketStream:
         self._websocket.abandon()
 
     def _handling(self) -> Steps:
-        while (taken := self._websocket.take()) is not None:
-            self._handle(taken)
+        while (decoded := self._websocket.take()) is not None:
+            self._handle(decoded)
             yield GO_ON
         if self.is_late:
             self.is_late = False
             self._owner.wait_ended()
 
-    def _handle(self, taken: Taken) -> None:
-        if taken.answer:
-            self._owner.write_raw(taken.answer)
-        if taken.subprotocol is not None:
-            self._owner.choose_subprotocol(taken.subprotocol)
-        if taken.data:
-            self._owner.protocol.receive(taken.data)
-        end = taken.end
+    def _handle(self, decoded: Decoded) -> None:
+        if decoded.answer:
+            self._owner.write_raw(decoded.answer)
+        if decoded.subprotocol is not None:
+            self._owner.choose_subprotocol(decoded.subprotocol)
+        if decoded.data:
+            self._owner.protocol.receive(decoded.data)
+        end = decoded.end
         if end is None:
             return
         if end.kind is not None:

@@ -1,4 +1,4 @@
-"""The request of HTTP with which a WebSocket begins: taken, or refused in HTTP's words.
+"""The HTTP request with which a WebSocket begins: granted, or refused by an HTTP response.
 
 The rules are of RFC 6455, section 4.2. Of the sub-protocols that a client offers, the one that the
 acceptor's protocols want most is chosen, wherever it stands in its list; a client that offers none
@@ -29,14 +29,10 @@ MAX_HEAD_BYTES: Final = UNAUTHENTICATED_BYTES
 """Bytes of the request, whose sender has not logged in yet."""
 _KEY_BYTES: Final = 16
 _WEBSOCKET_VERSION: Final = "13"
-_NO_UPGRADE: Final = (
-    "the first bytes are of HTTP, and this port speaks STOMP, over TCP or over WebSocket: the"
-    " request has no 'Upgrade: websocket'"
-)
 
 
 class Accepted(NamedTuple):
-    """A request that is granted."""
+    """A granted request."""
 
     answer: bytes
     subprotocol: str | None
@@ -44,8 +40,8 @@ class Accepted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
-    """A request that is not."""
+class UpgradeRefused(Exception):  # noqa: N818 - a response, not an error of ours
+    """A refused request."""
 
     reason: str
     status: str = "400 Bad Request"
@@ -54,7 +50,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
 
     @property
     def answer(self) -> bytes:
-        """What the client is sent."""
+        """The response."""
         return http_answer(self.status, self.reason, self.headers)
 
 
@@ -63,18 +59,25 @@ def answer_to(
 ) -> Accepted:
     """Return the answer to a request, of which ``head`` is all up to the empty line.
 
-    ``address`` is the client's; of the ``subprotocols`` the last are wanted most. Raises Refused.
+    ``address`` is the client's; of the ``subprotocols`` the last are wanted most.
+
+    Raises UpgradeRefused.
     """
     headers = _headers(head)
     if "websocket" not in _words(headers.get(b"upgrade", ())):
-        raise Refused(_NO_UPGRADE)
+        raise UpgradeRefused(
+            "the first bytes are of HTTP, which opens a WebSocket here, for"
+            f" {', '.join(subprotocols)}: the request has no 'Upgrade: websocket'"
+        )
     if "upgrade" not in _words(headers.get(b"connection", ())):
-        raise Refused("the request has no 'Connection: Upgrade', without which no WebSocket begins")
+        raise UpgradeRefused(
+            "the request has no 'Connection: Upgrade', without which no WebSocket begins"
+        )
     if headers.get(b"content-length", [b"0"]) != [b"0"] or b"transfer-encoding" in headers:
-        raise Refused("the request has a body, and one for a WebSocket has none")
+        raise UpgradeRefused("the request has a body, and one for a WebSocket has none")
     version = headers.get(b"sec-websocket-version", [])
     if version != [_WEBSOCKET_VERSION.encode()]:
-        raise Refused(
+        raise UpgradeRefused(
             f"the request asks for version {_shown(version)} of WebSocket;"
             f" expected {_WEBSOCKET_VERSION}",
             "426 Upgrade Required",
@@ -82,7 +85,7 @@ def answer_to(
         )
     key = headers.get(b"sec-websocket-key", [])
     if len(key) != 1 or not _is_key(key[0]):
-        raise Refused(f"Sec-WebSocket-Key is {_shown(key)}; expected 16 bytes in base64")
+        raise UpgradeRefused(f"Sec-WebSocket-Key is {_shown(key)}; expected 16 bytes in base64")
     _check_origin(headers.get(b"origin", []), acceptor, address)
     chosen = _subprotocol(headers.get(b"sec-websocket-protocol"), subprotocols)
     lines = [
@@ -97,15 +100,15 @@ def answer_to(
 
 
 def _headers(head: bytes) -> dict[bytes, list[bytes]]:
-    """Return the headers by their names in small letters; raises Refused."""
+    """Return the headers by their lower-case names; raises UpgradeRefused."""
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     http.receive_data(head)
     try:
         request = http.next_event()
     except h11.RemoteProtocolError as error:
-        raise Refused(f"the request is not one of HTTP/1.1: {quoted(str(error))}") from None
+        raise UpgradeRefused(f"the request is not one of HTTP/1.1: {quoted(str(error))}") from None
     if not isinstance(request, h11.Request) or request.http_version != b"1.1":
-        raise Refused("the request is not one of HTTP/1.1")
+        raise UpgradeRefused("the request is not one of HTTP/1.1")
     headers: dict[bytes, list[bytes]] = {}
     for name, value in request.headers:
         headers.setdefault(name, []).append(value)
@@ -113,12 +116,12 @@ def _headers(head: bytes) -> dict[bytes, list[bytes]]:
 
 
 def _listed(values: Iterable[bytes]) -> list[str]:
-    """Return what headers of one name list."""
+    """Return the entries of all headers of one name."""
     return [one.strip() for value in values for one in value.decode("latin-1").split(",")]
 
 
 def _words(values: Iterable[bytes]) -> list[str]:
-    """Return the same in small letters, for lists in which case does not count."""
+    """Return the same in lower case, for lists in which case does not count."""
     return [one.lower() for one in _listed(values)]
 
 
@@ -134,13 +137,13 @@ def _is_key(value: bytes) -> bool:
 
 
 def _subprotocol(offered: list[bytes] | None, served: Sequence[str]) -> str | None:
-    """Return the one chosen of those a client offers; raises Refused if none of them is served."""
+    """Return the one chosen of those a client offers; raises UpgradeRefused if none is served."""
     if offered is None:
         return None
     names = _listed(offered)
     common = [one for one in served if one in names]
     if not common:
-        raise Refused(
+        raise UpgradeRefused(
             f"the WebSocket is for {_shown(offered)}, and this port has the sub-protocols"
             f" {', '.join(served)} only"
         )
@@ -148,7 +151,7 @@ def _subprotocol(offered: list[bytes] | None, served: Sequence[str]) -> str | No
 
 
 def _check_origin(origins: list[bytes], acceptor: AcceptorSettings, address: str) -> None:
-    """Raise Refused for the request of a page that may not connect."""
+    """Raise UpgradeRefused if the page that sends the request may not connect."""
     allowed = acceptor.web_socket.allowed_origins
     if not origins or ANY_ORIGIN in allowed:
         return
@@ -157,7 +160,7 @@ def _check_origin(origins: list[bytes], acceptor: AcceptorSettings, address: str
         origin in allowed or (not allowed and _is_local(origin) and _is_loopback(address))
     ):
         return
-    raise Refused(
+    raise UpgradeRefused(
         f"a page of {_shown(origins)} may not connect: webSocketAllowedOrigins of acceptor"
         f" {acceptor.name!r} does not name it",
         "403 Forbidden",
@@ -166,7 +169,7 @@ def _check_origin(origins: list[bytes], acceptor: AcceptorSettings, address: str
 
 
 def _is_local(origin: str) -> bool:
-    """Return whether a page came from the machine its browser runs on."""
+    """Return whether a page was served by the machine its browser runs on."""
     try:
         host = urlsplit(origin).hostname or ""
     except ValueError:

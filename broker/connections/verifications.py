@@ -1,10 +1,9 @@
-"""Logins that take too long for the loop: checked by a few threads, one at a time for each source.
+"""Logins whose check takes too long for the loop: a few threads check one at a time per source.
 
-So a source that sends many at once, whatever it means by that, delays its own; and of those that
-wait the next is asked only when it is known how the one before ended. A user who has logged in from
-its source before has a turn of its own, one for all its sources, and strangers leave a thread to
-such users: a flood of logins from very many sources does not keep them out, nor does one of a user
-who is known at many.
+So a source that sends many logins at once delays its own, and each is checked only once the outcome
+of the one before is known. A user that has logged in from its source before has a lane of its own,
+one for all its sources, and one thread is reserved for such users: a flood of logins from many
+sources does not keep them out, nor does one by a user known at many sources.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal, Verification
 
 MOST_THREADS: Final = 4
-"""For those who are not known. Half the processors at most: the rest is for who has logged in."""
+"""Threads for unknown users; at most half the processors: the rest serves logged-in clients."""
 _MORE_FOR_KNOWN: Final = 1
-"""Threads that those leave to users who are known where they are, who may have all."""
+"""Threads reserved for users known at their source, who may use the others too."""
 
 
 @dataclass
@@ -31,10 +30,10 @@ class _Lane:
 
 
 class Verifications:
-    """Who is being verified; on the loop's thread. Its threads begin with the first."""
+    """Checks logins; called on the loop's thread. Its threads start with the first login."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """Have so many threads, or as many as the machine can spare."""
+        """Use so many ``threads``, or as many as the machine can spare."""
         self._threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._free = asyncio.Semaphore(self._threads)
         self._all_free = asyncio.Semaphore(self._threads + _MORE_FOR_KNOWN)
@@ -43,7 +42,7 @@ class Verifications:
 
     @contextlib.asynccontextmanager
     async def turn(self, source: str, known: str | None) -> AsyncIterator[None]:
-        """Wait for the turn of a login from ``source``; ``known`` is a user known there."""
+        """Wait for the turn of a login from ``source``; ``known`` names a user known there."""
         key = (source, None) if known is None else ("", known)
         lane = self._lanes.setdefault(key, _Lane())
         lane.users += 1
@@ -56,10 +55,10 @@ class Verifications:
                 del self._lanes[key]
 
     async def run(self, work: Verification, *, is_known: bool) -> Principal:
-        """Return who it is; raises AuthenticationFailed, or LimitExceeded for want of memory.
+        """Return whose login it is; raises AuthenticationFailed, or LimitExceeded without memory.
 
-        Its thread and its turn stay taken until it is done, though its client may be gone before:
-        leaving and coming back makes nobody faster.
+        Its thread and its turn stay taken until the check is done, also if its client leaves: so
+        reconnecting is not faster.
         """
         async with contextlib.nullcontext() if is_known else self._free, self._all_free:
             if self._pool is None:
@@ -69,7 +68,7 @@ class Verifications:
             try:
                 await asyncio.shield(running)
             except asyncio.CancelledError:
-                with contextlib.suppress(Exception):  # nobody waits for how it ends
+                with contextlib.suppress(Exception):  # its outcome is not needed
                     await running
                 raise
             except MemoryError:
@@ -79,6 +78,6 @@ class Verifications:
             return work.principal()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further check."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

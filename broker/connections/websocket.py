@@ -6,9 +6,9 @@ many fragments it has; what is held is a request that is not whole, and what one
 the client goes each frame of the protocol as one message, since there are clients that expect that,
 in frames that are no longer than what is taken from it.
 
-A client that sends text is answered in text, as far as that can be: a frame whose body is not UTF-8
-is sent as binary, and so is a large message, whose head goes before its body is read. No extension
-is agreed on, so that nothing is ever compressed.
+A client that sends text gets text where possible: a frame that is not UTF-8 is sent as binary, and
+so is a large message, whose head is sent before its body is read. No extension is accepted, so
+nothing is compressed.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 
-from orthia.broker.connections.upgrade import MAX_HEAD_BYTES, Refused, answer_to
+from orthia.broker.connections.upgrade import MAX_HEAD_BYTES, UpgradeRefused, answer_to
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.quoting import quoted
 from orthia.config.settings import AcceptorSettings
 
 SLICE_FRAMES: Final = 200
-"""How many frames, or parts of them, are decoded at once, which takes some milliseconds."""
+"""How many frames, or parts of them, are decoded in one piece, which takes some milliseconds."""
 _HEAD_END: Final = b"\r\n\r\n"
-_TOO_LONG: Final = Refused(
+_TOO_LONG: Final = UpgradeRefused(
     f"the request is longer than {MAX_HEAD_BYTES} bytes",
     "431 Request Header Fields Too Large",
     Refusal.LIMIT,
@@ -40,7 +40,7 @@ _LONGEST_CHARACTER: Final = 4
 
 
 class Code(IntEnum):
-    """Why a WebSocket is closed."""
+    """The code of a close frame."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
@@ -50,30 +50,30 @@ class Code(IntEnum):
 
 
 class End(NamedTuple):
-    """The client's end of a WebSocket is over."""
+    """The client's end of a WebSocket is closed, or must be."""
 
     kind: Refusal | None
-    """None where the client closed it."""
+    """None if the client closed it."""
     reason: str
     code: int | None
-    """With what it is to be closed; None where its last words are the answer."""
+    """The code to close it with; None if ``Decoded.answer`` closes it."""
 
 
-class Taken(NamedTuple):
-    """What a slice of the bytes that came was."""
+class Decoded(NamedTuple):
+    """What a slice of the bytes that came contained."""
 
     data: bytes = b""
     """For the protocol."""
     answer: bytes = b""
-    """To be written as it is."""
+    """Written to the socket as it is."""
     subprotocol: str | None = None
     """The sub-protocol, if the client asked for one: the WebSocket has been opened for it."""
     end: End | None = None
-    """Nothing more is taken."""
+    """Set once nothing more is decoded."""
 
 
 class WebSocket:
-    """From the first byte of the request on."""
+    """One WebSocket, from the first byte of its request on."""
 
     def __init__(
         self, acceptor: AcceptorSettings, address: str, subprotocols: Sequence[str]
@@ -85,19 +85,19 @@ class WebSocket:
         self._limit = acceptor.web_socket.max_frame_payload_length
         encoder = acceptor.web_socket.encoder_type
         self._in_text = None if encoder is None else encoder == "text"
-        """Whether frames go as text where they can; None until the client has sent some."""
+        """Whether frames are sent as text where possible; None until the client has sent one."""
         self._came = bytearray()
-        """What was not looked at yet."""
+        """Bytes that were not handed to wsproto yet."""
         self._searched = 0
-        """How much of that cannot be where the end of a request begins."""
+        """How many of them cannot begin the end of a request."""
         self._frames: Connection | None = None
-        """None until the request is granted."""
+        """wsproto's connection; None until the request is granted."""
         self._decoding = 0
-        """How many bytes it was given of which not all were decoded."""
+        """How many bytes wsproto has of which not all are decoded."""
         self._takes = True
         self._writes = True
         self._is_within = False
-        """Whether a message to the client has begun and not ended."""
+        """Whether a message to the client was begun and not ended."""
 
     @property
     def held(self) -> int:
@@ -105,12 +105,12 @@ class WebSocket:
         return len(self._came) + self._decoding
 
     def put(self, data: bytes) -> None:
-        """Take what came."""
+        """Keep what came."""
         if self._takes:
             self._came += data
 
-    def take(self) -> Taken | None:
-        """Handle a slice of what came; None if nothing can be done until more comes."""
+    def take(self) -> Decoded | None:
+        """Handle a slice of what came; return None if more has to come first."""
         if self._frames is None:
             return self._upgrade() if self._takes else None
         if self._came:
@@ -136,7 +136,7 @@ class WebSocket:
         return bytes(sent)
 
     def close(self, code: int, reason: str = "") -> bytes:
-        """Return the last that the client is sent; a request that waits is refused."""
+        """Return the close frame, or the refusal of a request that is not answered yet."""
         self.abandon()
         if not self._writes:
             return b""
@@ -148,12 +148,12 @@ class WebSocket:
         return self._frames.send(CloseConnection(code, reason))
 
     def abandon(self) -> None:
-        """Take nothing more."""
+        """Drop what came, and what comes."""
         self._takes = False
         self._came.clear()
         self._decoding = 0
 
-    def _upgrade(self) -> Taken | None:
+    def _upgrade(self) -> Decoded | None:
         end = self._came.find(_HEAD_END, self._searched)
         if end < 0 and len(self._came) < MAX_HEAD_BYTES:
             self._searched = max(0, len(self._came) - len(_HEAD_END) + 1)
@@ -164,15 +164,15 @@ class WebSocket:
             size = end + len(_HEAD_END)
             request = bytes(self._came[:size])
             accepted = answer_to(request, self._acceptor, self._address, self._subprotocols)
-        except Refused as refused:
+        except UpgradeRefused as refused:
             self.abandon()
             self._writes = False
-            return Taken(answer=refused.answer, end=End(refused.kind, refused.reason, None))
+            return Decoded(answer=refused.answer, end=End(refused.kind, refused.reason, None))
         del self._came[:size]
         self._frames = Connection(ConnectionType.SERVER, [_LongestFrame(self._limit)])
-        return Taken(answer=accepted.answer, subprotocol=accepted.subprotocol)
+        return Decoded(answer=accepted.answer, subprotocol=accepted.subprotocol)
 
-    def _decode(self, frames: Connection) -> Taken:
+    def _decode(self, frames: Connection) -> Decoded:
         data, answer = bytearray(), bytearray()
         left = SLICE_FRAMES
         for event in frames.events():
@@ -187,18 +187,18 @@ class WebSocket:
                 answer += frames.send(event.response())
             elif isinstance(event, CloseConnection):
                 self.abandon()
-                if frames.state is ConnectionState.OPEN:  # it is wsproto that ends it
+                if frames.state is ConnectionState.OPEN:  # wsproto found an error
                     end = self._error(event)
                 else:
                     self._writes = False
                     answer += frames.send(event.response())
                     end = End(None, "", None)
-                return Taken(bytes(data), bytes(answer), end=end)
+                return Decoded(bytes(data), bytes(answer), end=end)
             if not left:
                 break
         else:
             self._decoding = 0
-        return Taken(bytes(data), bytes(answer))
+        return Decoded(bytes(data), bytes(answer))
 
     def _sends(self, *, in_text: bool) -> None:
         if self._in_text is None:
@@ -216,7 +216,7 @@ class WebSocket:
 
 
 class _LongestFrame(Extension):
-    """Sees the header of each frame, before anything of it is taken; agreed on with nobody."""
+    """Checks the header of each frame before its payload is read; never offered to clients."""
 
     name = "x-orthia-longest-frame"
 
@@ -253,9 +253,9 @@ def _is_text(data: bytes) -> bool:
 
 
 def _end_of_piece(data: bytes, end: int) -> int:
-    """Return where a piece ends that has no part of a character, if ``data`` is text."""
+    """Return the end of a piece that cuts no character in two, if ``data`` is text."""
     for one in range(end, end - _LONGEST_CHARACTER, -1):
-        if data[one] & 0xC0 != 0x80:  # else the byte belongs to a character that began before
+        if data[one] & 0xC0 != 0x80:  # otherwise the byte continues a character
             return one
     return end
 

@@ -1,1 +1,1 @@
-"""What operators see of a running node, and what they may change of it."""
+"""What operators can see of a running node, and change."""

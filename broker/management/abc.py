@@ -1,4 +1,4 @@
-"""What the endpoint of probes and metrics knows of a node."""
+"""The interface between the endpoint of probes and metrics and a node."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ class Verdict:
 
     ok: bool
     reason: str
-    """Why, in a few words: what a person reads who asks why the probe fails."""
+    """Why, in a few words, for a person who asks why the probe fails."""
 
 
 class HealthSource(ABC):
-    """What the endpoint asks the node; called on the event loop, so nothing here may block."""
+    """A node as the endpoint asks it; called on the event loop, so no method may block."""
 
     @property
     @abstractmethod
     def registry(self) -> CollectorRegistry:
-        """The node's metrics, which are collected on a thread of the endpoint's own."""
+        """The node's metrics, which the endpoint collects on its own thread."""
 
     @abstractmethod
     def liveness(self) -> Verdict:
-        """Tell whether the process is in order; one that is not should be restarted."""
+        """Return whether the process is in order; one that is not should be restarted."""
 
     @abstractmethod
     def readiness(self) -> Verdict:
-        """Tell whether clients are served."""
+        """Return whether clients are served."""
 
     @abstractmethod
     def describe_role(self) -> Mapping[str, object]:
-        """Return what ``/role`` shows as JSON: ``name``, ``role``, ``token`` and the like."""
+        """Return the JSON object of ``/role``: ``name``, ``role``, ``token`` and others."""

@@ -1,7 +1,7 @@
-"""The text of ``/metrics``: rendered on a thread of its own, once for all who ask in a moment.
+"""The text of ``/metrics``: rendered on its own thread, once for all requests of one second.
 
-Rendering takes many milliseconds, in which the event loop would serve no client; and whoever
-reaches the endpoint can ask as often as it likes.
+Rendering takes many milliseconds, in which the event loop would serve no client, and anybody who
+reaches the endpoint can request it any number of times.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from prometheus_client.exposition import generate_latest
 from orthia.config.errors import OrthiaError
 
 FRESH_SECONDS: Final = 1.0
-"""For how long a text is given to whoever asks. Scrapers come every few seconds."""
+"""How long a rendered text is reused. Scrapers come every few seconds."""
 
 
 class RenderingError(OrthiaError):
-    """There is no thread to render on at the moment; for want of memory, as a rule."""
+    """No thread can be started to render on, usually for want of memory."""
 
 
 class Exposition:
@@ -29,7 +29,7 @@ class Exposition:
     def __init__(
         self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``clock`` is a stopwatch in seconds."""
+        """``clock`` is monotonic, in seconds."""
         self._registry = registry
         self._clock = clock
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="orthia-metrics")
@@ -37,9 +37,9 @@ class Exposition:
         self._began_at = 0.0
 
     async def latest(self) -> bytes:
-        """Return a text at most ``FRESH_SECONDS`` older than the question; raises RenderingError.
+        """Return a text at most ``FRESH_SECONDS`` older than the request; raises RenderingError.
 
-        Whoever asks while it is rendered gets the same one.
+        Requests during a rendering share its text.
         """
         now = self._clock()
         rendering = self._rendering
@@ -48,11 +48,11 @@ class Exposition:
             try:
                 rendering = loop.run_in_executor(self._thread, generate_latest, self._registry)
             except RuntimeError as error:
-                raise RenderingError(f"the metrics cannot be rendered: {error}") from error
+                raise RenderingError(f"rendering the metrics failed: {error}; try again") from error
             self._rendering, self._began_at = rendering, now
-        # Shielded: who is cut off while waiting must not take it from the others.
+        # Shielded: a request that is cancelled must not cancel it for the others.
         return await asyncio.shield(rendering)
 
     def close(self) -> None:
-        """Render no more; what is being rendered is rendered to its end."""
+        """Start no further rendering; one under way finishes."""
         self._thread.shutdown(wait=False)

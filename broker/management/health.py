@@ -3,10 +3,9 @@
 A passive backup is live (200) and not ready (503, with the reason): an orchestrator sends it no
 clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: few
 connections, one request at a time on each, GET and HEAD only, a small head, no body, and little
-time for it and for its answer. A connection's further requests wait for a turn of the loop that no
-other connection has, so that requests without end leave the loop to the clients. The metrics are
-rendered on a thread, once for all who ask within a second; see
-``orthia.broker.management.exposition``.
+time for request and response. Further requests on a connection wait for a turn of the loop shared
+by all connections, so that endless requests leave the loop to the clients. The metrics are rendered
+on another thread; see ``orthia.broker.management.exposition``.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _MAX_HEAD_BYTES: Final = 8_192
 _MAX_CONNECTIONS: Final = 64
 _READ_BYTES: Final = 4_096
 _WRITE_BYTES: Final = 65_536
-"""A large answer is written in pieces, so that a slow client has one piece copied and no more."""
+"""A large response is written in pieces, so that only one is buffered for a slow client."""
 _GUARDED: Final = frozenset({b"/role", b"/metrics"})
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -41,8 +40,8 @@ class HealthError(OrthiaError):
     """The health endpoint cannot listen where it is configured to."""
 
 
-class HealthNotFree(HealthError):  # noqa: N818 - named for what is the case
-    """Another process has its port, at present."""
+class HealthNotFree(HealthError):  # noqa: N818 - named for the state
+    """Another process has its port at present."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,14 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also when 0 was configured; 0 before ``start``."""
+        """The port it listens on, also if 0 is configured; 0 before ``start``."""
         if self._server is None or not self._server.sockets:
             return 0
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Listen; raises HealthError when the address cannot be had."""
+        """Listen; raises HealthError if the address cannot be bound."""
         host, port = self._settings.host, self._settings.port
         try:
             self._server = await asyncio.start_server(
@@ -111,19 +110,19 @@ class HealthServer:
             writer.transport.abort()
             return
         if len(self._connections) >= _MAX_CONNECTIONS:
-            # A probe must get through: whoever opened sockets and kept them makes room. Its task
-            # is not cancelled, but sees the end of its socket: asyncio logs a cancelled one.
+            # A probe must get through, so the oldest connection is closed. Its task is not
+            # cancelled, which asyncio would log, but sees the end of its socket.
             oldest = next(iter(self._connections))
             self._connections.pop(oldest).abort()
         self._connections[task] = writer.transport
         try:
             await self._converse(reader, writer)
             writer.close()
-            # What is still buffered may take as long as a request, whether it is read or not.
+            # Sending the rest may take as long as a request, whether the client reads or not.
             async with asyncio.timeout(self._timeout_seconds):
                 await writer.wait_closed()
         except (TimeoutError, OSError):
-            pass  # slow or gone: what it has not read, it will not get
+            pass  # the client is slow or gone: the rest is dropped
         finally:
             self._connections.pop(task, None)
             writer.transport.abort()
@@ -150,14 +149,14 @@ class HealthServer:
             if {http.our_state, http.their_state} != {h11.DONE}:
                 return
             http.start_next_cycle()
-            # What was sent ahead is read without waiting: only here the loop looks at others.
+            # Requests sent ahead are read without waiting: only here others get a turn.
             async with self._turn:
                 await asyncio.sleep(0)
 
     async def _request(
         self, http: h11.Connection, reader: asyncio.StreamReader
     ) -> h11.Request | None:
-        """Return the next whole request; None when the client has closed the connection."""
+        """Return the next whole request; None if the client has closed the connection."""
         request: h11.Request | None = None
         while True:
             event = http.next_event()
@@ -173,7 +172,7 @@ class HealthServer:
                 return None
 
     def _refusal(self, request: h11.Request) -> _Answer | None:
-        """Return what a request gets that may not see more than the probes; None for the others."""
+        """Return the refusal of a request that may see the probes only; None if it may see all."""
         token = self._settings.token
         if token is not None:
             given = [value for name, value in request.headers if name == b"authorization"]
@@ -246,4 +245,4 @@ def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> Iter
         for begin in range(0, len(answer.body), _WRITE_BYTES):
             piece = answer.body[begin : begin + _WRITE_BYTES]
             yield http.send(h11.Data(data=piece)) or b""
-    http.send(h11.EndOfMessage())  # says nothing: the length was told
+    http.send(h11.EndOfMessage())  # returns no bytes: there is a content-length

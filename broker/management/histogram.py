@@ -1,7 +1,7 @@
-"""A histogram for what happens very often: one thread counts, any thread reads.
+"""A histogram for very frequent observations: one thread counts, any thread reads.
 
-The client library's own takes a lock for each of the three numbers that an observation changes, and
-looks at each bucket in turn.
+The client library's own histogram takes a lock for each of the three numbers that an observation
+changes, and looks at each bucket in turn.
 """
 
 import time
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 
 class LoopHistogram(Collector):
-    """Counted on one thread only, which is the event loop's or the turn meter's."""
+    """A histogram whose observations are counted on one thread only."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class LoopHistogram(Collector):
         buckets: Sequence[float],
         registry: CollectorRegistry,
     ) -> None:
-        """``buckets`` are the upper bounds, ascending; what is above all of them has one more."""
+        """``buckets`` are the upper bounds, ascending; a last bucket has no bound."""
         self._name = name
         self._documentation = documentation
         self._bounds = tuple(buckets)
@@ -40,11 +40,11 @@ class LoopHistogram(Collector):
         self._sum += amount
 
     def describe(self) -> Iterable[Metric]:
-        """Return what is collected, without values."""
+        """Return the metric without values."""
         return [HistogramMetricFamily(self._name, self._documentation)]
 
     def collect(self) -> Iterable[Metric]:
-        """Read the values; each bucket has all that is in those below it, too."""
+        """Return the metric with its values; each bucket includes those below it."""
         names = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
         counts = accumulate(self._counts.copy())
         family = HistogramMetricFamily(

@@ -1,7 +1,7 @@
-"""What a node measures, for Prometheus.
+"""The metrics of a node, for Prometheus.
 
-Labelled children are made once and kept: ``labels()`` costs three times what counting costs.
-Values that somebody else knows (queue depths, the lease) are read when the metrics are asked for.
+Labelled children are made once and kept: ``labels()`` costs three times what counting costs. Values
+that other parts of the node have (queue depths, the lease) are read when metrics are rendered.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ from orthia.journal.model.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MAX_QUEUES_SHOWN: Final = 1_000
-"""Queues with a series of their own: clients make queues, and whoever scrapes pays for each."""
+"""Queues with a series of their own: clients create queues, and each costs the scraper."""
 _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
 class NodeMetrics:
     """The metrics of one node, in a registry of its own.
 
-    ``roles`` are the names ``role_is`` may be given, ``refusals`` those of ``client_refused``.
+    ``roles`` are the names that ``role_is`` accepts, ``refusals`` those of ``client_refused``.
     """
 
     def __init__(self, roles: Iterable[str], refusals: Iterable[str] = ()) -> None:
@@ -111,7 +111,7 @@ class NodeMetrics:
         )
 
     def configuration_read(self, waiting: int | None) -> None:
-        """Note a changed broker.xml, and how many changes wait for a restart; None: refused."""
+        """Note a changed broker.xml: how many changes wait for a restart; None if refused."""
         self._configuration_valid.set(0 if waiting is None else 1)
         if waiting is not None:
             self._configuration_waiting.set(waiting)
@@ -121,18 +121,18 @@ class NodeMetrics:
         self._refused[reason].inc()
 
     def role_is(self, name: str) -> None:
-        """Note that the node has the role ``name`` now and no other."""
+        """Note that the node has the role ``name`` now."""
         for known, gauge in self._roles.items():
             gauge.set(1 if known == name else 0)
 
     def became_live(self, token: int, seconds: float) -> None:
-        """Note a takeover under ``token`` that took ``seconds``."""
+        """Note a takeover with the fencing ``token`` that took ``seconds``."""
         self.fencing_token.set(token)
         self.takeover_seconds.set(seconds)
         self.takeovers.inc()
 
     def batch_committed(self, rows: int, seconds: float, attempts: int) -> None:
-        """Note a commit of the journal; on the loop's thread, with every batch."""
+        """Note a committed batch of the journal; on the loop's thread."""
         self._batch_rows.observe(rows)
         self._commit_seconds.observe(seconds)
         if attempts > 1:
@@ -154,10 +154,10 @@ class NodeMetrics:
         certificates: Callable[[], Mapping[str, Validity]] = dict,
         locks: Callable[[], LocksSeen] = lambda: NO_LOCKS,
     ) -> None:
-        """Have these read whenever the metrics are rendered, on the thread that renders them.
+        """Read these values whenever the metrics are rendered, on the rendering thread.
 
-        So each of them is to be called on any thread, whatever the event loop does meanwhile.
-        ``messages`` are how many were ``added`` to all queues together, ``acknowledged`` and so on.
+        So each must be safe to call on any thread, whatever the event loop does. ``messages``
+        counts the messages of all queues by event: ``added``, ``acknowledged`` and so on.
         """
         watched = _Watched(
             lease_seconds_remaining,
@@ -173,7 +173,7 @@ class NodeMetrics:
 
 
 class _Watched(Collector):
-    """Values that are read when they are asked for."""
+    """Values that are read when the metrics are rendered."""
 
     def __init__(
         self,
@@ -197,11 +197,11 @@ class _Watched(Collector):
         self._connections = connections
 
     def describe(self) -> Iterable[Metric]:
-        """Return no descriptions, so that registering asks nobody for values."""
+        """Return no descriptions, so that registering reads no values."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """Read the values; a node without a live lease shows none."""
+        """Return the metrics; those of a lease only from a node that has one."""
         lease = GaugeMetricFamily(
             "orthia_lease_seconds_remaining", "Seconds the live lease is still good for"
         )
@@ -232,7 +232,7 @@ class _Watched(Collector):
 
 
 def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
-    """Show every queue; of very many the fullest, and how much is left out."""
+    """Yield the depths of the fullest queues, and how many queues and messages are left out."""
     shown = nlargest(MAX_QUEUES_SHOWN, depths.items(), key=itemgetter(1))
     family = GaugeMetricFamily(
         "orthia_queue_messages",
@@ -256,10 +256,10 @@ def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
 
 
 class _Counted:
-    """Counts of messages that never go down, as Prometheus wants them.
+    """Keeps counts of messages from decreasing, as Prometheus requires.
 
-    What is counted begins anew when the node is live again, which is seen by ``added``; and within
-    one time of being live an acknowledgement may be taken back.
+    The counts restart when the node becomes live again, which shows in ``added``; and while it is
+    live, an acknowledgement may be undone.
     """
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class _Counted:
         self._shown: dict[str, int] = {}
 
     def all(self, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Return what to show for the counts of now; none are known while the node is passive."""
+        """Return the totals for the current counts, which are empty while the node is passive."""
         if counts:
             if counts["added"] < self._last.get("added", 0):
                 self._before = dict(self._shown)

@@ -1,6 +1,6 @@
-"""What may be asked or changed of a running node, by Artemis' names, in whatever protocol.
+"""Management operations by Artemis' names, which clients of any protocol may request.
 
-An operation is asked for by the name of a resource, its own name, and a JSON array of arguments:
+A request has the name of a resource, the name of an operation, and a JSON array of arguments:
 
 | resource | operation     | arguments                                                            |
 |----------|---------------|----------------------------------------------------------------------|
@@ -10,8 +10,8 @@ An operation is asked for by the name of a resource, its own name, and a JSON ar
 | queue.N  | removeMessage | the id of a message that queue N holds until it is delivered later   |
 | queue.N  | countMessages | none                                                                 |
 
-Artemis deletes the messages of a queue in any case. The questions among them change nothing, and
-have an answer: a JSON array of one result, as in Artemis.
+Artemis deletes a queue with its messages in any case. A *question* changes nothing, and is answered
+by a JSON array with one result, as in Artemis.
 """
 
 import json
@@ -27,12 +27,12 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
 
 LONGEST_ANSWER: Final = 4 * 1024 * 1024
-"""Bytes: all names of queues, where there are as many as there may be and they are not long."""
+"""Bytes: enough for the names of as many queues as there may be, if they are not long."""
 _NAMES_AT_A_TIME: Final = 500
 
 
-class UnknownOperation(OrthiaError):  # noqa: N818 - named for what is the case
-    """There is no such operation, or its arguments are not what it takes."""
+class UnknownOperation(OrthiaError):  # noqa: N818 - named for the state
+    """There is no such operation, or its arguments are wrong."""
 
 
 class DestroyQueue(NamedTuple):
@@ -40,49 +40,49 @@ class DestroyQueue(NamedTuple):
 
     name: str
     force: bool
-    """Whether also with messages and consumers."""
+    """Whether to delete it with messages and consumers."""
 
     def perform(self, core: BrokerCore, principal: Principal, done: Callable[[int], None]) -> None:
-        """Have it done in the name of ``principal``; ``done`` gets how many messages went with it.
+        """Delete the queue for ``principal``; ``done`` gets how many messages were deleted with it.
 
-        Raises BrokerError if that is refused.
+        Raises BrokerError if it is refused.
         """
         core.delete_queue(principal, self.name, done, force=self.force)
 
 
 class RemoveMessage(NamedTuple):
-    """A request to delete a message that is to be delivered later."""
+    """A request to delete a scheduled message."""
 
     queue: str
-    """Where it waits."""
+    """The queue that holds it."""
     seq: int
 
     def perform(self, core: BrokerCore, principal: Principal, done: Callable[[int], None]) -> None:
-        """Have it done in the name of ``principal``; ``done`` gets 1, or 0 if it is not there.
+        """Delete the message for ``principal``; ``done`` gets 1, or 0 if there is no such message.
 
-        Raises BrokerError if that is refused.
+        Raises BrokerError if it is refused.
         """
         core.cancel_scheduled(principal, self.queue, self.seq, done)
 
 
 class CountMessages(NamedTuple):
-    """A question how many messages a queue has."""
+    """A question: how many messages a queue has."""
 
     queue: str
 
     def pieces(self, core: BrokerCore, principal: Principal) -> Iterator[str]:
-        """Yield the JSON of the result in pieces, of which none takes long to make.
+        """Yield the JSON of the result in pieces, none of which takes long to make.
 
-        Raises BrokerError if the question is refused.
+        Raises BrokerError if it is refused.
         """
         yield str(core.inspection.count_messages(principal, self.queue))
 
 
 class GetQueueNames(NamedTuple):
-    """A question which queues there are."""
+    """A question: which queues there are."""
 
     kind: RoutingType | None
-    """Of which type; None for all."""
+    """The type of the queues; None for all."""
 
     def pieces(self, core: BrokerCore, principal: Principal) -> Iterator[str]:
         """Yield the JSON of the result; see ``CountMessages.pieces``."""
@@ -96,9 +96,9 @@ class GetQueueNames(NamedTuple):
 
 
 Operation = DestroyQueue | RemoveMessage
-"""What changes something."""
+"""A request that changes something."""
 Question = CountMessages | GetQueueNames
-"""What changes nothing, and is asked for its answer."""
+"""A request that changes nothing and has an answer."""
 _OF_QUEUE: Final = "queue."
 _EXPECTED: Final = (
     "expected destroyQueue or getQueueNames of broker, or countMessages or removeMessage of"
@@ -107,7 +107,7 @@ _EXPECTED: Final = (
 
 
 def read_operation(resource: str, operation: str, arguments: bytes) -> Operation | Question:
-    """Return what is asked for; raises UnknownOperation, which says what was expected."""
+    """Return the request; raises UnknownOperation, which says what was expected."""
     if resource.startswith(_OF_QUEUE):
         queue = resource.removeprefix(_OF_QUEUE)
         if operation == "removeMessage":
@@ -125,9 +125,9 @@ def read_operation(resource: str, operation: str, arguments: bytes) -> Operation
 
 
 def answer(question: Question, core: BrokerCore, principal: Principal) -> Iterator[bytes]:
-    """Yield what ``question`` is answered in the name of ``principal``, in pieces.
+    """Yield the answer to ``question`` for ``principal`` in pieces, none of which takes long.
 
-    None of them takes long to make. Raises BrokerError if it is not answered.
+    Raises BrokerError if it is refused.
     """
     yield b"["
     size = 0
@@ -144,7 +144,7 @@ def answer(question: Question, core: BrokerCore, principal: Principal) -> Iterat
 
 
 def _arguments(text: bytes) -> object:
-    """Return what a JSON text says; none is an empty array. None if it is not JSON."""
+    """Return the value of a JSON text, None if it is not JSON; no text is an empty array."""
     try:
         return json.loads(text) if text.strip() else []
     except (ValueError, RecursionError):

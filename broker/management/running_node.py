@@ -1,8 +1,8 @@
-"""What there is to see of a running node: one home for probes, metrics and whatever shows nodes.
+"""The view of a running node for probes and metrics.
 
-The node tells its status as one immutable value; what it serves with, it has only while it is live.
-Everything here may be called on any thread and waits for nobody. What a client may ask or change of
-a node is in ``orthia.broker.management.operations``.
+The node gives its status as one immutable value; its broker and journal exist only while it is
+live. Every method may be called on any thread, and none blocks. The operations that a client may
+request are in ``orthia.broker.management.operations``.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,15 +23,15 @@ from orthia.journal.model.history import HistoryTotals
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """A node at one moment."""
+    """The state of a node at one moment."""
 
     name: str
     phase: str
-    """What it is, in the words of ``/role`` and ``orthia_role``."""
+    """Its role, by the names of ``/role`` and ``orthia_role``."""
     is_live: bool
     is_failed: bool
     failure: str | None
-    """Why it is about to exit; None while nothing has failed."""
+    """Why it is about to exit; None if nothing has failed."""
     holder_id: str | None
     token: int | None
     """The fencing token of its live lease; None unless it is live."""
@@ -52,7 +52,7 @@ class RunningNode(HealthSource):
         connections: Callable[[], int],
         certificates: Callable[[], Mapping[str, Validity]] = dict,
     ) -> None:
-        """See a node through ``status`` and what it serves with; have ``metrics`` show that.
+        """Register the values of the node with ``metrics``.
 
         ``broker`` and ``journal`` return None while the node does not serve.
         """
@@ -78,7 +78,7 @@ class RunningNode(HealthSource):
 
     @override
     def liveness(self) -> Verdict:
-        """A node that runs is live, whatever its role; one that failed is about to exit."""
+        """A running node is alive, whatever its role; one that failed is about to exit."""
         now = self.status()
         return Verdict(not now.is_failed, now.failure or now.phase)
 
@@ -102,27 +102,27 @@ class RunningNode(HealthSource):
         }
 
     def queue_depths(self) -> Mapping[str, int]:
-        """Return the messages of each queue that the node knows of, by the queue's name."""
+        """Return the number of messages of each queue, by its name."""
         broker = self._broker()
         return {} if broker is None else broker.depths()
 
     def messages(self) -> Mapping[str, int]:
-        """Return what became of the messages of all queues since the node is live, by event."""
+        """Return the counts of messages of all queues since the node became live, by event."""
         broker = self._broker()
         return {} if broker is None else asdict(broker.counters())
 
     def store_use(self) -> ShownUse | None:
-        """Return how much of the store is used, and what closes it; None while it is not open."""
+        """Return how much of the store is used, and what blocks it; None while it is not open."""
         broker = self._broker()
         return None if broker is None else broker.store_use.shown
 
     def history(self) -> HistoryTotals | None:
-        """Return what retention keeps; None if nothing is kept, or not by this node now."""
+        """Return the totals of retention; None without retention, or while this node is passive."""
         journal = self._journal()
         return None if journal is None else journal.history_totals
 
     def locks(self) -> LocksSeen:
-        """Return which locks of other sessions are in the journal's way now."""
+        """Return the locks of other sessions that the journal waits for now."""
         journal = self._journal()
         return NO_LOCKS if journal is None else journal.locks
 

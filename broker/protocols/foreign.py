@@ -43,7 +43,7 @@ def recognise(first: bytes, expected: str) -> ForeignClient | None:
     ``expected`` names the protocols that are.
     """
     if first.startswith(_HTTP):
-        reason = "the first bytes are of HTTP, and this port speaks STOMP, over TCP or WebSocket"
+        reason = f"the first bytes are of HTTP; expected {expected}, over TCP or WebSocket"
         return ForeignClient(reason, http_answer("400 Bad Request", reason))
     if first.startswith(_TLS):
         advice = "this acceptor has none: connect without it, or set sslEnabled"

@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do."""
+"""Authentication, permissions, and the audit log."""

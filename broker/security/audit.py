@@ -1,8 +1,8 @@
-"""The audit log: who came from where, who was refused what, and what was changed by whom.
+"""The audit log: logins, refused permissions, and management operations.
 
-One fact is one JSON object; ``orthia.broker.node.audit_file`` writes them. None has a secret: of a
-login that failed only the name of a user that there is, since people type the passcode where the
-name belongs, and a passcode never.
+Each event is one JSON object; ``orthia.broker.node.audit_file`` writes them. None contains a
+secret: never a passcode, and of a failed login the name only if there is such a user, since people
+type the passcode where the name belongs.
 """
 
 import json
@@ -12,22 +12,22 @@ from datetime import UTC, datetime
 from orthia.broker.core.identity import Origin, Principal
 
 Write = Callable[[bytes], None]
-"""Takes a line, at once: it waits for nothing, and raises nothing."""
+"""Writes a line; it neither blocks nor raises."""
 
 
 class Audit:
-    """Makes lines of what happens, where there is a log for them; on the loop's thread."""
+    """Writes events to the audit log, if there is one; on the loop's thread."""
 
     def __init__(
         self, write: Write | None, node: str, is_user: Callable[[str], bool] = lambda _: False
     ) -> None:
-        """``write`` is None where there is no audit log; ``is_user`` knows the users' names."""
+        """``write`` is None without an audit log; ``is_user`` says whether a user has a name."""
         self._write = write
         self._node = node
         self._is_user = is_user
 
     def logged_in(self, principal: Principal, acceptor: str) -> None:
-        """Note a client that was let in."""
+        """Note a client that logged in."""
         self._note(
             "login",
             principal.origin,
@@ -38,16 +38,16 @@ class Audit:
         )
 
     def login_failed(self, origin: Origin, login: str | None, acceptor: str) -> None:
-        """Note a client that was not."""
+        """Note a client whose login failed."""
         known = login if login is not None and self._is_user(login) else None
         self._note("login-failed", origin, known, acceptor=acceptor)
 
     def disconnected(self, principal: Principal) -> None:
-        """Note that a client that was let in is gone."""
+        """Note that a client that had logged in is disconnected."""
         self._note("disconnect", principal.origin, principal.name)
 
     def refused(self, principal: Principal, permission: str, address: str) -> None:
-        """Note a permission that somebody does not have."""
+        """Note a permission that a user asked for and lacks."""
         self._note(
             "permission-refused",
             principal.origin,
@@ -59,7 +59,7 @@ class Audit:
     def managed(
         self, principal: Principal, resource: str, operation: str, arguments: Sequence[object]
     ) -> None:
-        """Note a management operation that somebody asked for and may ask for."""
+        """Note a management operation that a user was allowed."""
         self._note(
             "management",
             principal.origin,
@@ -70,7 +70,7 @@ class Audit:
         )
 
     def users_changed(self, names: Iterable[str], connections: int) -> None:
-        """Note users whose password or roles are others now, or who are gone."""
+        """Note users whose password or roles changed, or who were removed."""
         self._note("users-changed", None, None, names=sorted(names), ended=connections)
 
     def _note(self, event: str, origin: Origin | None, user: str | None, **facts: object) -> None:

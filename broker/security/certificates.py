@@ -1,7 +1,7 @@
-"""Users known by their certificates, as Artemis' TextFileCertificateLoginModule knows them.
+"""Users identified by certificates, as in Artemis' TextFileCertificateLoginModule.
 
-Whether a certificate is to be trusted was found out in the handshake; here it is only asked whose
-it is. On the loop's thread.
+The TLS handshake has verified a certificate already; this module finds its user. On the loop's
+thread.
 """
 
 import re
@@ -25,9 +25,9 @@ class CertificateDirectory:
         self._by_pattern: list[tuple[re.Pattern[str], CertificateUser]] = []
 
     def replace(self, users: Iterable[CertificateUser]) -> frozenset[str]:
-        """Have these and no others; return who changed, or is gone.
+        """Replace all users; return the names of those that changed, or were removed.
 
-        Of two users of one subject the first counts, and a subject goes before an expression.
+        Of two users with one subject the first counts; a subject counts before an expression.
         """
         before = self._users
         self._users = {user.name: user for user in users}
@@ -41,11 +41,11 @@ class CertificateDirectory:
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)
 
     def principal(self, certificate: bytes) -> Principal:
-        """Return whose a certificate is, given as DER; raises CertificateUnknown."""
+        """Return the user of a certificate in DER; raises CertificateUnknown."""
         try:
             subject = parts_of(x509.load_der_x509_certificate(certificate).subject)
         except ValueError as error:
-            raise CertificateUnknown(f"the client's certificate cannot be read: {error}") from None
+            raise CertificateUnknown(f"reading the client's certificate failed: {error}") from None
         user = self._by_subject.get(subject)
         text = written(subject)
         if user is None:

@@ -1,7 +1,7 @@
 """Logins by a domain of Artemis' ``login.config``: users, certificates and guests together.
 
-What each login module says is found out here; what comes of it is ``orthia.config.login_domains``'.
-On the loop's thread.
+This module asks each login module; ``orthia.config.login_domains`` combines their answers. On the
+loop's thread.
 """
 
 from orthia.broker.core.errors import AuthenticationFailed, CertificateUnknown
@@ -14,7 +14,7 @@ _OTHERS = frozenset({LoginModule.PROPERTIES, LoginModule.GUEST})
 
 
 class DomainLogins:
-    """Who clients are, as the login modules of a domain say together."""
+    """Authenticates clients by the login modules of a domain."""
 
     def __init__(
         self, domain: LoginDomain, users: UserDirectory, certificates: CertificateDirectory
@@ -24,9 +24,9 @@ class DomainLogins:
         self._certificates = certificates
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
-        """Return who this is, or what is to be run to know; raises AuthenticationFailed.
+        """Return who this is, or the check to run to know; raises AuthenticationFailed.
 
-        The answer for a name that is nobody's takes as long as that for a wrong passcode.
+        The answer for an unknown name takes as long as that for a wrong passcode.
         """
         if not login or not self._depends_on_users(passcode):
             return self.decide(None, None, passcode)
@@ -41,9 +41,9 @@ class DomainLogins:
     def authenticate_certificate(
         self, certificate: bytes, login: str | None, passcode: str | None
     ) -> Principal | None:
-        """Return whose a certificate is; None where login and passcode decide.
+        """Return the user of a certificate; None where login and passcode decide.
 
-        Raises CertificateUnknown where nothing but a certificate could let the client in.
+        Raises CertificateUnknown where only a certificate could authenticate the client.
         """
         if self._domain.certificates_decide:
             return self._certificates.principal(certificate)
@@ -63,19 +63,21 @@ class DomainLogins:
             LoginModule.CERTIFICATE: Answer.SUCCEEDED,
             LoginModule.GUEST: self._guest_answer(passcode),
         }
-        let_in_by = who_lets_in(self._domain.modules, answers)
-        return self._principal(let_in_by, found) if LoginModule.CERTIFICATE in let_in_by else None
+        accepted_by = who_lets_in(self._domain.modules, answers)
+        return (
+            self._principal(accepted_by, found) if LoginModule.CERTIFICATE in accepted_by else None
+        )
 
     def decide(self, user: Principal | None, login: str | None, passcode: str | None) -> Principal:
-        """Return who a client is of which ``user`` says whose its login and passcode are.
+        """Return who a client is; ``user`` is whose login and passcode it gave, if anybody's.
 
         Raises AuthenticationFailed.
         """
-        let_in_by = who_lets_in(self._domain.modules, self._answers(user is not None, passcode))
-        if not let_in_by:
+        accepted_by = who_lets_in(self._domain.modules, self._answers(user is not None, passcode))
+        if not accepted_by:
             raise AuthenticationFailed(WRONG)
         is_other = user is None and login is not None and self._users.knows(login)
-        return self._principal(let_in_by, user, login if is_other else None)
+        return self._principal(accepted_by, user, login if is_other else None)
 
     def _depends_on_users(self, passcode: str | None) -> bool:
         with_user, without = (
@@ -96,15 +98,15 @@ class DomainLogins:
 
     def _principal(
         self,
-        let_in_by: tuple[LoginModule, ...],
+        accepted_by: tuple[LoginModule, ...],
         known: Principal | None,
         refused_login: str | None = None,
     ) -> Principal:
-        """Return a principal with the first module's name and the roles of all."""
+        """Return a principal with the name of the first module and the roles of all."""
         guest = self._domain.guest
         names: list[str] = []
         roles: set[str] = set()
-        for module in let_in_by:
+        for module in accepted_by:
             if module is LoginModule.GUEST:
                 names.append(guest.user)
                 roles.add(guest.role)
@@ -115,7 +117,7 @@ class DomainLogins:
 
 
 class _Check(Verification):
-    """Whether a passcode is the one whose hash is stored, and what comes of it."""
+    """Checks a passcode against a stored hash, then asks the domain."""
 
     def __init__(
         self, logins: DomainLogins, check: Verification, login: str, passcode: str | None

@@ -1,11 +1,11 @@
-"""Failed logins: each makes the next attempt from the same place, or as the same user, wait.
+"""Failed logins: each delays the next attempt from the same address, or as the same user.
 
-The wait comes before the passcode is looked at, so that giving up early tells a guesser nothing. It
-is bounded, so that nobody is locked out: a right passcode is taken whatever others did before. Few
-may wait at a time for each pair of address and user, and for each address, so a guesser with many
-connections is no faster, whether it tries one name or many. A user that has logged in from an
-address before is kept waiting and refused there for guesses at its own name only, not for those at
-others. No clock, no connections: whoever calls says what time it is, and waits.
+The delay comes before the passcode is checked, so that giving up early tells a guesser nothing. It
+is bounded, so that nobody is locked out: a right passcode is accepted whatever others did before.
+Few logins may wait at a time for each pair of address and user, and for each address, so that a
+guesser with many connections is no faster, whether it tries one name or many. A user that has
+logged in from an address before is delayed and refused there for guesses at its own name only. This
+module has no clock and no connections: the caller gives the time, and waits.
 """
 
 import logging
@@ -19,27 +19,27 @@ from orthia.broker.security.sources import source_of
 
 LOGGER = logging.getLogger("orthia.broker")
 FREE_FAILURES = 3
-"""Failures that cost nothing: people mistype."""
+"""Failures without a delay: people mistype."""
 FIRST_DELAY_MS = 250
-"""After one more; it doubles with each until ``max-login-delay``."""
+"""The delay after one more; each further failure doubles it, up to ``max-login-delay``."""
 FORGET_SECONDS = 300.0
-"""Without a failure for so long, an address or a user begins anew."""
+"""After so long without a failure, the failures of an address or a user are forgotten."""
 MAX_WAITING = 8
 """Logins that wait for one user from one address."""
 MAX_WAITING_AT_ADDRESS = 32
-"""Logins that wait from one address, as whatever user; not for those that have logged in there."""
+"""Logins that wait from one address, for all users that have not logged in there before."""
 MAX_KNOWN = 10_000
-"""Pairs of address and user that are remembered because the user has logged in from there; the one
-that did so longest ago is forgotten first."""
+"""Pairs of address and user that are remembered because the user has logged in from there; the
+oldest is forgotten first."""
 MAX_KNOWN_OF_ONE = 1_000
-"""Of one user: who comes from very many addresses puts out no other."""
+"""Pairs of one user, so that one with very many addresses displaces no other."""
 MAX_ADDRESSES = 10_000
-"""Addresses whose failures are remembered; the one that failed longest ago is forgotten first."""
+"""Addresses whose failures are remembered; the oldest failure is forgotten first."""
 USER_PLACES = 1_024
-"""Users are remembered by a hash of the name, unknown ones too: the table can be no larger, and how
-long an answer takes tells nobody which users there are."""
+"""Size of the table of users by a hash of the name, unknown ones too: it is bounded, and the time
+of an answer does not tell which users exist."""
 BURST_SECONDS = 60.0
-"""How often failures are told in the log."""
+"""How often failures are logged."""
 
 
 @dataclass
@@ -59,17 +59,17 @@ class _Record:
 
 @dataclass(frozen=True)
 class LoginWait:
-    """A login that waits for its turn to be looked at; ``LoginGuard.end`` ends the wait."""
+    """A login that is delayed; ``LoginGuard.end`` ends the delay."""
 
     seconds: float
     source: str
     place: int
     is_known: bool
-    """Whether its user had logged in from there."""
+    """Whether its user has logged in from there before."""
 
 
 class LoginGuard:
-    """Remembers failures, in bounded memory."""
+    """Remembers failed logins, in bounded memory."""
 
     def __init__(self, max_delay_ms: int) -> None:
         self._max_delay_ms = max_delay_ms
@@ -77,10 +77,10 @@ class LoginGuard:
         self._users = [_Record() for _ in range(USER_PLACES)]
         self._known: OrderedDict[tuple[str, str], _Record] = OrderedDict()
         self._known_at: dict[str, OrderedDict[str, None]] = {}
-        """Where each user is known, in the order of its last logins."""
+        """The addresses each user has logged in from, in the order of its last logins."""
         self._waiting: Counter[tuple[str, int]] = Counter()
         self._waiting_at: Counter[str] = Counter()
-        """Not those as users who are known there: guesses at them keep no other out."""
+        """Without users known there: guesses at them keep no other out."""
         self._burst = _Burst()
 
     @property
@@ -89,20 +89,20 @@ class LoginGuard:
         return len(self._addresses)
 
     def known_as(self, address: str, login: str | None) -> str | None:
-        """Return the name of a user who is remembered to have logged in from there, or None."""
+        """Return the user's name if it is remembered to have logged in from there; else None."""
         name = login or ""
         return name if (source_of(address), name) in self._known else None
 
     def begin(self, address: str, login: str | None, now: float) -> LoginWait | None:
-        """Return how long to wait before the passcode may be looked at; None is not at all.
+        """Return the delay before the passcode is checked; None if there is none.
 
-        Raises LimitExceeded when too many wait for the same already.
+        Raises LimitExceeded when too many logins of the kind wait already.
         """
         source, place = source_of(address), _place(login)
         known = self._known.get((source, login or ""))
         record = self._addresses.get(source) if known is None else known
         by_address = self._delay_ms(record.count(now) if record else 0, self._max_delay_ms)
-        # Anybody can fail as a user from anywhere: who is meant must not wait long for that.
+        # Anybody can fail as a user from anywhere: that must not delay the user itself for long.
         by_user = self._delay_ms(self._users[place].count(now), self._max_delay_ms // 5)
         delay_ms = max(by_address, by_user)
         if not delay_ms:
@@ -124,7 +124,7 @@ class LoginGuard:
         return wait
 
     def end(self, wait: LoginWait) -> None:
-        """Note that a login waits no more: it is looked at now, or its client is gone."""
+        """Note the end of a delay: the login is checked now, or its client is gone."""
         place = wait.source, wait.place
         self._waiting[place] -= 1
         if not self._waiting[place]:
@@ -136,9 +136,9 @@ class LoginGuard:
             del self._waiting_at[wait.source]
 
     def failed(self, address: str, login: str | None, now: float, *, is_user: bool = False) -> None:
-        """Note a wrong login or passcode, and log it unless there was one a moment ago.
+        """Note a wrong login or passcode; log it, unless one was logged a moment ago.
 
-        The log names the login only where it is a user's: people type passcodes there.
+        The log names the login only if it is a user's: people type passcodes there.
         """
         source = source_of(address)
         known = self._known.get((source, login or ""))
@@ -153,10 +153,9 @@ class LoginGuard:
         self._burst.add(address, login if is_user else None, now)
 
     def succeeded(self, address: str, login: str | None) -> None:
-        """Note a right passcode: the user is itself again, and known at this address.
+        """Note a right passcode: the user's failures are forgotten, and it is known there.
 
-        What failed from there is not forgotten: a guesser with an account of its own might be at
-        the address, or behind the one of the user it guesses at.
+        The failures of the address are kept: a guesser with an account of its own may share it.
         """
         self._users[_place(login)].failures = 0
         source, name = source_of(address), login or ""
@@ -171,7 +170,7 @@ class LoginGuard:
             self._forget(*next(iter(self._known)))
 
     def forget(self, names: Iterable[str]) -> None:
-        """Know these users nowhere any more: they are gone, or others."""
+        """Forget where these users have logged in: they changed, or were removed."""
         for name in names:
             for source in [*self._known_at.get(name, ())]:
                 self._forget(source, name)
@@ -183,7 +182,7 @@ class LoginGuard:
             del self._known_at[name]
 
     def tick(self, now: float) -> None:
-        """Log what a burst had, when it is time."""
+        """Log the failures held back, once it is time."""
         self._burst.tick(now)
 
     def _delay_ms(self, failures: int, most_ms: int) -> int:
@@ -193,11 +192,7 @@ class LoginGuard:
 
 
 class _Burst:
-    """Tells the log of the first failure, and then once a minute of all that followed.
-
-    The login is told where there is such a user, and nothing else of what was typed: people type
-    passcodes there.
-    """
+    """Logs the first failure, and then once a minute how many followed."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -208,10 +203,10 @@ class _Burst:
         if self._since is None:
             self._since = now
             LOGGER.warning(
-                "a login from %s as %s failed: login or passcode is wrong; further ones are told"
-                " once in %d s",
+                "a login from %s as %s failed: login or passcode is wrong; further failures are"
+                " logged once in %d s",
                 address,
-                "nobody who is a user here" if user is None else f"user {quoted(user)}",
+                "an unknown user" if user is None else f"user {quoted(user)}",
                 BURST_SECONDS,
             )
             return
@@ -240,5 +235,5 @@ class _Burst:
 
 
 def _place(login: str | None) -> int:
-    # Python's hash of a text is keyed by a number of this process, so nobody can aim at a place.
+    # Python's hash of a text is keyed per process, so nobody can choose the place.
     return hash(login or "") % USER_PLACES

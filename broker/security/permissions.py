@@ -1,4 +1,4 @@
-"""Who may connect, and who may do what: ``users`` and ``security-settings``."""
+"""Authentication and permissions by ``users`` and ``security-settings``."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ from orthia.config.settings import Settings
 
 
 class Security:
-    """Answers from the settings; decisions about addresses are remembered."""
+    """Answers from the settings; decisions about addresses are cached."""
 
     MAX_REMEMBERED = 10_000
 
@@ -28,7 +28,7 @@ class Security:
         clock: Callable[[], float] = monotonic_seconds,
         audit: Write | None = None,
     ) -> None:
-        """``audit`` takes the lines of the audit log, if there is one."""
+        """``audit`` writes the lines of the audit log, if there is one."""
         self._enabled = settings.security_enabled
         self.users = UserDirectory(
             settings.users,
@@ -55,7 +55,7 @@ class Security:
 
     @property
     def rules(self) -> "PermissionRules":
-        """Who may do what; others count from when they are set."""
+        """The permissions; setting others takes effect at once."""
         return self._rules
 
     @rules.setter
@@ -68,7 +68,7 @@ class Security:
         return self.users.knows(login)
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
-        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
+        """Return who this is, or the check to run to know; raises AuthenticationFailed."""
         if not self._enabled:
             return Principal(login or "anonymous", frozenset(), unrestricted=True)
         if self._domain is not None:
@@ -78,7 +78,7 @@ class Security:
     def authenticate_certificate(
         self, certificate: bytes, login: str | None, passcode: str | None
     ) -> Principal | None:
-        """Return whose a certificate is; None where login and passcode decide.
+        """Return the user of a certificate; None where login and passcode decide.
 
         Raises CertificateUnknown.
         """
@@ -89,11 +89,11 @@ class Security:
         return None if login or passcode else self.certificates.principal(certificate)
 
     def validated_user(self, principal: Principal) -> str | None:
-        """Return a user's name, if messages are to say it and it was verified."""
+        """Return a user's name, if it was verified and messages are to carry it."""
         return None if principal.unrestricted or not self._populates_user else principal.name
 
     def may_replay(self, principal: Principal) -> bool:
-        """Return whether a user may say of messages that a replay sent them."""
+        """Return whether a user may mark messages as sent by a replay."""
         return self.allows(principal, "manage", REPLAYS)
 
     def allows(
@@ -123,8 +123,7 @@ class Security:
     ) -> None:
         """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``.
 
-        What is asked is about ``queue`` of it, if that is given: a setting for exactly
-        ``address::queue`` decides alone then. ``why`` ends the sentence, if it is not plain.
+        With a ``queue`` of that address, a setting for exactly ``address::queue`` decides alone.
         """
         if self.allows(principal, permission, address, queue):
             return
@@ -141,14 +140,14 @@ class Security:
             f" address {quoted(match)}{why}"
         )
 
-    # --- what is asked together
+    # --- checks of several permissions
 
     def check_new_queue(self, principal: Principal, address: str, queue: str) -> None:
-        """Raise NotAuthorized unless ``principal`` may have a durable queue of an address made.
+        """Raise NotAuthorized unless ``principal`` may create a durable queue of an address.
 
-        No two queues have one name. So whoever calls a queue otherwise than its address, and is
-        not allowed that one by a setting for exactly ``address::queue``, could take the name of
-        another's address, which could have no queue then: that permission is needed there, too.
+        Queue names are unique. A queue named otherwise than its address could take the name of
+        another address, which could then have no queue of its own name. So without a setting for
+        exactly ``address::queue`` the permission is needed on the address of that name, too.
         """
         self.check(principal, "createDurableQueue", address, queue)
         is_named = self._match_of(address, queue) != address
@@ -167,13 +166,13 @@ class Security:
             )
 
     def check_browse(self, principal: Principal, address: str, queue: str) -> None:
-        """Raise NotAuthorized unless ``principal`` may look through a queue and take nothing."""
+        """Raise NotAuthorized unless ``principal`` may browse a queue."""
         self.check(principal, "browse", address, queue)
 
     def check_temporary_queue(self, principal: Principal, address: str) -> None:
-        """Raise NotAuthorized unless ``principal`` may have an address with a queue of its own.
+        """Raise NotAuthorized unless ``principal`` may create a temporary address with a queue.
 
-        Both end with its connection, for which nothing more is asked, as in Artemis.
+        Both are deleted with its connection, which needs no permission, as in Artemis.
         """
         self.check(principal, "createAddress", address)
         self.check(principal, "createNonDurableQueue", address, address)
@@ -185,11 +184,11 @@ class Security:
         operation: str,
         arguments: Sequence[object] = (),
     ) -> None:
-        """Raise NotAuthorized unless ``principal`` may ask for a management operation.
+        """Raise NotAuthorized unless ``principal`` may request a management operation.
 
-        ``resource`` is as a request says it: ``broker``, or ``queue.NAME`` and ``address.NAME``.
-        With ``management-message-rbac`` also the operation itself must be allowed. What is allowed
-        is in the audit log then, with its ``arguments``.
+        ``resource`` is ``broker``, ``queue.NAME`` or ``address.NAME``, as in the request. With
+        ``management-message-rbac`` the operation itself must be allowed, too. An allowed one is
+        written to the audit log with its ``arguments``.
         """
         self.check(principal, "manage", MANAGEMENT_ADDRESS)
         if self._is_rbac_of_messages:
@@ -197,10 +196,10 @@ class Security:
         self.audit.managed(principal, resource, operation, arguments)
 
     def check_operation(self, principal: Principal, resource: str, operation: str) -> None:
-        """Raise NotAuthorized unless ``principal`` may do an operation, however it is asked for.
+        """Raise NotAuthorized unless ``principal`` may do an operation, however it is requested.
 
-        ``view`` is needed for those that change nothing, ``edit`` for the others, each on the
-        address ``mops.RESOURCE.OPERATION``.
+        Operations that change nothing need ``view``, the others ``edit``, on the address
+        ``mops.RESOURCE.OPERATION``.
         """
         address = f"{self._rbac_prefix}.{resource}.{operation}"
         if self._views.match(operation):
@@ -209,10 +208,10 @@ class Security:
             self.check(principal, "edit", address)
 
     def check_pattern(self, principal: Principal, permission: str, pattern: str) -> None:
-        """Raise NotAuthorized unless a user has a permission on all that ``pattern`` stands for.
+        """Raise NotAuthorized unless a user has a permission on all addresses of ``pattern``.
 
-        Artemis asks for the pattern's own name alone, by which a user hears addresses that are
-        forbidden to it by theirs.
+        Artemis checks the name of the pattern alone, so that a user receives messages of addresses
+        that are forbidden to it by name.
         """
         if principal.unrestricted:
             return
@@ -245,7 +244,7 @@ class Security:
 
 
 class PermissionRules:
-    """``security-settings`` and ``role-mapping``, ready to be asked; made on any thread."""
+    """``security-settings`` and ``role-mapping``, indexed; may be made on any thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._said = settings.security_settings, settings.role_mappings
@@ -254,7 +253,7 @@ class PermissionRules:
         self.fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
         }
-        """The matches that are for one queue of an address."""
+        """The matches for one queue of an address."""
         self.by_specificity = sorted(
             (one for one in settings.security_settings if one.match not in self.fully_qualified),
             key=lambda one: wildcards.specificity(one.match),
@@ -271,18 +270,18 @@ class PermissionRules:
         return self._index.most_specific_first(match)
 
     def granted(self, setting: SecuritySetting, permission: str) -> frozenset[str]:
-        """Return the roles that have a permission by a setting, others' that are theirs too."""
+        """Return the roles that have a permission by a setting, also by ``role-mapping``."""
         roles = setting.permissions.get(permission, frozenset())
         return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
 
 
 def _needed(permission: str, address: str) -> str:
-    """Return the permission that is asked for: at what tools rely on, to manage the broker."""
+    """Return the permission to check: on addresses that the tools rely on, ``manage``."""
     return "manage" if f"{address}.".startswith(f"{REPLAYS}.") else permission
 
 
 def _mapped_to(mappings: Iterable[RoleMapping]) -> dict[str, frozenset[str]]:
-    """Return by each role those of which whoever holds one holds it, too."""
+    """Return for each role the roles that are mapped to it."""
     found: dict[str, frozenset[str]] = {}
     for mapping in mappings:
         for role in mapping.to:

@@ -1,10 +1,10 @@
-"""Where clients come from: which addresses count as one for the limits that are per address."""
+"""The source of a client: the addresses that count as one for limits per address."""
 
 import ipaddress
 
 
 def source_of(address: str) -> str:
-    """Return what addresses one client can easily have: of IPv6, the /64 network."""
+    """Return the network of addresses that one client can easily have: for IPv6, its /64."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""A signed token (JWT) as passcode: who its issuer says a client is, and which roles it has.
+"""A signed token (JWT) as passcode: its issuer states the user and the roles.
 
-Keys are public ones, from a file: a JWKS as identity providers publish it, or PEM. Signatures by a
-shared secret are not taken, nor tokens without any: a node that could check them could make them,
-or anybody could.
+Keys are public keys from a file: a JWKS as identity providers publish it, or PEM. Signatures by a
+shared secret are refused, since a node that can check them can forge them, and so are tokens
+without a signature.
 """
 
 import json
@@ -25,14 +25,14 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.security_settings import TokenLoginModule
 
 LEEWAY_SECONDS: Final = 30
-"""How far the clocks of issuer and node may differ."""
+"""How far the clocks of issuer and node may be apart."""
 MOST_KEYS: Final = 64
 _MOST_BYTES: Final = 1_048_576
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _PEM: Final = b"-----BEGIN "
 _HALF: Final = re.compile("[\ud800-\udfff]")
-"""JSON may have one, as ``\\ud83d`` alone."""
+"""Half of a surrogate pair, which JSON may contain, as ``\\ud83d`` alone."""
 _NO_KEYS: Final = (
     ValueError,
     TypeError,
@@ -40,12 +40,12 @@ _NO_KEYS: Final = (
     jwt.PyJWTError,
     RecursionError,
 )
-"""What reading a file of keys raises that has none; the last if it is nested too deep."""
+"""What reading a file without usable keys raises; the last if it is nested too deep."""
 
 
 @dataclass(frozen=True)
 class TokenKey:
-    """A public key, and what may be signed with it."""
+    """A public key, and the algorithms it verifies."""
 
     key: Any
     algorithms: tuple[str, ...]
@@ -54,29 +54,29 @@ class TokenKey:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What tokens have to be."""
+    """The rules and keys by which tokens are verified."""
 
     module: TokenLoginModule
     keys: tuple[TokenKey, ...]
     clock: Callable[[], float] = monotonic_seconds
-    """That of connections."""
+    """The monotonic clock of connections."""
     time_seconds: Callable[[], float] = time.time
-    """Since 1970, as tokens have it."""
+    """Seconds since 1970, as in tokens."""
 
     def takes(self, passcode: str) -> bool:
-        """Return whether a passcode is to be taken for a token: three parts, the first JSON."""
+        """Return whether a passcode looks like a token: three parts, the first of them JSON."""
         return passcode.startswith("eyJ") and passcode.count(".") == 2
 
     def check(self, login: str, token: str) -> Verification:
-        """Return what is to be run to know whose a token is."""
+        """Return the check to run to know whose a token is."""
         return _TokenCheck(self, login, token)
 
     def verified(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a token; raises jwt.PyJWTError if it is not to be trusted."""
+        """Return the claims of a token; raises jwt.PyJWTError if it is not valid."""
         header = jwt.get_unverified_header(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         named = [one for one in self.keys if key_id is not None and one.key_id == key_id]
-        error: jwt.PyJWTError = jwt.InvalidKeyError("no key of the file fits it")
+        error: jwt.PyJWTError = jwt.InvalidKeyError("no key of the file matches it")
         for one in named or [key for key in self.keys if key_id is None or key.key_id is None]:
             if algorithm not in one.algorithms:
                 continue
@@ -96,7 +96,7 @@ class Tokens:
 
 
 class _TokenCheck(Verification):
-    """Whose a token is."""
+    """Checks a token."""
 
     def __init__(self, tokens: Tokens, login: str, token: str) -> None:
         self._tokens = tokens
@@ -120,10 +120,10 @@ class _TokenCheck(Verification):
             UnsupportedAlgorithm,
             ValueError,
         ):
-            pass  # a client learns no more than of a wrong passcode
+            pass  # the client is told as for a wrong passcode
 
     def principal(self) -> Principal:
-        """Return who the token is of; raises AuthenticationFailed."""
+        """Return the user of the token; raises AuthenticationFailed."""
         if self._claims is None:
             raise AuthenticationFailed("login or passcode is wrong")
         module = self._tokens.module
@@ -139,7 +139,7 @@ class _TokenCheck(Verification):
 
 
 def claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim; one inside others by a path with dots, as ``realm_access.roles``."""
+    """Return a claim; a nested one by a path with dots, as ``realm_access.roles``."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -149,7 +149,7 @@ def claim(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def roles_in(found: Any) -> frozenset[str]:
-    """Return the roles of a claim: a list of texts, or one text with blanks, as ``scope`` has."""
+    """Return the roles in a claim: a list of texts, or one text with blanks, like ``scope``."""
     names = found.split() if isinstance(found, str) else found
     if not isinstance(names, list):
         return frozenset()
@@ -157,14 +157,14 @@ def roles_in(found: Any) -> frozenset[str]:
 
 
 def _is_text(found: Any) -> TypeGuard[str]:
-    """Return whether it is a text of some length, and no half characters: none could be sent."""
+    """Return whether it is a non-empty text without surrogates, which could not be sent."""
     return isinstance(found, str) and bool(found) and _HALF.search(found) is None
 
 
 def read_tokens(module: TokenLoginModule) -> Tokens:
-    """Return what tokens have to be, the keys read from their file: not on the event loop.
+    """Return the rules for tokens with the keys of their file; never on the event loop.
 
-    Raises ConfigurationError if the file cannot be read or has none that can be used.
+    Raises ConfigurationError if the file cannot be read or has no usable key.
     """
     path = module.key
     try:
@@ -222,7 +222,7 @@ def _of_jwks(data: bytes) -> tuple[TokenKey, ...]:
 
 
 def _any_algorithm(key: Mapping[str, Any]) -> str:
-    """Return an algorithm with which a key without one can be read."""
+    """Return an algorithm for reading a key that states none."""
     by_curve = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
     by_type = {"RSA": "RS256", "OKP": "EdDSA"}
     return by_type.get(str(key["kty"])) or by_curve.get(str(key.get("crv")), "ES256")

@@ -1,9 +1,8 @@
-"""The users there are, and whether a passcode is theirs.
+"""The users, and the check of their passcodes.
 
-A password that is stored as a hash is checked on another thread, since that takes a while; what was
-found is remembered for a short time, so that clients that come back in numbers are let in at once.
-It is remembered by a keyed hash of login, passcode and what is stored: no passcode is kept, and
-whoever has a new one is asked anew.
+A password stored as a hash is checked on another thread, since that takes a while. The outcome is
+cached for a short time, so that many clients can reconnect at once. The cache's key is a keyed hash
+of login, passcode and stored hash: no passcode is kept, and a changed password is checked again.
 """
 
 import hashlib
@@ -19,17 +18,17 @@ from orthia.config.passwords import HashedPassword
 from orthia.config.security_settings import User
 
 WRONG = "login or passcode is wrong"
-"""Which of them is not said."""
+"""It does not say which of them."""
 
 
 class TakesTokens(Protocol):
-    """What knows whose a token is."""
+    """Checks tokens."""
 
     def takes(self, passcode: str) -> bool:
-        """Return whether a passcode is to be taken for a token."""
+        """Return whether a passcode looks like a token."""
 
     def check(self, login: str, token: str) -> Verification:
-        """Return what is to be run to know whose a token is."""
+        """Return the check to run to know whose a token is."""
 
 
 class UserDirectory:
@@ -48,7 +47,7 @@ class UserDirectory:
         self._users = dict(self._configured)
         self._of_files: dict[str, User] = {}
         self._tokens: TakesTokens | None = None
-        """What takes tokens, if anything does."""
+        """Checks tokens, if they are accepted."""
         self._hashed: list[HashedPassword] = []
         self._key = os.urandom(32)
         self._clock = clock
@@ -57,15 +56,15 @@ class UserDirectory:
         self._cache_seconds = cache_seconds
 
     def replace(self, users: Iterable[User]) -> frozenset[str]:
-        """Have these beside those of ``broker.xml``; return whose password or roles changed.
+        """Replace the users of files; return the names of those that changed or were removed.
 
-        Those that are gone are among them. A name that both have is the one of ``broker.xml``.
+        A user of ``broker.xml`` counts before one of a file with the same name.
         """
         self._of_files = {user.name: user for user in users}
         return self._merge()
 
     def configure(self, configured: Iterable[User]) -> frozenset[str]:
-        """Have these be the ones of ``broker.xml``; return whose password or roles changed."""
+        """Replace the users of ``broker.xml``; return the names of those that changed."""
         self._configured = {user.name: user for user in configured}
         return self._merge()
 
@@ -77,7 +76,7 @@ class UserDirectory:
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)
 
     def take_tokens(self, tokens: TakesTokens | None = None) -> None:
-        """Have these tokens taken as passcodes from now on."""
+        """Accept ``tokens`` as passcodes from now on; None accepts none."""
         self._tokens = tokens
 
     def knows(self, name: str) -> bool:
@@ -85,16 +84,16 @@ class UserDirectory:
         return name in self._users
 
     def authenticate(self, login: str, passcode: str) -> Principal | Verification:
-        """Return who this is, or what has to be done to know; raises AuthenticationFailed."""
+        """Return who this is, or the check to run to know; raises AuthenticationFailed."""
         if self._tokens is not None and self._tokens.takes(passcode):
             return self._tokens.check(login, passcode)
         user = self._users.get(login)
         stored = user.password if user is not None else self._decoy(login)
         if not isinstance(stored, HashedPassword):
             expected = stored.reveal() if stored is not None else ""
-            # Compared even for an unknown user, so that the time taken does not tell names.
+            # Compared even for an unknown user, so that the time does not tell which exist.
             matches = hmac.compare_digest(expected.encode(), passcode.encode())
-            # An empty password would let in whoever gives none: no user has one.
+            # An empty password would accept clients that give none: no user has one.
             if user is not None and expected and matches:
                 return Principal(user.name, user.roles)
             decoy = self._decoy(login)
@@ -108,10 +107,10 @@ class UserDirectory:
         return self._principal(user, is_right=verdict)
 
     def _decoy(self, login: str) -> HashedPassword | None:
-        """Return what the passcode of nobody is checked against, so that the time tells no names.
+        """Return the hash that the passcode of an unknown user is checked against.
 
-        Hashes differ in what they cost, so names that are nobody's are spread over all there are; a
-        name has always the same.
+        So the time does not tell which users exist. Hashes differ in cost, so unknown names are
+        spread over all hashes; a name always gets the same one.
         """
         if not self._hashed:
             return None
@@ -119,9 +118,9 @@ class UserDirectory:
         return self._hashed[int.from_bytes(digest, "big") % len(self._hashed)]
 
     def decide(self, login: str, user: User | None, key: bytes, *, is_right: bool) -> Principal:
-        """Return who this is, and remember it; raises AuthenticationFailed."""
+        """Return who this is, and cache the outcome; raises AuthenticationFailed."""
         self._remember(key, is_right=is_right)
-        # The file may have been read again meanwhile.
+        # The users may have been replaced meanwhile.
         return self._principal(user, is_right=is_right and self._users.get(login) == user)
 
     @staticmethod
@@ -153,7 +152,7 @@ class UserDirectory:
 
 
 class _Check(Verification):
-    """Whether a passcode is the one whose hash is stored."""
+    """Checks a passcode against a stored hash."""
 
     def __init__(
         self,

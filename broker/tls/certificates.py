@@ -1,8 +1,8 @@
-"""The certificates of a node's acceptors: read off the loop, looked at by it.
+"""The certificates of a node's acceptors: read on other threads, used on the loop.
 
-With ``sslAutoReload`` a file that has changed, and stands still since the last look, is read again;
-the next client is met with what it says, and the others stay. What cannot be used is told once,
-and read again at each look; the node goes on with what it has.
+With ``sslAutoReload`` a file that has changed, and did not change since the last look, is read
+again, for new clients; connected clients stay. A file that cannot be used is logged once, and read
+again at each look, while the node keeps the previous certificate.
 """
 
 import logging
@@ -23,30 +23,30 @@ from orthia.config.settings import AcceptorSettings
 
 LOGGER = logging.getLogger("orthia.broker")
 REMIND_SECONDS: Final = 86_400.0
-"""How often a certificate is warned of that ends soon."""
+"""How often a warning of a certificate that expires soon is repeated."""
 _State: TypeAlias = tuple[tuple[Path, FileState | None], ...]
-"""Of each file what it was; None for one that is not there."""
+"""The state of each file; None for one that is missing."""
 
 
 @dataclass
 class _Shown:
-    """What one acceptor shows its clients."""
+    """The certificate of one acceptor."""
 
     name: str
     tls: AcceptorTls
     context: ssl.SSLContext | None = None
     validity: Validity | None = None
     state: _State = ()
-    """That of the files as they were read last, or cannot be used."""
+    """The state of the files when they were read last, usable or not."""
     refused: str | None = None
-    """Why they could not be used the last time, if they could not."""
+    """Why they could not be used then; None if they could."""
     seen: _State = ()
-    """That of the files at the last look."""
+    """The state of the files at the last look."""
     warned_at: float | None = None
 
 
 class Certificates:
-    """Those of all acceptors with TLS; but for ``context`` and ``validities`` it blocks."""
+    """The certificates of all acceptors with TLS; reading them blocks."""
 
     def __init__(self, acceptors: Iterable[AcceptorSettings]) -> None:
         self._shown = {
@@ -58,7 +58,7 @@ class Certificates:
         return bool(self._shown)
 
     def load(self) -> None:
-        """Read what is not read yet, or has changed; raises TlsUnusable for what never was."""
+        """Read new and changed files; raises TlsUnusable for those never read before."""
         for one in self._shown.values():
             state = _state(one.tls)
             if one.context is None:
@@ -67,25 +67,25 @@ class Certificates:
                 self._read_again(one, state)
 
     def context(self, acceptor: str) -> ssl.SSLContext:
-        """Return what the next client of an acceptor is met with; it has been loaded."""
+        """Return the context for the next client of an acceptor, which has been loaded."""
         context = self._shown[acceptor].context
         if context is None:
             raise RuntimeError(f"the certificate of acceptor {acceptor!r} is not loaded")
         return context
 
     def validities(self) -> Mapping[str, Validity]:
-        """Return until when the certificates are valid, by acceptor; of those that are loaded."""
+        """Return the validity of the loaded certificates, by acceptor."""
         return {one.name: one.validity for one in self._shown.values() if one.validity is not None}
 
     def look(self, now: datetime, seconds: float) -> None:
-        """Read what has changed, and warn of what ends soon.
+        """Read changed files, and warn of certificates that expire soon.
 
-        ``now`` is by the clock of this machine, ``seconds`` of a stopwatch.
+        ``now`` is the clock of this machine, ``seconds`` a monotonic clock.
         """
         for one in self._shown.values():
             if one.tls.auto_reload:
                 state = _state(one.tls)
-                # What was in the way, as a lack of descriptors, may be no matter of the files.
+                # The obstacle, as a lack of descriptors, may have passed without a changed file.
                 if state == one.seen and (state != one.state or one.refused is not None):
                     self._read_again(one, state)
                 one.seen = state
@@ -102,7 +102,7 @@ class Certificates:
         one.context = loaded.context
         one.warned_at = None
         LOGGER.info(
-            "acceptor %r shows its clients the certificate of %s, valid until %s",
+            "acceptor %r uses the certificate of %s, valid until %s",
             one.name,
             loaded.validity.subject,
             in_utc(loaded.validity.not_valid_after),
@@ -112,10 +112,10 @@ class Certificates:
         try:
             self._read(one, state)
         except MemoryError:
-            raise  # the node is to end with this thread
+            raise  # the node exits
         except TlsUnusable as error:
             self._refuse(one, state, str(error))
-        except Exception as error:  # noqa: BLE001 - no file is to end the node that has a good one
+        except Exception as error:  # noqa: BLE001 - the node has a usable certificate
             self._refuse(
                 one, state, f"acceptor {one.name!r}: {type(error).__name__}: {error}", error
             )
@@ -125,7 +125,7 @@ class Certificates:
         one: _Shown, state: _State, reason: str, unforeseen: Exception | None = None
     ) -> None:
         if state != one.state or reason != one.refused:
-            LOGGER.error("%s; the certificate it has is shown on", reason, exc_info=unforeseen)
+            LOGGER.error("%s; keeping the previous certificate", reason, exc_info=unforeseen)
         one.state = state
         one.refused = reason
 

@@ -1,15 +1,14 @@
 """TLS between a socket and a client's protocol, which sees plain bytes and an ordinary transport.
 
-The protocol has its connection from the moment the socket is there: who may come, for how long a
-client may say nothing, and who makes room for others is decided about a handshake as about any
-client that has not logged in. Until the handshake is done nothing can be told to a client, so what
-is written by then is dropped.
+The protocol has its connection from the moment the socket is accepted: admission and time-outs hold
+during a handshake as for any client that has not logged in. Until the handshake is done nothing can
+be sent to a client, so what is written by then is dropped.
 
-What a handshake computes takes a while, and many clients may come at once: each step has its turn
-among the other work of the loop, and meanwhile the socket is not read. So it is with more than some
-records that came at once, for a client can put very many into what one read brings.
+A handshake computes for a while, and many clients may connect at once: each step has its turn among
+the other work of the loop, and meanwhile the socket is not read. The same holds for more than some
+records at once, for a client can put very many into one read.
 
-A client that speaks no TLS is answered in the clear, once: it would understand nothing else.
+A client that speaks no TLS is answered once in the clear: it would understand nothing else.
 """
 
 import asyncio
@@ -25,33 +24,33 @@ from orthia.broker.tls.errors import in_words
 from orthia.broker.tls.records import MOST_HELLO_BYTES, Records
 
 _HANDSHAKE: Final = 0x16
-"""The first byte of TLS."""
+"""The first byte of a TLS connection."""
 _RECORD_BYTES: Final = 16_384
-"""What OpenSSL is given at a time, about a record: its buffers never get smaller."""
+"""Bytes given to OpenSSL at a time, about one record: its buffers never shrink."""
 _MOST_RECORDS: Final = 64
-"""How many records are handled at once, which takes some milliseconds at most."""
+"""How many records are handled in one piece, which takes some milliseconds at most."""
 _MOST_EMPTY: Final = 64
-"""How many records may carry nothing, beside one of so many that do: ordinary clients ask for new
-keys after some gigabytes, and each time costs as much as many messages."""
+"""How many records may carry no data, beside one in ``_ONE_OF`` of those that do: ordinary clients
+change keys after some gigabytes, and each change costs as much as many messages."""
 _ONE_OF: Final = 100
 IS_HANDSHAKING: Final = "orthia.is_handshaking"
-"""What a transport is asked for the state of its handshake by."""
+"""The name of a transport's extra info: whether its handshake is not done."""
 
 
 class _Inner(Protocol):
-    """A protocol of asyncio that may be told why no TLS came about."""
+    """A protocol of asyncio that is told why TLS failed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As in ``asyncio.Protocol``, and so are those that follow."""
+        """Like the next methods as in ``asyncio.Protocol``."""
 
     def data_received(self, data: bytes) -> None:
         """Take plain bytes."""
 
     def eof_received(self) -> None:
-        """Note that no more come; the connection is closed when what was written is sent."""
+        """Note that no more bytes come; the connection closes once all is sent."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what the client began."""
+        """End the client's session."""
 
     def pause_writing(self) -> None:
         """Write no more for now."""
@@ -66,7 +65,7 @@ class _Inner(Protocol):
         """End a client whose handshake failed; what is written to it is dropped."""
 
     def misuses_tls(self, reason: str) -> None:
-        """End a client that keeps TLS busy with nothing; it can be written to."""
+        """End a client whose records carry no data; it can be written to."""
 
 
 class TlsChannel(asyncio.Transport, asyncio.Protocol):
@@ -78,9 +77,9 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         inner: _Inner,
         later: Callable[[Iterator[bool]], None],
     ) -> None:
-        """``context`` is asked for once the client is there.
+        """``context`` is called once the client is connected.
 
-        ``later`` does the step of a handshake when its turn has come: see ``Slices``.
+        ``later`` runs the steps of a handshake in their turns; see ``Slices``.
         """
         super().__init__()
         self._context = context
@@ -91,24 +90,24 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject
         self._early = bytearray()
-        """What came, and has yet to come to its turn."""
+        """Bytes that wait for their turn."""
         self._records = Records()
         self._full = 0
-        """Records that carried something, since the handshake."""
+        """Records with data, since the handshake."""
         self._empty = 0
-        """Records that carried nothing."""
+        """Records without data."""
         self._is_new = True
         self._is_secure = False
         self._is_in_turn = False
-        """Whether what came has yet to come to its turn."""
+        """Whether bytes wait for their turn."""
         self._is_read = True
-        """Whether the protocol wants to be given what comes."""
+        """Whether the protocol reads."""
         self._is_plain = False
-        """Whether the client speaks no TLS, and is told so."""
+        """Whether the client speaks no TLS, and is answered in the clear."""
         self._is_over = False
-        """Whether nothing is read any more."""
+        """Whether reading has ended."""
         self._is_ended = False
-        """Whether TLS sends nothing more: the client was told so, or what it sends is no TLS."""
+        """Whether TLS sends nothing more: it was closed, or the client's bytes are not TLS."""
         self._unsent = 0
         """Plain bytes written since the socket had taken all."""
 
@@ -151,7 +150,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         try:
             self._inner.connection_lost(exc)
         finally:
-            # Some ten kilobytes, which else stay until garbage is collected.
+            # Some ten kilobytes, which otherwise stay until garbage is collected.
             del self._tls, self._incoming, self._outgoing
 
     @override
@@ -163,7 +162,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._inner.resume_writing()
 
     def _go_on(self) -> Iterator[bool]:
-        """Handle what has come, a few records at a time."""
+        """Handle the bytes that wait, a few records at a time."""
         try:
             while self._early and not self._is_over:
                 early = bytes(self._early)
@@ -172,7 +171,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 self._early[:0] = early[step(early) :]
                 yield False
         except Exception:
-            self._raw.abort()  # as the loop does where such is raised outside of a turn
+            self._raw.abort()  # as the loop does when a callback raises
             raise
         self._early.clear()
         self._is_in_turn = False
@@ -180,13 +179,13 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             self._raw.resume_reading()
 
     def _in_turn(self) -> None:
-        """Read nothing until what has come is handled, in turn with other work."""
+        """Stop reading until the bytes that wait are handled, in turn with other work."""
         self._is_in_turn = True
         self._raw.pause_reading()
         self._later(self._go_on())
 
     def _shake_hands(self, data: bytes) -> int:
-        """Go on with the handshake; return how much of what came was taken for it."""
+        """Continue the handshake; return how many bytes of ``data`` it took."""
         end, _ = self._records.cut(data, 0, min(len(data), _RECORD_BYTES), _MOST_RECORDS)
         if self._records.is_hello_too_long:
             self._is_over = True
@@ -207,11 +206,11 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._records.answered(b"")
         self._is_secure = True
         self._flush()
-        self._decrypt(b"")  # which came with the end of the handshake
+        self._decrypt(b"")  # data that came with the end of the handshake
         return end
 
     def _decrypt(self, data: bytes) -> int:
-        """Give the protocol what can be decrypted of ``data``, at once; return how much that is."""
+        """Decrypt ``data`` for the protocol, up to a bound; return how many bytes were taken."""
         parts: list[bytes] = []
         has_failed = has_ended = False
         at, records, size = 0, 0, len(data)
@@ -246,13 +245,11 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             self._flush()
             if self._empty > _MOST_EMPTY + self._full // _ONE_OF and not self._is_over:
                 self._is_over = True
-                self._inner.misuses_tls(
-                    "its records of TLS carry nothing, as requests for new keys do"
-                )
+                self._inner.misuses_tls("its TLS records carry no data, as key updates do")
         return at
 
     def _failed(self, error: ssl.SSLError) -> None:
-        """End a client with which no TLS comes about; the alert that says so is sent."""
+        """End a client whose handshake failed; the alert is sent."""
         self._is_over = True
         self._flush()
         name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
@@ -280,7 +277,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
-            # One that failed cannot be asked for anything.
+            # After a failure its methods raise.
             return self._tls if self._is_secure and not self._is_over else default
         if name == IS_HANDSHAKING:
             return not self._is_secure
@@ -312,7 +309,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
 
     @override
     def get_write_buffer_size(self) -> int:
-        # What TLS adds is not the protocol's: it counts what it wrote.
+        # Without what TLS adds: the protocol counts the bytes it wrote.
         return min(self._unsent, self._raw.get_write_buffer_size())
 
     @override
@@ -345,10 +342,10 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._raw.abort()
 
     def _end_tls(self) -> None:
-        """Say that nothing more follows; what the client still sends is not looked at."""
+        """Send the closing alert; what the client still sends is not read."""
         self._is_over = True
         if self._is_secure and not self._is_ended:
             self._is_ended = True
-            with contextlib.suppress(ssl.SSLError):  # the client's own end is not waited for
+            with contextlib.suppress(ssl.SSLError):  # without waiting for the client's alert
                 self._tls.unwrap()
             self._flush()

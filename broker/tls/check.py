@@ -1,4 +1,4 @@
-"""Whether a node could speak TLS by its settings, found out by reading every file they name."""
+"""Checks the TLS settings of a node by reading every file they name."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,7 +12,7 @@ from orthia.config.violations import Violation
 
 
 def unusable_tls(settings: Settings) -> Iterator[Violation]:
-    """Yield what keeps acceptors from TLS; blocks while files are read."""
+    """Yield what makes TLS unusable for acceptors; blocks while files are read."""
     for acceptor in settings.acceptors:
         if acceptor.tls is not None:
             try:
@@ -22,7 +22,7 @@ def unusable_tls(settings: Settings) -> Iterator[Violation]:
 
 
 def exposed_keys(settings: Settings) -> Iterator[str]:
-    """Yield a warning for each file whose private key others can read, and use; blocks."""
+    """Yield a warning for each file whose private key other users can read; blocks."""
     for acceptor in settings.acceptors:
         if acceptor.tls is not None:
             for file in files_of(acceptor.tls.key_store):
@@ -33,7 +33,7 @@ def exposed_keys(settings: Settings) -> Iterator[str]:
 def ending_certificates(settings: Settings, now: datetime) -> Iterator[str]:
     """Yield a warning for each certificate that clients refuse at ``now``, or soon will; blocks.
 
-    A node that runs says so itself.
+    A running node logs these itself.
     """
     for acceptor in settings.acceptors:
         if acceptor.tls is not None:

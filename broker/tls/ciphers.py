@@ -1,6 +1,6 @@
-"""``enabledCipherSuites``: the names of Java, or of OpenSSL, as OpenSSL takes them.
+"""``enabledCipherSuites``: Java's or OpenSSL's names, as OpenSSL accepts them.
 
-Python sets those of TLS 1.2 one by one; of TLS 1.3 all three are there or that version is not.
+Python can choose suites of TLS 1.2 only; of TLS 1.3 all three are enabled, or that version is not.
 """
 
 import ssl
@@ -16,17 +16,17 @@ _TLS_1_3: Final = frozenset(
 _MODERN: Final = (
     "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
 )
-"""Of TLS 1.2, with forward secrecy and without SHA-1, as Python takes them where nobody changed its
-build; Debian's takes what OpenSSL has, which is more."""
+"""Suites of TLS 1.2 with forward secrecy and without SHA-1: Python's default, which Debian's build
+widens to all of OpenSSL's."""
 
 
 def take_modern(context: ssl.SSLContext) -> None:
-    """Have ``context`` take the suites that are taken unless others are chosen."""
+    """Enable the default suites in ``context``."""
     context.set_ciphers(_MODERN)
 
 
 def openssl_name(name: str) -> str:
-    """Return OpenSSL's name of a suite of TLS 1.2, which may have it already."""
+    """Return OpenSSL's name of a suite of TLS 1.2, given by its name in Java or OpenSSL."""
     if not name.startswith("TLS_"):
         return name
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
@@ -40,7 +40,7 @@ def openssl_name(name: str) -> str:
 
 
 def choose(context: ssl.SSLContext, names: Iterable[str]) -> None:
-    """Have ``context`` take these suites alone; raises TlsUnusable for one it cannot take."""
+    """Enable only these suites in ``context``; raises TlsUnusable for an unknown one."""
     newer = {one for one in names if one in _TLS_1_3}
     older = [one for one in names if one not in _TLS_1_3]
     for one in older:
@@ -65,7 +65,7 @@ def choose(context: ssl.SSLContext, names: Iterable[str]) -> None:
 
 
 def available() -> list[str]:
-    """Return OpenSSL's names of what is taken unless others are chosen."""
+    """Return OpenSSL's names of the default suites."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     take_modern(context)
     return [one["name"] for one in context.get_ciphers()]

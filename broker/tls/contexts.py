@@ -1,4 +1,4 @@
-"""OpenSSL's contexts, made of the stores that settings name; reads files, so never on the loop."""
+"""OpenSSL's contexts, made of the stores that settings name; reads files: never on the loop."""
 
 import os
 import re
@@ -36,7 +36,7 @@ _VERIFY: Final = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """What an acceptor speaks TLS with, until its files change."""
+    """The context of an acceptor, until its files change."""
 
     context: ssl.SSLContext
     validity: Validity
@@ -46,7 +46,7 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     """Read the files of the acceptor of this name; raises TlsUnusable."""
     keys = read_key_store(tls.key_store, tls.key_store_alias)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Each renegotiation would have a client that costs us nothing cost us a handshake.
+    # A renegotiation is cheap for a client, and costs this node a handshake.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     take(context, tls.enabled_protocols, tls.enabled_cipher_suites)
     use_keys(context, keys, "keyStorePath")
@@ -61,7 +61,7 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
 
 
 def take(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[str]) -> None:
-    """Have ``context`` speak these alone; without any what is modern. Raises TlsUnusable."""
+    """Enable only these protocols and suites; the defaults without any. Raises TlsUnusable."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if protocols:
         context.minimum_version = VERSIONS[protocols[0]]
@@ -72,7 +72,7 @@ def take(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[str
 
 
 def validity_of(acceptor: str, keys: KeyStore) -> Validity:
-    """Return until when clients take what an acceptor shows them."""
+    """Return the validity of the certificates of an acceptor."""
     return Validity(
         acceptor,
         keys.chain[0].subject.rfc4514_string(),
@@ -82,7 +82,7 @@ def validity_of(acceptor: str, keys: KeyStore) -> Validity:
 
 
 def use_keys(context: ssl.SSLContext, keys: KeyStore, parameter: str) -> None:
-    """Have ``context`` show a certificate; raises TlsUnusable."""
+    """Set the key and certificate of ``context``; raises TlsUnusable."""
     pem = keys.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += b"".join(one.public_bytes(Encoding.PEM) for one in keys.chain)
     try:
@@ -96,7 +96,7 @@ def use_keys(context: ssl.SSLContext, keys: KeyStore, parameter: str) -> None:
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
-    """Give the name of a file, as Python asks for some things, that is on no disk."""
+    """Give the name of a file in memory that has ``data``, for functions that need a file."""
     descriptor = os.memfd_create("orthia-tls", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -107,20 +107,20 @@ def _in_memory(data: bytes) -> Iterator[str]:
 
 
 def trust(context: ssl.SSLContext, certificates: Certificates, path: Path) -> None:
-    """Have ``context`` trust these of a file, and what they signed; raises TlsUnusable."""
+    """Trust the certificates of the file at ``path``, and what they signed; raises TlsUnusable."""
     data = b"".join(one.public_bytes(Encoding.DER) for one in certificates)
     with _taking("trustStorePath", path, "certificates"):
         context.load_verify_locations(cadata=data)
-    # A certificate that was put there by name is trusted, whoever signed it.
+    # A certificate in the trust store is trusted, whoever signed it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # Many authorities of companies lack what RFC 5280 asks for and nobody else does.
+    # Many company authorities lack fields that RFC 5280 demands and other software does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def refuse_revoked(context: ssl.SSLContext, lists: bytes, path: Path) -> None:
-    """Have ``context`` refuse certificates that these lists name, or that no list is for.
+    """Refuse certificates that these lists name, or whose issuer has no list.
 
-    Raises TlsUnusable; the lists are those of the file at ``path``.
+    The lists are those of the file at ``path``; raises TlsUnusable.
     """
     with _taking("crlPath", path, "lists of revoked certificates"), _in_memory(lists) as name:
         context.load_verify_locations(cafile=name)
@@ -129,7 +129,7 @@ def refuse_revoked(context: ssl.SSLContext, lists: bytes, path: Path) -> None:
 
 @contextmanager
 def _taking(parameter: str, path: Path, expected: str) -> Iterator[None]:
-    """Tell of what was read, and OpenSSL refuses: it looks closer than who parsed it."""
+    """Translate the errors of OpenSSL, which checks more strictly than the parser did."""
     try:
         yield
     except ssl.SSLError as error:
@@ -145,7 +145,7 @@ class ServerObject(ssl.SSLObject):
     """The server's end of one connection."""
 
     refused_name: str | None = None
-    """By which name the client asked, if ``sniHost`` does not match it."""
+    """The server name that the client sent, if ``sniHost`` does not match it."""
 
 
 def _take_names(context: ssl.SSLContext, pattern: re.Pattern[str]) -> None:

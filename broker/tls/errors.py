@@ -1,4 +1,4 @@
-"""What is wrong with TLS, in words for an operator."""
+"""Errors of TLS, worded for an operator."""
 
 import ssl
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from orthia.config.errors import ConfigurationError
 
 
-class TlsUnusable(ConfigurationError):  # noqa: N818 - named for what is the case
+class TlsUnusable(ConfigurationError):  # noqa: N818 - named for the state
     """A file or a parameter of TLS cannot be used; the text names it and says what is expected."""
 
 
@@ -16,7 +16,7 @@ def unusable(parameter: str, path: Path, reason: str) -> TlsUnusable:
 
 
 def in_words(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says without the places in its code."""
+    """Return OpenSSL's reason without the places in its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     reason = getattr(error, "reason", None) or str(error)

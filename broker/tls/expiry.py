@@ -1,6 +1,6 @@
-"""When a certificate ends, and what is to be said of that: a pure rule.
+"""The expiry of a certificate, and the warning about it: a pure rule.
 
-From 30 days before, so that whoever asks another authority for one has the time.
+The warning begins 30 days ahead, which is enough to get a new certificate from an authority.
 """
 
 import logging
@@ -9,27 +9,27 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 AHEAD: Final = timedelta(days=30)
-"""How long before its end a certificate is warned of."""
+"""How long before its expiry a warning begins."""
 
 
 @dataclass(frozen=True)
 class Validity:
-    """Whom a certificate speaks for, and until when."""
+    """The subject of a certificate, and the time in which it is valid."""
 
     acceptor: str
     subject: str
     not_valid_before: datetime
     not_valid_after: datetime
-    """When the first of the certificates ends that clients are shown with it."""
+    """When the first certificate of its chain expires."""
 
     def days_left(self, now: datetime) -> float:
-        """Return for how many more days clients take it; below 0 they take it no more."""
+        """Return the days until it expires; below 0 clients refuse it."""
         return (self.not_valid_after - now) / timedelta(days=1)
 
     def warning(self, now: datetime) -> tuple[int, str] | None:
-        """Return what an operator is to be told, with its level; None for a certificate in order.
+        """Return the level and the text of a warning; None for a certificate in order.
 
-        ``now`` is by the clock of this machine: that of each client decides for itself.
+        ``now`` is the clock of this machine; each client decides by its own.
         """
         of = f"the certificate of acceptor {self.acceptor!r}, {self.subject},"
         what_to_do = "replace the file that keyStorePath names; with sslAutoReload=true that is all"
@@ -50,5 +50,5 @@ class Validity:
 
 
 def in_utc(moment: datetime) -> str:
-    """Return a moment as a person reads it."""
+    """Return a moment in UTC for a person to read."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,15 +1,15 @@
-"""Where the records of TLS end in what a client sends, and how long a hello is that it announces.
+"""Finds the ends of TLS records in a client's bytes, and the announced length of its hello.
 
-OpenSSL takes whatever has come at once, and nobody has a turn meanwhile: a record that carries
-nothing, as one that asks for new keys, costs it more than a large one that is full. So it is given
-a few at a time. And it makes room for a hello when that is announced, before the rest of it is
-there. So what a client that has not logged in may announce is bounded here.
+OpenSSL handles all bytes it is given in one piece, while nobody else has a turn, and a record
+without data, as a key update, costs it more than a large full one. So it is given a few at a time.
+It also allocates memory for a hello when its length is announced, before the rest has come. So the
+length that a client without a login may announce is bounded here.
 """
 
 from typing import Final
 
 MOST_HELLO_BYTES: Final = 16_384
-"""Those of clients have some hundred bytes, with keys of the newest kind two thousand."""
+"""Clients' hellos have some hundred bytes, two thousand with post-quantum keys."""
 _HEAD_BYTES: Final = 5
 _MESSAGE_HEAD_BYTES: Final = 4
 _HANDSHAKE: Final = 22
@@ -17,30 +17,30 @@ _CLIENT_HELLO: Final = 1
 _ASKS_FOR_ANOTHER: Final = bytes.fromhex(
     "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
 )
-"""The random number of a server's hello that asks for another one of the client (RFC 8446)."""
+"""The random number of a HelloRetryRequest (RFC 8446)."""
 
 
 class Records:
-    """Walks along all that one client sends, in order."""
+    """Follows all the bytes of one client, in order."""
 
     __slots__ = ("_expects_hello", "_head", "_is_hello", "_left", "_message", "_skip")
 
     def __init__(self) -> None:
         self._head = b""
-        """Of a record, as far as it has come."""
+        """The head of a record, as far as it has come."""
         self._left: int | None = None
-        """What is to come of a record whose head is there."""
+        """How many bytes of a record are to come, once its head has."""
         self._is_hello = False
-        """Whether that record is looked into."""
+        """Whether that record may have a hello."""
         self._expects_hello = True
         self._message = b""
-        """The head of a message of the handshake, as far as it has come."""
+        """The head of a handshake message, as far as it has come."""
         self._skip = 0
-        """What is to come of that message."""
+        """How many bytes of that message are to come."""
 
     @property
     def is_hello_too_long(self) -> bool:
-        """Whether a hello was announced that is longer than one may be."""
+        """Whether a hello was announced that is too long."""
         head = self._message
         return (
             len(head) == _MESSAGE_HEAD_BYTES
@@ -49,14 +49,14 @@ class Records:
         )
 
     def answered(self, data: bytes) -> None:
-        """Note what a client is sent amid its handshake: a hello comes before, or is asked for."""
+        """Note bytes sent in the handshake: the client answers a HelloRetryRequest by a hello."""
         self._expects_hello = _ASKS_FOR_ANOTHER in data
         self._message, self._skip = b"", 0
 
     def cut(self, data: bytes, start: int, end: int, most: int) -> tuple[int, int]:
-        """Go on from ``start`` to ``end``, or to where the last of ``most`` records ends.
+        """Follow ``data`` from ``start`` to ``end``, or to the end of the last of ``most`` records.
 
-        Return where that is, and how many have ended by then.
+        Return the offset reached, and how many records ended before it.
         """
         at, ended = start, 0
         while at < end:
@@ -83,7 +83,7 @@ class Records:
         return at, ended
 
     def _look(self, data: bytes) -> None:
-        """Look for the heads of messages, of which each may be in several records."""
+        """Find the heads of messages, each of which may span several records."""
         at = 0
         while at < len(data) and not self.is_hello_too_long:
             if len(self._message) < _MESSAGE_HEAD_BYTES:

@@ -1,6 +1,6 @@
 """Files with keys and certificates: PEM, PEMCFG and PKCS12, read whole and never on the loop.
 
-What is wrong is told by the parameter that names the file: ``keyStorePath`` and its relatives.
+Errors name the parameter that names the file: ``keyStorePath`` and its relatives.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from orthia.config.acceptor_tls import StoreFile, StoreType, not_readable
 
 Certificates: TypeAlias = tuple[x509.Certificate, ...]
 MAXIMUM_BYTES: Final = 4 * 1024 * 1024
-"""Of one file: a bundle of all public authorities has a twentieth of it."""
+"""The largest file: a bundle of all public authorities has a twentieth of it."""
 _JAVA: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of JKS and JCEKS."""
 _DER: Final = b"\x30"
@@ -36,7 +36,7 @@ _PRIVATE_KEY: Final = b"PRIVATE KEY-----"
 
 @dataclass(frozen=True)
 class KeyStore:
-    """A key, and the certificates that speak for it, its own first."""
+    """A key and its chain of certificates, its own first."""
 
     key: PrivateKeyTypes
     chain: Certificates
@@ -45,7 +45,7 @@ class KeyStore:
 def read_key_store(store: StoreFile, alias: str | None, kind: str = "keyStore") -> KeyStore:
     """Read the one key of a file, with its certificates; raises TlsUnusable.
 
-    ``kind`` begins the names of the parameters that the file was given by.
+    ``kind`` is the beginning of the parameters' names, for errors.
     """
     parameter = f"{kind}Path"
     data, type_ = _read(store, parameter, kind)
@@ -98,7 +98,7 @@ def read_revocations(path: Path) -> bytes:
 
 @contextmanager
 def _parsing(parameter: str, path: Path) -> Iterator[None]:
-    """Tell of what is not as its format says by the file that it is in."""
+    """Translate the errors of a file whose content breaks its format."""
     try:
         yield
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
@@ -106,7 +106,7 @@ def _parsing(parameter: str, path: Path) -> Iterator[None]:
 
 
 def files_of(store: StoreFile) -> tuple[Path, ...]:
-    """Return the files that a store is read from: of a PEMCFG those that it names, too."""
+    """Return the files that a store is read from; for a PEMCFG also those that it names."""
     try:
         data, found = _read(store, "", "")
     except TlsUnusable:
@@ -116,7 +116,7 @@ def files_of(store: StoreFile) -> tuple[Path, ...]:
 
 
 def has_open_key(path: Path) -> bool:
-    """Return whether a file has a private key that no password protects."""
+    """Return whether a file has a private key without a password."""
     try:
         data = read_bytes(path, "")
     except TlsUnusable:
@@ -156,7 +156,7 @@ def read_bytes(path: Path, parameter: str) -> bytes:
 
 
 def _sources(store: StoreFile, data: bytes, alias: str | None, kind: str) -> bytes:
-    """Return what the files hold together that a PEMCFG names."""
+    """Return the contents of all files that a PEMCFG names."""
     named, own_alias = _named(store, data)
     if not named:
         raise unusable(f"{kind}Path", store.path, "it has no source.NAME=FILE of a PEM file")
@@ -194,7 +194,7 @@ def _pem_key(store: StoreFile, data: bytes, kind: str) -> PrivateKeyTypes:
     password = None if store.password is None else store.password.reveal().encode()
     is_encrypted = b"ENCRYPTED" in keys[0]
     try:
-        # A password for a key that is not encrypted is no mistake: Artemis takes it, too.
+        # A password for a key that is not encrypted is accepted, as in Artemis.
         return load_pem_private_key(keys[0], password if is_encrypted else None)
     except (ValueError, TypeError):
         if is_encrypted:
@@ -236,7 +236,7 @@ def _key_of_pkcs12(store: StoreFile, data: bytes, alias: str | None, kind: str) 
     certificates += [one.certificate for one in loaded.additional_certs]
     if alias is not None:
         name = None if own is None or own.friendly_name is None else own.friendly_name.decode()
-        # Java's stores know no difference between capitals and others here.
+        # Aliases of Java's stores ignore case.
         if name is None or name.lower() != alias.lower():
             raise _other_alias(store, alias, name, kind)
     return KeyStore(loaded.key, _in_order(tuple(certificates), loaded.key, store, parameter))
@@ -245,7 +245,7 @@ def _key_of_pkcs12(store: StoreFile, data: bytes, alias: str | None, kind: str) 
 def _in_order(
     certificates: Certificates, key: PrivateKeyTypes, store: StoreFile, parameter: str
 ) -> Certificates:
-    """Return the certificate of the key, and after each the one that signed it."""
+    """Return the certificate of the key, then after each the one that signed it."""
     public = _public_bytes(key.public_key())
     own = [one for one in certificates if _public_bytes(one.public_key()) == public]
     if not own:

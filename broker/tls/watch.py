@@ -1,4 +1,4 @@
-"""The thread that looks at a node's certificates: whether files changed, or the end is near."""
+"""The thread that watches a node's certificates: changed files, and expiry."""
 
 import threading
 from datetime import UTC, datetime
@@ -8,11 +8,11 @@ from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
 
 LOOK_SECONDS: Final = 2.5
-"""A file that changed is read at the second look that finds it so."""
+"""The period of looks; a changed file is read at the second look that finds it changed."""
 
 
 class CertificateWatch:
-    """Begins with the first look and ends with its process, or by ``stop``."""
+    """Watches from ``start`` until ``stop``, or the end of the process."""
 
     def __init__(self, certificates: Certificates, *, period_seconds: float = LOOK_SECONDS) -> None:
         self._certificates = certificates
@@ -21,13 +21,13 @@ class CertificateWatch:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look from now on, if there is anything to look at; once is enough."""
+        """Start watching, if there is a certificate; further calls have no effect."""
         if self._thread is None and self._certificates:
             self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._stopped.set()
 
     def _run(self) -> None:

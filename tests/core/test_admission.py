@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.connections.admission import Admission, MakesRoom, Refused
+from orthia.broker.connections.admission import Admission, MakesRoom, NotAdmitted
 from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.security.sources import source_of
@@ -30,7 +30,7 @@ def test_one_address_leaves_an_eighth_to_others() -> None:
         assert admission.admit(client) is None
         admission.log_in(client, None)
     refused = admission.admit(Client("10.0.0.1"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotAdmitted)
     assert refused.kind is Refusal.ADDRESS
     assert refused.reason == "clients at 10.0.0.1 have max-connections-per-address 70 already"
     for _ in range(10):
@@ -105,7 +105,7 @@ def test_when_all_places_are_taken_own_connections_make_room_first() -> None:
     for client in (c, d, own, other):
         admission.log_in(client, None)
     refused = admission.admit(Client("f"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotAdmitted)
     assert refused.kind is Refusal.CONNECTIONS
 
 
@@ -119,7 +119,7 @@ def test_a_full_address_takes_nobodys_place_when_all_places_are_taken() -> None:
     for _ in range(2):
         assert admission.admit(Client("b")) is None
     refused = admission.admit(Client("a"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotAdmitted)
     assert isinstance(admission.admit(Client("c")), MakesRoom)
 
 
@@ -141,7 +141,7 @@ def test_no_limit_is_ever_passed_and_nothing_is_left_behind(
             found = admission.admit(client)
             if isinstance(found, MakesRoom):
                 assert here.pop(found.leaver) is None, "one that had logged in was ended"
-            if not isinstance(found, Refused):
+            if not isinstance(found, NotAdmitted):
                 here[client] = None
         elif here:
             client = list(here)[source % len(here)]

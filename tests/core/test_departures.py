@@ -127,4 +127,4 @@ def test_who_closed_is_cut_off_when_it_was_not_read_for_long(
         wait_until(lambda: server.connections == 1, what="it is cut off")
         assert server.refused == ["silence"]
         stays.sendall(b"\n")
-    assert "closed its connection 61 s ago, while what it had sent waited for room" in caplog.text
+    assert "closed its connection 61 s ago, while its messages waited for room" in caplog.text

@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
     """A new secret in its place would disown the markers that are there."""
     file = tmp_path / "one.secret"
     file.write_text(content)
-    with pytest.raises(ConfigurationError, match="is not what a replay wrote"):
+    with pytest.raises(ConfigurationError, match="is not a checkpoint of a replay"):
         Checkpoint(file, "one")
 
 

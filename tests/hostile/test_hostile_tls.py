@@ -32,7 +32,7 @@ LARGE_HELLO = b"\x16\x03\x01\x00\x04\x01\x02\x00\x00"
 """A hello of 128 KiB is announced, and nothing of it is there."""
 DISCONNECT = b"DISCONNECT\nreceipt:bye\n\n\0"
 """After which the node closes, also where no limit was reached."""
-TOO_MANY = b"its records of TLS carry nothing, as requests for new keys do"
+TOO_MANY = b"its TLS records carry no data, as key updates do"
 
 
 @pytest.fixture(scope="module", name="authority")

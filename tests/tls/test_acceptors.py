@@ -151,8 +151,8 @@ def test_a_new_certificate_is_shown_and_clients_stay(
         for _ in range(4):
             server.certificates.look(now, 0.0)
         assert [one for one in caplog.messages if "cannot be used: it is not" in one] == [
-            f"acceptor 'tls': keyStorePath={store} cannot be used: it is not PEM or PKCS12; the"
-            " certificate it has is shown on"
+            f"acceptor 'tls': keyStorePath={store} cannot be used: it is not PEM or PKCS12;"
+            " keeping the previous certificate"
         ]
         assert shown(server, trusting(authority)) == old.certificate.serial_number
         new.write_pem(store)
@@ -185,7 +185,7 @@ def test_no_file_ends_the_thread_that_looks(
     for _ in range(2):
         certificates.look(datetime.now(UTC), 0.0)
     assert caplog.messages[-1] == (
-        "acceptor 'tls': RuntimeError: unforeseen; the certificate it has is shown on"
+        "acceptor 'tls': RuntimeError: unforeseen; keeping the previous certificate"
     )
     assert certificates.context("tls") is shown_before
     error[0] = MemoryError()
@@ -223,8 +223,8 @@ def test_what_could_not_be_read_is_read_again_until_it_can(
             certificates.look(now, 0.0)
         certificates.load()  # as a backup that takes over does
     assert [one for one in caplog.messages if "cannot be used" in one] == [
-        f"acceptor 'tls': keyStorePath={store} cannot be used: {why}; the certificate it has is"
-        " shown on"
+        f"acceptor 'tls': keyStorePath={store} cannot be used: {why}; keeping the previous"
+        " certificate"
         for why in ("Too many open files", "Input/output error")
     ]
     assert certificates.context("tls") is shown_before

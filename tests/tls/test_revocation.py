@@ -105,7 +105,7 @@ def test_what_openssl_alone_refuses_is_told_and_changes_nothing(
         for _ in range(2):
             server.certificates.look(datetime.now(UTC), 0.0)
         assert f"{tmp_path / name} cannot be used: OpenSSL refuses" in caplog.text
-        assert "the certificate it has is shown on" in caplog.text
+        assert "keeping the previous certificate" in caplog.text
         assert is_let_in(server, authority, client, tmp_path)
 
 

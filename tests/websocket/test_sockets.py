@@ -256,7 +256,7 @@ def test_a_browser_that_looks_at_the_port_is_told_what_it_is(at_once: bool) -> N
             client.sendall(piece)
         answer = client.makefile("rb").read()
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert b"this port speaks STOMP, over TCP or over WebSocket" in answer
+        assert b"v12.stomp: the request has no 'Upgrade: websocket'" in answer
 
 
 def test_what_only_begins_like_a_request_is_read_as_stomp() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.connections.upgrade import Refused, answer_to
+from orthia.broker.connections.upgrade import UpgradeRefused, answer_to
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.stomp.options import SUBPROTOCOLS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
@@ -35,9 +35,9 @@ def acceptor(*origins: str) -> AcceptorSettings:
     return AcceptorSettings("stomp", "127.0.0.1", 61_613, web_socket=settings)
 
 
-def refusal(request: bytes, *origins: str, address: str = "192.0.2.1") -> Refused:
+def refusal(request: bytes, *origins: str, address: str = "192.0.2.1") -> UpgradeRefused:
     """Return how a request is refused."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UpgradeRefused) as caught:
         answer_to(request, acceptor(*origins), address, STOMP)
     return caught.value
 
@@ -69,7 +69,11 @@ def test_a_client_without_subprotocols_is_taken() -> None:
 @pytest.mark.parametrize(
     ("request_head", "status", "reason"),
     [
-        (head(Upgrade=None), "400", "this port speaks STOMP, over TCP or over WebSocket"),
+        (
+            head(Upgrade=None),
+            "400",
+            "for v10.stomp, v11.stomp, v12.stomp: the request",
+        ),
         (head(Upgrade="h2c"), "400", "the request has no 'Upgrade: websocket'"),
         (head(Connection="close"), "400", "has no 'Connection: Upgrade'"),
         (head("GET /stomp HTTP/1.0"), "400", "not one of HTTP/1.1"),
@@ -171,7 +175,7 @@ def test_whatever_is_asked_is_answered(changed: dict[str, str], line: str) -> No
     """Granted or refused, in HTTP, and what a client wrote begins no header of the answer."""
     try:
         answer = answer_to(head(line, **changed), acceptor(), "127.0.0.1", STOMP).answer
-    except Refused as refused:
+    except UpgradeRefused as refused:
         answer = refused.answer
     lines = answer.partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert lines[0].startswith(b"HTTP/1.1 ")

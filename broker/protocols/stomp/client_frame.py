@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""A frame as a client sent it, whole or, if its body is large, in pieces."""
+"""A client's frame, whole or, if its body is large, in pieces."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -19,16 +19,16 @@ _V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its m
 
 
 class Repeating(dict[bytes, bytes]):
-    """The headers of a frame that has some of them more than once: as a mapping the first."""
+    """Headers of which some are repeated; as a mapping it has the first of each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.repeats: list[tuple[bytes, bytes]] = []
-        """The others, in their order."""
+        """The further ones, in their order."""
 
 
 class Frame:
-    """A frame as it came: raw keys and values, the first of repeated headers."""
+    """A frame with its keys and values as they came; of a repeated header it has the first."""
 
     __slots__ = ("body", "command", "raw", "version")
 
@@ -70,9 +70,9 @@ class Frame:
         return int(text)
 
     def flag(self, name: bytes, *, default: bool) -> bool:
-        """Return whether a header says true, ``default`` if it is absent or empty.
+        """Return whether a header is true, in either case of letters, as Artemis reads it.
 
-        In upper or lower case, as Artemis reads it. Raises ProtocolError.
+        ``default`` if it is absent or empty; raises ProtocolError.
         """
         text = (self.get(name) or "").strip().lower()
         if text not in FLAGS:
@@ -98,7 +98,7 @@ class Frame:
 
 
 def with_repeat(raw: dict[bytes, bytes], key: bytes, value: bytes) -> Repeating:
-    """Return headers to which one comes that is there already."""
+    """Return ``raw`` with one more header, of a name that is there already."""
     if not isinstance(raw, Repeating):
         first, raw = raw, Repeating()
         raw.update(first)

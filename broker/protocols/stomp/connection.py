@@ -36,8 +36,8 @@ from orthia.broker.protocols.stomp.states import (
     Event,
     Handlers,
     State,
-    not_taken,
-    taken,
+    accepted,
+    not_accepted,
 )
 from orthia.broker.protocols.stomp.subscribe import SubscribeHandler
 from orthia.broker.protocols.stomp.subscription import ClientSubscriptions
@@ -201,7 +201,7 @@ class StompConnection(Session):
         self.state = state
         self._row = {
             name: (self._handlers[name], after)
-            for name, after in taken(state, self.version).items()
+            for name, after in accepted(state, self.version).items()
         }
         self.output.is_serving = state in DELIVERING
 
@@ -251,7 +251,7 @@ class StompConnection(Session):
     def _handle(self, frame: Frame) -> Steps | None:
         found = self._row.get(frame.command)
         if found is None:
-            raise not_taken(self.state, self.version, frame)
+            raise not_accepted(self.state, self.version, frame)
         handler, after = found
         if after is not self.state:
             self._enter(after)

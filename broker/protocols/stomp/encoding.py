@@ -1,9 +1,9 @@
 # mypyc compiles this module.
-"""What STOMP's part of a stored message says: header lines, escaped as STOMP 1.2 does.
+"""The head of a message that came by STOMP: its header lines, escaped as STOMP 1.2 does.
 
-They are kept as they came, whatever version the client spoke otherwise, and go to STOMP clients as
-they are. Whoever else asks what they say gets it as ``Fields``; and a message that came by another
-protocol gets such lines made of its fields.
+They are stored as they came, whatever version the client spoke, and go to STOMP clients as they
+are. Other readers get them as ``Fields``; a message that came by another protocol gets its lines
+made of its fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _STANDARD: Final = frozenset(
         *("type", "JMSXGroupID", "JMSXGroupSeq"),
     }
 )
-"""Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
+"""Headers with a meaning in STOMP, or in Artemis' mapping of it to JMS: not properties."""
 _BY_JMS: Final = {
     "type": "JMSType",
     "correlation-id": "JMSCorrelationID",
@@ -33,22 +33,22 @@ _BY_JMS: Final = {
     "_AMQ_VALIDATED_USER": "JMSXUserID",
     "ingress-timestamp": "_AMQ_INGRESS_TIMESTAMP",
 }
-"""What Artemis makes of a STOMP client's headers, for its filters; the others are properties."""
+"""The names that Artemis' filters have for a STOMP client's headers; the others are properties."""
 _BROKERS_OWN: Final = "_AMQ_"
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
 _DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % DEFAULT_PRIORITY
 
 
 class StompEncoding(Encoding):
-    """Reads header lines."""
+    """Reads and changes header lines."""
 
     @property
     def tag(self) -> int:
-        """Records of before there were tags hold such lines."""
+        """That of records from before there were tags, which hold such lines."""
         return TAG
 
     def fields(self, head: bytes) -> Fields:
-        """Return what lines say; every property is a text."""
+        """Return the fields of header lines; every property is a text."""
         headers = headers_map(head)
         get = headers.get
         return Fields(
@@ -68,7 +68,7 @@ class StompEncoding(Encoding):
         )
 
     def properties(self, head: bytes) -> Mapping[str, Property]:
-        """Return what lines say, as texts, by their own names and those that JMS has for them."""
+        """Return the values of header lines as texts, by their own names and those of JMS."""
         said = headers_map(head)
         headers: dict[str, Property] = dict(said)
         if _is_false(said.get("persistent")):
@@ -79,36 +79,36 @@ class StompEncoding(Encoding):
         return headers
 
     def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
-        """Return the lines of a message that was moved; those of its origin come last."""
+        """Return the lines of a message that was moved, those of its origin last."""
         said = (b"_AMQ_ORIG_", b"_AMQ_ACTUAL_EXPIRY:", b"expires:")
         return _not_beginning(head, said) + header_lines(origin)
 
     def expiring(self, head: bytes, expires_ms: int) -> bytes:
-        """Return the lines with another ``expires``."""
+        """Return the lines with a new ``expires``."""
         return b"%bexpires:%d\n" % (_not_beginning(head, (b"expires:",)), expires_ms)
 
     def stamped(self, head: bytes, ingress_ms: int) -> bytes:
-        """Return the lines with ``ingress-timestamp``, which no sender may say."""
+        """Return the lines with ``ingress-timestamp``, which no sender may set."""
         return b"%bingress-timestamp:%d\n" % (head, ingress_ms)
 
 
 def head_for(message: Message) -> bytes:
-    """Return the header lines of a message for a STOMP client: its own as they came."""
+    """Return a message's header lines for a STOMP client: as they came, if it came by STOMP."""
     if message.encoding == TAG:
         if not message.stated:
             return message.head
         stated = decode_fields(message.stated).properties
         return _without(message.head, stated) + header_lines(dict(property_texts(stated)))
-    return header_lines(dict(_said(message)))
+    return header_lines(dict(_headers_of(message)))
 
 
 def default_lines(routing_type: RoutingType) -> bytes:
-    """Return the lines of a MESSAGE whose sender said nothing, as Artemis writes them."""
+    """Return the header lines that Artemis adds to a MESSAGE whose sender set none of them."""
     return b"destination-type:%b\n%b" % (routing_type.value.encode(), _DEFAULTS)
 
 
 def may_say_defaults(head: bytes) -> bool:
-    """Return whether header lines may say what ``default_lines`` do.
+    """Return whether header lines may have any header of ``default_lines``.
 
     Asked for every MESSAGE that has lines: ``find`` takes half as long as ``in``, or a pattern.
     """
@@ -122,14 +122,14 @@ def may_say_defaults(head: bytes) -> bool:
 
 
 def defaults_not_said(head: bytes, lines: bytes) -> bytes:
-    """Return those of the default ``lines`` that header lines do not say otherwise."""
+    """Return those of the default ``lines`` whose headers the head does not have."""
     said = {line.partition(b":")[0] for line in head.split(b"\n")}
     kept = (line for line in lines.splitlines(keepends=True) if line.partition(b":")[0] not in said)
     return b"".join(kept)
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Return ``headers`` as lines; a NUL, which STOMP cannot say, is a space."""
+    """Return ``headers`` as lines; a NUL, which STOMP cannot express, becomes a space."""
     return b"".join(
         b"%b:%b\n"
         % (escape(name.encode(), Version.V1_2, is_key=True), escape(value.encode(), Version.V1_2))
@@ -138,7 +138,7 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
 
 
 def headers_map(head: bytes) -> dict[str, str]:
-    """Return what header lines say; the first of repeated headers counts.
+    """Return header lines as a mapping; the first of repeated headers counts.
 
     Raises ValueError if a line has no colon, an escape STOMP 1.2 does not know, or is no UTF-8.
     """
@@ -162,7 +162,7 @@ def headers_map(head: bytes) -> dict[str, str]:
 
 
 def _is_false(text: str | None) -> bool:
-    """Return whether a ``persistent`` that was taken says so."""
+    """Return whether a ``persistent`` that was accepted is false."""
     return text is not None and text.strip().lower() == "false"
 
 
@@ -185,8 +185,8 @@ def _without(head: bytes, names: Mapping[str, object]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-def _said(message: Message) -> Iterator[tuple[str, str]]:
-    """Yield the headers of a message that did not come by STOMP, the standard ones last."""
+def _headers_of(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a message that came by another protocol, the standard ones last."""
     fields = message.fields()
     yield from property_texts(fields.properties)
     said = {
@@ -207,7 +207,7 @@ def _said(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def property_texts(properties: Mapping[str, Property]) -> Iterator[tuple[str, str]]:
-    """Yield properties as headers say them; one that is bytes in hex."""
+    """Yield properties as header texts; bytes in hexadecimal."""
     for name, value in properties.items():
         if isinstance(value, bytes):
             yield name, value.hex()

@@ -3,8 +3,8 @@
 
 Escapes by version (STOMP specification, "Value Encoding"): 1.0 has none; 1.1 has ``\\n``, ``\\c``
 and ``\\\\``; 1.2 adds ``\\r``. CONNECT and CONNECTED are never escaped. No version has one for NUL,
-which ends frames; and many clients end a line at a bare carriage return. So neither is taken from a
-client, and neither is sent to one, whoever wrote it: an older Orthia's journal may have both.
+which ends frames; and many clients end a line at a bare carriage return. So neither is accepted
+from a client, and neither is sent to one: the journal of an older Orthia may have both.
 """
 
 import re
@@ -17,7 +17,7 @@ from orthia.config.errors import OrthiaError
 
 
 class ProtocolError(OrthiaError):
-    """What a client sent is not STOMP, or not allowed; the text goes into its ERROR frame."""
+    """A client's bytes are not STOMP, or not allowed; the text goes into its ERROR frame."""
 
 
 class Version(Enum):
@@ -29,7 +29,7 @@ class Version(Enum):
 
 
 ERROR_CONTENT_TYPE = "text/plain;charset=utf-8"
-"""Of an ERROR's body. There are clients that cannot read a text without a charset, and end."""
+"""Of an ERROR's body. Some clients fail to read a text without a charset, and exit."""
 _V1_2: Final = Version.V1_2  # asked for every message: an enumeration looks its members up
 # Bytes as numbers, which are found several times faster than as texts.
 _NUL = 0
@@ -40,13 +40,13 @@ _UNDEFINED = {
     Version.V1_1: re.compile(rb"\\(?:[^nc]|$)", re.DOTALL),
     Version.V1_2: re.compile(rb"\\(?:[^ncr]|$)", re.DOTALL),
 }
-"""What is no escape sequence of a version, without backslashes that are escaped."""
+"""Undefined escape sequences of a version, in a value whose escaped backslashes are replaced."""
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
 _ESCAPED = re.compile(rb"[\\\n:\r]")
 
 
 def is_whole_number(text: str) -> bool:
-    """Return whether ``text`` is a number from 0 that 64 bits hold: digits of ASCII, and few."""
+    """Return whether ``text`` is a whole number of at most 18 ASCII digits, which 64 bits hold."""
     return text.isascii() and text.isdecimal() and len(text) < 19
 
 
@@ -55,9 +55,9 @@ def unescape(value: bytes, version: Version) -> bytes:
     if version is Version.V1_0 or _BACKSLASH not in value:
         return value
 
-    # All of a kind at a time: a header may have thirty thousand escapes, for which a pattern that
-    # asks for each takes a hundred times as long.
-    if _NUL in value:  # of before it was refused
+    # All sequences of a kind at once: a header may have thirty thousand of them, for which a
+    # pattern that handles each takes a hundred times as long.
+    if _NUL in value:  # stored before it was refused
         return b"\0".join(unescape(one, version) for one in value.split(b"\0"))
     value = value.replace(b"\\\\", b"\0")
     undefined = _UNDEFINED[version].search(value)
@@ -74,8 +74,8 @@ def unescape(value: bytes, version: Version) -> bytes:
 def escape(value: bytes, version: Version, *, is_key: bool = False) -> bytes:
     """Return a header's key or value as it is sent.
 
-    What a version cannot express is replaced by a space, so that no frame is broken by it, and no
-    header of one name becomes one of another.
+    A byte that a version cannot express becomes a space, so that it breaks no frame and turns no
+    header into another.
     """
     if value.isalnum():  # most receipts and ids
         return value
@@ -98,7 +98,7 @@ def canonical(value: bytes, version: Version) -> bytes:
 def block_for(version: Version, block: bytes) -> bytes:
     """Return 1.2-escaped header lines as ``version`` writes them.
 
-    Lines of before NUL and bare carriage returns were refused are made harmless.
+    Lines stored before NUL and bare carriage returns were refused are made harmless.
     """
     if block.find(_NUL) >= 0 or block.find(_RETURN) >= 0:
         block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
@@ -117,7 +117,7 @@ def block_for(version: Version, block: bytes) -> bytes:
 def server_frame(
     command: str, headers: Iterable[tuple[str, str]], body: bytes, version: Version
 ) -> bytes:
-    """Return a frame; those made for every message, RECEIPT and MESSAGE, are written otherwise."""
+    """Return a frame; RECEIPT and MESSAGE, made for every message, have faster writers."""
     plain = command == "CONNECTED"
     lines = [command.encode()]
     for key, value in headers:
@@ -130,7 +130,10 @@ def server_frame(
 
 
 def receipt_frame(receipt: str, version: Version, deleted_messages: int | None = None) -> bytes:
-    """Return the RECEIPT that answers ``receipt``; of a queue deleted it says what went with it."""
+    """Return the RECEIPT that answers ``receipt``.
+
+    That of a deleted queue says how many messages were deleted with it.
+    """
     more = b"" if deleted_messages is None else b"deleted-messages:%d\n" % deleted_messages
     return b"RECEIPT\nreceipt-id:%b\n%b\n\0" % (escape(receipt.encode(), version), more)
 
@@ -138,10 +141,10 @@ def receipt_frame(receipt: str, version: Version, deleted_messages: int | None =
 def error_frame(
     message: str, receipt_id: str | None, version: Version, *, names_versions: bool = False
 ) -> bytes:
-    """Return an ERROR frame: the short message as a header, the same with a line end as body.
+    """Return an ERROR frame: the first line of ``message`` as a header, all of it as the body.
 
-    With ``names_versions`` a ``version`` header lists what a client may ask for. The body has no
-    NUL either: a client that overlooks content-length would end the frame there.
+    With ``names_versions`` a ``version`` header lists the versions a client may ask for. The body
+    has no NUL: a client that ignores content-length would end the frame there.
     """
     body = message.replace("\0", " ").encode() + b"\n"
     short = message.splitlines()[0][:200] if message else "error"

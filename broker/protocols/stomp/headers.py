@@ -1,10 +1,10 @@
 # mypyc compiles this module.
 """Headers of clients' frames: which act, which are refused, which pass through to receivers.
 
-One table. Connections refuse by it, docs/stomp-headers.md is made of it, and a test holds both
-against the lists of what has a meaning in Artemis and in Classic. A header that would change what a
-client gets, if only it were done, is refused by name: whoever moves here from one of those learns
-at the first frame what this version does not do, and not from the messages.
+It is one table. Connections refuse by it, docs/stomp-headers.md is generated from it, and a test
+compares it with the lists of headers that have a meaning in Artemis and in Classic. A header that
+would change what a client gets, and is not implemented, is refused by name: whoever moves here from
+one of those learns at the first frame what this version does not do, and not from the messages.
 """
 
 from collections.abc import Mapping
@@ -22,33 +22,33 @@ class Rule(Enum):
 
     ACTS = "acts"
     PASSES = "passes"
-    """To whoever gets the message, unchanged; the broker does not look at it."""
+    """Goes to the receivers unchanged; the broker does not read it."""
     REFUSED = "refused"
-    """By an ERROR that names it, unless its value asks for what is done anyway."""
+    """Causes an ERROR that names it, unless its value asks for what happens anyway."""
     REMOVED = "removed"
-    """From a message: only the broker says so, and receivers may believe it."""
+    """Is removed from a message: only the broker sets it, so that receivers can trust it."""
     NOTHING = "nothing"
-    """It has no bearing on what the client gets."""
+    """Has no effect on what the client gets."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """One header of some frames; ``CONNECT`` is STOMP too."""
+    """One header of some frames; ``CONNECT`` stands for STOMP too."""
 
     name: str
     frames: tuple[str, ...]
     rule: Rule
     meaning: str
-    """Of one that is refused: what it would do, as a sentence goes on after "which"."""
+    """What it does. Of one that is refused: what it would do, continuing "which"."""
     harmless: frozenset[str] = frozenset()
-    """Values of a refused one that ask for what is done anyway; of letters in either case."""
+    """Values of a refused one that ask for what happens anyway; letters in either case."""
 
 
 EVERY_FRAME: Final = (
     *("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK"),
     *("BEGIN", "COMMIT", "ABORT", "DISCONNECT"),
 )
-"""That a connected client may send."""
+"""The frames that a connected client may send."""
 _ENDS: Final = ("BEGIN", "COMMIT", "ABORT")
 _OFF: Final = frozenset({"", "false"})
 _ZERO: Final = frozenset({"", "0"})
@@ -64,7 +64,7 @@ _TOOLS: Final = (
     "orthia-replay-mac",
 )
 REFUSED_FAMILY: Final = "activemq."
-"""Of SUBSCRIBE: Classic sets whatever property of its consumers follows."""
+"""Of SUBSCRIBE: in Classic it sets the property of the consumer whose name follows."""
 
 
 def _acts(frames: tuple[str, ...], meanings: Mapping[str, str]) -> tuple[Header, ...]:
@@ -302,20 +302,20 @@ _REFUSED: Final[Mapping[str, Mapping[bytes, Header]]] = {
     for frame in ("CONNECT", *EVERY_FRAME)
 }
 TOOLS_OWN: Final = frozenset(name.encode() for name in _TOOLS)
-"""Headers of a SEND that are taken from Orthia's own tools only."""
+"""Headers of a SEND that are accepted from Orthia's own tools only."""
 SCHEDULING: Final = frozenset(
     one.name.encode()
     for one in HEADERS
     if "SEND" in one.frames and one.name.startswith(("AMQ_SCHEDULED_", "_AMQ_SCHED_"))
 )
-"""Headers of a SEND that say when its message is delivered."""
+"""Headers of a SEND that schedule its message."""
 _GROUP_SEQUENCES: Final = frozenset({b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE"})
 NOT_PASSED_ON: Final = (
     frozenset(one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED)
     | {b"destination", b"content-length", b"receipt", b"transaction"}
     | SCHEDULING
 )
-"""Headers of a SEND that no receiver gets."""
+"""Headers of a SEND that are not passed to receivers."""
 LOOKED_AT: Final = (
     frozenset(_REFUSED["SEND"])
     | TOOLS_OWN
@@ -323,7 +323,7 @@ LOOKED_AT: Final = (
     | {b"destination-type", b"expires", b"priority", b"reply-to", b"_AMQ_DUPL_ID"}
     | _GROUP_SEQUENCES
 )
-"""Headers of a SEND that few messages have: without any of them there is nothing to look at."""
+"""Headers of a SEND that few messages have; the others need no look at their headers."""
 
 
 def refuse(command: str, headers: Mapping[bytes, bytes]) -> None:
@@ -362,14 +362,14 @@ _KNOWN_OF_FAMILY: Final = frozenset(
 
 
 def priority_of(text: str) -> int:
-    """Return the priority that a SEND says; raises ProtocolError."""
+    """Return the priority of a SEND; raises ProtocolError."""
     if text.strip() not in _PRIORITIES:
         raise ProtocolError(f"header priority is {quoted(text[:80])}; expected 0 to 9")
     return int(text)
 
 
 def check_group_sequence(frame: Frame) -> None:
-    """Raise ProtocolError for a group's sequence that is no number."""
+    """Raise ProtocolError if the sequence of a group is not a number."""
     for name in _GROUP_SEQUENCES:
         text = frame.get(name)
         if text and not _is_integer(text):
@@ -384,10 +384,10 @@ def _is_integer(text: str) -> bool:
 
 
 def resendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a stored message's headers, less those for which it would not be taken again.
+    """Return a stored message's headers without those for which a second SEND would be refused.
 
-    That is what an older Orthia took and did not do; and the destination's type and the duplicate
-    id, which were of the first sending: it is sent again because somebody wants it twice.
+    Those are headers that an older Orthia accepted and ignored, and the destination's type and the
+    duplicate id, which belong to the first SEND: it is sent again because somebody wants it twice.
     """
     left_out = _REFUSED["SEND"].keys() | {b"destination-type", b"_AMQ_DUPL_ID"}
     if headers.get("priority", "").strip() not in _PRIORITIES:

@@ -1,16 +1,16 @@
-"""How a client asks for an operation by a SEND to ``activemq.management``, as in Artemis.
+"""Management by a SEND to ``activemq.management``, as in Artemis.
 
 | header or body             | value                                                         |
 |----------------------------|---------------------------------------------------------------|
-| ``_AMQ_ResourceName``      | of what: ``broker``, or ``queue.NAME``                        |
-| ``_AMQ_OperationName``     | what: ``orthia.broker.management.operations`` has those       |
-| body                       | its arguments, a JSON array                                   |
-| ``receipt``                | of what changes something: its RECEIPT has                    |
+| ``_AMQ_ResourceName``      | ``broker``, or ``queue.NAME``                                 |
+| ``_AMQ_OperationName``     | one of ``orthia.broker.management.operations``                |
+| body                       | the operation's arguments, a JSON array                       |
+| ``receipt``                | of an operation that changes something: its RECEIPT has       |
 |                            | ``deleted-messages``, once all is done                        |
-| ``reply-to``               | of a question: where a MESSAGE is sent whose body is the      |
-|                            | answer; its ``correlation-id`` is that of the SEND            |
+| ``reply-to``               | of a question: the destination of the answer, the body of a   |
+|                            | MESSAGE that has the ``correlation-id`` of the SEND           |
 
-Artemis answers all of them at ``reply-to``, and what it refuses, too; here that is an ERROR.
+Artemis answers all operations at ``reply-to``, refusals too; here a refusal is an ERROR.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ _SUCCEEDED: Final = "_AMQ_OperationSucceeded"
 
 
 def read_request(frame: Frame) -> Operation | Question:
-    """Return what a SEND asks for; raises ProtocolError."""
+    """Return the operation that a SEND asks for; raises ProtocolError."""
     if b"transaction" in frame.raw:
         raise ProtocolError("a management request is done at once, and cannot be in a transaction")
     operation = frame.required(_OPERATION)
@@ -50,7 +50,7 @@ def read_request(frame: Frame) -> Operation | Question:
 
 
 def reply_to(frame: Frame) -> str:
-    """Return where the answer to a question is to go; raises ProtocolError."""
+    """Return the destination of the answer to a question; raises ProtocolError."""
     destination = frame.get(b"reply-to")
     if not destination:
         raise ProtocolError(

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""What an operator set for the STOMP clients of one acceptor."""
+"""The settings of one acceptor for its STOMP clients."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -20,21 +20,21 @@ sub-protocol; the oldest version first."""
 
 @dataclass(frozen=True, slots=True)
 class StompOptions:
-    """One for all connections of an acceptor."""
+    """Shared by all connections of an acceptor."""
 
     limits: StompLimits
     connection_ttl: int = -1
     """Milliseconds a client without heart-beats may be silent; -1 is for ever."""
     silence_factor: float = 2.0
-    """Of how many of its heart-beats' intervals a client may be silent."""
+    """How many of its heart-beat intervals a client may be silent for."""
     prefixes: Prefixes | None = None
     virtual_topics: VirtualTopics | None = None
     unknown_headers: UnknownHeaders = field(default_factory=UnknownHeaders, compare=False)
-    """Which of them were told."""
+    """Those that were logged."""
 
     @classmethod
     def of(cls, acceptor: AcceptorSettings, limits: StompLimits) -> "StompOptions":
-        """Return those of an acceptor; ``limits`` are for what it leaves open."""
+        """Return those of an acceptor; ``limits`` hold where it sets none of its own."""
         if acceptor.handshake_timeout is not None:
             limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
         if acceptor.min_large_message_size is not None:
@@ -49,7 +49,7 @@ class StompOptions:
 
     @property
     def limits_before_login(self) -> StompLimits:
-        """What holds for a client that is nobody yet."""
+        """The limits of a client that has not logged in."""
         limits = self.limits
         return replace(
             limits,

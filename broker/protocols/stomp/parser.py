@@ -2,11 +2,11 @@
 """Bytes to STOMP frames, in whatever pieces they come.
 
 A frame is ``COMMAND EOL (key:value EOL)* EOL body NUL EOL*``. With a content-length the body may
-have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.2 allows and nobody
-minds in the others; a carriage return elsewhere in a header is refused, and a NUL. Between frames
-any number of line ends is skipped: heart-beats.
+have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.2 allows, and which
+is accepted in the other versions too; elsewhere in a header a carriage return or a NUL is refused.
+Between frames any number of line ends is skipped: heart-beats.
 
-The body of a large SEND is not collected: its head is an event, then each piece of it is.
+The body of a large SEND is not collected: the parser yields its head, then each piece of it.
 """
 
 import re
@@ -27,12 +27,12 @@ from orthia.config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _UNSENDABLE = re.compile(rb"[\0\r]")
-# A byte as a number is found several times faster than as a text.
+# Searching for a byte as a number is several times faster than as bytes.
 _NUL: Final = 0
 _RETURN: Final = 13
 _SPACE: Final = 32
 _TRIMMED: Final = ":\ufeff"
-"""Beside white space: what is sent as such, and what JavaScript trims."""
+"""Beside white space: the colon that escapes write, and what JavaScript trims."""
 _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 
@@ -47,28 +47,28 @@ class _Waiting(Enum):
 
 
 class FrameParser:
-    """Incremental; holds at most one frame that is not yet whole, bounded by the limits."""
+    """Parses incrementally; holds at most one incomplete frame, bounded by the limits."""
 
     def __init__(self, limits: StompLimits) -> None:
         self.version = Version.V1_2
-        """Whose escapes headers have; set when it is negotiated."""
+        """The version whose escapes headers have; set once it is negotiated."""
         self._limits = limits
         self._when = ""
-        # Not a list of what came: a client that sends byte by byte would fill the memory with it.
+        # Not a list of pieces: a client that sends byte by byte would fill the memory with it.
         self._pending = bytearray()
         self.held = 0
-        """How many bytes of a frame that is not yet whole are held."""
+        """Bytes held of an incomplete frame."""
         self._waiting = _Waiting.HEAD
         self._needed = 0
-        """Waiting for LENGTH: how many bytes the frame has; for NUL: where its body begins."""
+        """Waiting for LENGTH: the size of the frame; for NUL: the offset of its body."""
         self._large_from = _NEVER
         self._max_large = 0
         self._whole_at = 0
-        """Waiting for NUL: how much of the frame shows that it is large."""
+        """Waiting for NUL: the size from which the frame counts as large."""
         self._is_in_large = False
         """Whether a large body has begun and not ended."""
         self._left: int | None = None
-        """Inside of a large body: how much of it is to come; None if it ends at a NUL."""
+        """Within a large body: how many bytes of it are to come; None if it ends at a NUL."""
         self._streamed = 0
 
     @property
@@ -87,15 +87,15 @@ class FrameParser:
         self._when = when
 
     def clear(self) -> None:
-        """Forget what is held: no more is wanted."""
+        """Drop what is held: nothing more is wanted."""
         self._pending = bytearray()
         self.held = 0
         self._is_in_large = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take what came and yield each frame that is whole now; raises ProtocolError.
+        """Take bytes and yield each frame that is now complete; raises ProtocolError.
 
-        To be exhausted before the next call. For a parser that does not stream.
+        To be exhausted before the next call. Only for a parser without ``stream_from``.
         """
         return cast("Iterator[Frame]", self.events(data))
 
@@ -117,7 +117,7 @@ class FrameParser:
                 return
         size = len(data)
         while True:
-            # The pattern costs several times as much, and most frames follow at once.
+            # Most frames follow at once, and the pattern costs several times as much.
             if position == size or data[position] <= _RETURN:
                 position = _LINE_ENDS.match(data, position).end()  # type: ignore[union-attr]
                 if position == size:
@@ -166,7 +166,7 @@ class FrameParser:
         limit = position + self._limits.max_header_bytes
         plain = data.find(b"\n\n", position, limit)
         bound = limit if plain < 0 else plain + 1
-        # One byte is found much faster than three, and a carriage return is rare.
+        # Searching for one byte is much faster than for three, and carriage returns are rare.
         if data.find(b"\r", position, bound) >= 0:
             with_return = data.find(b"\n\r\n", position, bound)
             if with_return >= 0:
@@ -302,7 +302,7 @@ class FrameParser:
 
 
 class Input:
-    """The bytes that a client sent and nobody has handled; frames are made of them when asked for.
+    """The bytes of a client that are not handled yet; they are parsed when frames are asked for.
 
     A frame can change how those after it are read: CONNECT sets version and limits. So bytes that
     come while the client is to wait are kept as they came, and parsed only once all before them is
@@ -315,7 +315,7 @@ class Input:
         self._parser = parser
         self._came: list[bytes] = []
         self.size = 0
-        """Bytes of what came since it was empty."""
+        """Bytes that came since it was empty last."""
 
     def put(self, data: bytes) -> None:
         """Keep what came."""
@@ -340,10 +340,10 @@ class Input:
 
 
 def _refuse_if_padded(name: bytes) -> None:
-    """Refuse a header whose name, without what is around it, is the name of another.
+    """Refuse a header whose name, when trimmed, is the name of another.
 
-    There are receivers that trim names, each in its way, and what a version cannot express is sent
-    as a space: to them it would be a header of the broker, such as the content-length.
+    Some receivers trim names, each in its way, and a byte that a version cannot express is sent as
+    a space: they would take it for a header of the broker, such as the content-length.
     """
     for one in (name.decode()[0], name.decode()[-1]):
         if one <= " " or one.isspace() or one in _TRIMMED:
@@ -359,7 +359,7 @@ def _padded(name: bytes) -> ProtocolError:
 
 
 def _unsendable(head: bytes) -> ProtocolError:
-    """Return the error that says where a head has a byte at which a receiver may end its line."""
+    """Return the error that locates a byte at which a receiver may end the line of a header."""
     found = _UNSENDABLE.search(head)
     at = found.start() if found else len(head)
     line = head.count(b"\n", 0, at) + 1

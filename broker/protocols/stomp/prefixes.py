@@ -1,15 +1,15 @@
 # mypyc compiles this module.
-"""``anycastPrefix`` and ``multicastPrefix`` of an acceptor: what its destinations begin with.
+"""``anycastPrefix`` and ``multicastPrefix`` of an acceptor.
 
-The core knows ``/queue/NAME`` and ``/topic/NAME``; a destination that begins with one of an
-acceptor's own prefixes is made one of these. As in Artemis the prefix is no part of the address.
+The core knows ``/queue/NAME`` and ``/topic/NAME``. A destination that begins with a prefix of its
+acceptor becomes one of these; as in Artemis the prefix is not part of the address.
 """
 
 from orthia.config.settings import AcceptorSettings
 
 
 class Prefixes:
-    """The prefixes of one acceptor; the longest that fits a destination is its own."""
+    """The prefixes of one acceptor; of those that a destination begins with, the longest counts."""
 
     def __init__(self, acceptor: AcceptorSettings) -> None:
         known = [
@@ -20,7 +20,7 @@ class Prefixes:
 
     @classmethod
     def of(cls, acceptor: AcceptorSettings) -> "Prefixes | None":
-        """Return those of an acceptor, None if it has none: its clients then pay nothing."""
+        """Return those of an acceptor; None if it has none, which costs nothing."""
         return cls(acceptor) if acceptor.anycast_prefixes or acceptor.multicast_prefixes else None
 
     def of_core(self, destination: str) -> str:

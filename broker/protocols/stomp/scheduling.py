@@ -1,4 +1,4 @@
-"""Headers of a SEND that say when its message is delivered, and how often."""
+"""The headers of a SEND that schedule its message: when it is delivered, and how often."""
 
 from collections.abc import Callable
 from typing import Final
@@ -27,15 +27,15 @@ _MOST_REPEATS: Final = 2**31 - 1
 
 
 def stated(frame: Frame, time_ms: Callable[[], int]) -> bytes:
-    """Return the fields that say when a message is due; empty if it is to be delivered at once.
+    """Return the encoded fields that say when a message is due; empty if it is due at once.
 
-    Raises ProtocolError for what cannot be, naming the header.
+    ``time_ms`` is the clock of due messages. Raises ProtocolError, which names the header.
     """
     at_ms = _number(frame, TIME) or _number(frame, DELIVERY)
     delay_ms, period_ms = _number(frame, DELAY), _number(frame, PERIOD)
     repeats = _number(frame, REPEAT, least=FOR_EVER, most=_MOST_REPEATS)
     cron = (frame.get(CRON) or "").strip()
-    if cron == "0":  # as much as none, as for all the others
+    if cron == "0":  # 0 means none, as in the other headers
         cron = ""
     if repeats and not period_ms:
         raise ProtocolError(

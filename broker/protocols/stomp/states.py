@@ -1,18 +1,18 @@
 # mypyc compiles this module.
-"""The states of a STOMP connection: which frame is taken in which, and what follows.
+"""The states of a STOMP connection: which frames each accepts, and which state follows.
 
-- CONNECTING: nothing but CONNECT, or STOMP, which is the same.
-- LOGGING_IN: the login is being looked at. What the client sends meanwhile waits.
-- CONNECTED: everything else.
-- STORING: a large SEND is here whole and its body is not yet durable. What follows it waits, so
+- CONNECTING: accepts CONNECT, or STOMP, which means the same, and nothing else.
+- LOGGING_IN: the login is being checked. What the client sends meanwhile waits.
+- CONNECTED: accepts every other frame.
+- STORING: all of a large SEND has come, and its body is not yet durable. What follows it waits, so
   that messages keep their order.
-- DISCONNECTING: the RECEIPT of a DISCONNECT waits for all that was asked for before it. What the
-  client still sends is dropped.
-- STOPPING: the node stops and does nothing more for the client. The receipts of all that was done
-  before still come, and then the end.
-- CLOSED: the connection is over, because the client wanted it, was refused, or is gone.
+- DISCONNECTING: the RECEIPT of a DISCONNECT waits for all frames before it. What the client still
+  sends is dropped.
+- STOPPING: the node stops and does nothing more for the client. It still sends the receipts of all
+  that was done before, and then closes.
+- CLOSED: the connection is over: the client disconnected, was refused, or is gone.
 
-The two tables say it all: a frame without an entry for the state is refused, and everything
+The two tables are complete: a frame without an entry for the state is refused, and whatever is
 refused, malformed or too late ends the connection with an ERROR, as the specification demands.
 """
 
@@ -26,7 +26,7 @@ from orthia.broker.protocols.stomp.frames import ProtocolError, Version
 from orthia.broker.quoting import quoted
 
 Handlers = dict[str, Callable[[Frame], Steps | None]]
-"""What does a frame, by its command; what is left to do before the next one is returned."""
+"""What handles a frame, by its command; it returns what is left to do before the next frame."""
 
 
 class State(Enum):
@@ -42,14 +42,14 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves a connection on beside its client's frames."""
+    """What changes the state of a connection, beside its client's frames."""
 
     LOGGED_IN = auto()
     BODY_CAME = auto()
-    """The last piece of a large SEND is here."""
+    """The last piece of a large SEND has come."""
     BODY_STORED = auto()
     NODE_STOPPED = auto()
-    """The core, or the journal, takes nothing more."""
+    """The core, or the journal, accepts nothing more."""
     ENDED = auto()
     """By either side, in order or not."""
 
@@ -76,7 +76,7 @@ FRAMES: Final[Mapping[State, Mapping[str, State]]] = {
     State.STOPPING: {},
     State.CLOSED: {},
 }
-"""The frames a state takes, each with the state that it leads to."""
+"""The frames a state accepts, each with the state that it leads to."""
 
 EVENTS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.CONNECTING: {Event.ENDED: State.CLOSED},
@@ -95,7 +95,7 @@ EVENTS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.STOPPING: {Event.ENDED: State.CLOSED},
     State.CLOSED: {},
 }
-"""What else leads out of a state. An event without an entry is a mistake of the broker's."""
+"""The events that leave a state. One without an entry is a fault of the broker."""
 
 UNKNOWN_TO: Final[Mapping[Version, frozenset[str]]] = {
     Version.V1_0: frozenset({"NACK"}),
@@ -105,21 +105,21 @@ UNKNOWN_TO: Final[Mapping[Version, frozenset[str]]] = {
 """The frames that a version of STOMP does not have."""
 
 KEEPING: Final = frozenset({State.LOGGING_IN, State.STORING})
-"""What a client sends in these states is kept until the state is left."""
+"""In these states the bytes of a client are kept until the state is left."""
 DELIVERING: Final = frozenset({State.CONNECTED, State.STORING})
-"""In these states a client gets messages."""
+"""In these states messages are delivered."""
 ENDING: Final = frozenset({State.DISCONNECTING, State.STOPPING})
-"""In these states a connection ends once all that was asked for is answered."""
+"""In these states a connection ends once all its frames are answered."""
 
 
-def taken(state: State, version: Version) -> dict[str, State]:
-    """Return the frames that ``state`` takes of a client of ``version``, as in ``FRAMES``."""
+def accepted(state: State, version: Version) -> dict[str, State]:
+    """Return the frames that ``state`` accepts from a client of ``version``, as in ``FRAMES``."""
     unknown = UNKNOWN_TO[version]
     return {name: after for name, after in FRAMES[state].items() if name not in unknown}
 
 
-def not_taken(state: State, version: Version, frame: Frame) -> ProtocolError:
-    """Return the error that a frame is which ``state`` does not take."""
+def not_accepted(state: State, version: Version, frame: Frame) -> ProtocolError:
+    """Return the error for a frame that ``state`` does not accept."""
     command = frame.command
     shown = quoted(command[:40])
     if state is State.CONNECTING:
