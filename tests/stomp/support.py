@@ -107,15 +107,16 @@ class Client:
         """How many bytes the socket took, if not all."""
         self.closed = False
         self.now = 0.0
+        self.socket = SocketDouble(
+            core.broker,
+            self._write,
+            self._close,
+            taken=lambda: self.total if self.left is None else self.left,
+        )
         self.session = StompConnection(
             core.broker,
             StompOptions(limits or StompLimits(), prefixes=prefixes, virtual_topics=virtual_topics),
-            SocketDouble(
-                core.broker,
-                self._write,
-                self._close,
-                taken=lambda: self.total if self.left is None else self.left,
-            ),
+            self.socket,
             lambda: self.now,
         )
         self._parser = FrameParser(StompLimits())

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits
 from orthia.journal.model.fields import Fields
-from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
 # --- connecting
@@ -52,6 +53,50 @@ def test_the_first_frame_must_connect() -> None:
     client = Client(CoreUnderTest(), None)
     client.send("SEND", destination=QUEUE)
     assert "expected CONNECT or STOMP" in client.error()
+
+
+def waiting_for_its_login() -> Client:
+    """Return a client whose login is not answered yet, and that sends on."""
+    client = Client(CoreUnderTest(), None)
+    client.socket.answers_logins = False
+    client.send("CONNECT", accept_version="1.2", host="h", receipt="login")
+    client.send("SEND", destination=QUEUE, receipt="sent")
+    assert client.commands() == []
+    assert client.session.is_waiting
+    return client
+
+
+def test_what_follows_a_login_that_takes_long_is_done_after_it() -> None:
+    """In order, and the client is read from again."""
+    client = waiting_for_its_login()
+    assert client.socket.answered is not None
+    client.socket.answered(ANYONE)
+    client.core.settle()
+    assert client.commands() == ["CONNECTED", "RECEIPT"]
+    assert not client.session.is_waiting
+    assert client.core.broker.depths() == {"orders": 1}
+
+
+def test_a_login_that_is_refused_late_ends_its_client_alone() -> None:
+    """Nothing of what came behind it is done."""
+    client = waiting_for_its_login()
+    assert client.socket.answered is not None
+    client.socket.answered(AuthenticationFailed("login or passcode is wrong"))
+    client.core.settle()
+    assert "login or passcode is wrong" in client.error()
+    assert not client.core.broker.depths()
+
+
+def test_a_login_that_is_answered_after_its_client_left_does_nothing() -> None:
+    """Nobody is written to, and nothing is held."""
+    client = waiting_for_its_login()
+    assert client.socket.answered is not None
+    client.session.connection_lost()
+    client.socket.answered(ANYONE)
+    client.core.settle()
+    assert client.commands() == []
+    assert client.session.is_closed
+    assert client.session.held == 0
 
 
 def test_a_client_that_never_connects_is_ended() -> None:
