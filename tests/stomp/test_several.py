@@ -128,9 +128,9 @@ def test_answers_in_a_transaction() -> None:
 @pytest.mark.parametrize(
     ("headers", "problem"),
     [
-        ({"durable-subscription-name": "x"}, "is of one destination"),
-        ({"browser": "true"}, "is of one destination"),
-        ({"destination": "/queue/a,/topic/b.#"}, "wildcards is not one of several"),
+        ({"durable-subscription-name": "x"}, "has one destination; subscribe to each"),
+        ({"browser": "true"}, "has one destination; subscribe to each"),
+        ({"destination": "/queue/a,/topic/b.#"}, "one of several destinations has wildcards"),
     ],
 )
 def test_what_is_of_one_is_refused(headers: dict[str, str], problem: str) -> None:

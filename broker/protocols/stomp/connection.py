@@ -243,7 +243,7 @@ class StompConnection(Session):
         except Exception:
             command = "the bytes of a client" if frame is None else f"a client's {frame.command}"
             LOGGER.exception("handling %s failed; disconnecting the client with an ERROR", command)
-            self.refuse("the broker failed at this; its log says why", None, Refusal.FAILURE)
+            self.refuse("the broker failed to handle this; its log says why", None, Refusal.FAILURE)
         if self._is_late:
             self._is_late = False
             self.socket.wait_ended()

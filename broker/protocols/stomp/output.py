@@ -179,7 +179,7 @@ class BodyStream:
         missing = self._body.size - self._sent
         if missing < 0 or (not missing and self._checksum != self._body.checksum):
             self._end(
-                LargeBodyError(f"the large message body {self._body.id} is not as it was stored")
+                LargeBodyError(f"the large body {self._body.id} differs from what was stored")
             )
             return
         self._output.write_part(data)

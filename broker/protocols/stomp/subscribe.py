@@ -124,13 +124,13 @@ class SubscribeHandler:
         session, core = self._session, self._session.core
         if asked.browses or asked.durable is not None:
             raise ProtocolError(
-                "a browser, and a durable subscription, is of one destination; subscribe to each"
+                "a browser or a durable subscription has one destination; subscribe to each"
             )
         destinations: dict[str, str] = {}
         for one in named:  # one that is named twice counts once, as in Classic
             destinations.setdefault(self._of_core(one, asked.kind), one)
         if any(core.hears_many(one) is not None for one in destinations):
-            raise ProtocolError("a name with wildcards is not one of several; subscribe to each")
+            raise ProtocolError("one of several destinations has wildcards; subscribe to each")
         number = self._subscriptions.new_number(asked.key)
         subscription = ClientSubscription(session, asked, number)
         owners: dict[int, SubscriptionHandle] = {}
@@ -327,9 +327,9 @@ class Unsubscribe(NamedTuple):
 
 
 def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subscribe:
-    """Return what a SUBSCRIBE says; raises ProtocolError.
+    """Return what a SUBSCRIBE asks for; raises ProtocolError.
 
-    ``prefetch_count`` is for those that do not say how much they want.
+    ``prefetch_count`` is the default of the messages that may be unacknowledged.
     """
     refuse("SUBSCRIBE", frame.raw)
     destination = frame.required(b"destination")
@@ -354,7 +354,7 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
 
 
 def read_unsubscribe(frame: Frame, version: Version) -> Unsubscribe:
-    """Return what an UNSUBSCRIBE says; raises ProtocolError."""
+    """Return what an UNSUBSCRIBE asks for; raises ProtocolError."""
     refuse("UNSUBSCRIBE", frame.raw)
     durable = _durable_name(frame)
     subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
@@ -368,7 +368,7 @@ def read_unsubscribe(frame: Frame, version: Version) -> Unsubscribe:
 
 
 def _durable_name(frame: Frame) -> str | None:
-    """Return the durable subscription that a frame names; raises ProtocolError for two."""
+    """Return the durable subscription that a frame names; raises ProtocolError if it names two."""
     found = {
         name: value
         for name in (
@@ -386,11 +386,13 @@ def _durable_name(frame: Frame) -> str | None:
 
 
 def _browses(frame: Frame) -> bool:
-    """Return whether messages are only to be shown; raises ProtocolError for what cannot be."""
+    """Return whether it browses; raises ProtocolError if it asks for more than a browser can."""
     if not _says_one_of(frame, b"browser", b"activemq.browser"):
         return False
     if _durable_name(frame) is not None or _without_own(frame):
-        raise ProtocolError("a browser is of a queue: it has no durable subscription, no no-local")
+        raise ProtocolError(
+            "a browser reads a queue: it can have neither a durable subscription nor no-local"
+        )
     return True
 
 
@@ -399,13 +401,13 @@ def _without_own(frame: Frame) -> bool:
 
 
 def _says_one_of(frame: Frame, *names: bytes) -> bool:
-    # Each is read: what is none of true and false is refused, whatever the others say.
+    # All are read: a value other than true and false is refused in any case.
     said = [frame.flag(name, default=False) for name in names]
     return any(said)
 
 
 def _selector(frame: Frame) -> str | None:
-    """Return which messages are wanted, as SUBSCRIBE or Classic's family of headers says it."""
+    """Return the selector, by STOMP's or by Classic's header."""
     return frame.get(b"selector") or frame.get(b"activemq.selector") or None
 
 
@@ -435,7 +437,7 @@ def _credit(frame: Frame, mode: AckMode, prefetch_count: int) -> tuple[int, int 
 
 
 def _asked(frame: Frame, name: bytes) -> int | None:
-    """Return how much a header asks for, negative for no bound; None if it is not there."""
+    """Return the number in a header, negative for no bound; None without the header."""
     text = frame.get(name)
     if not text:
         return None
