@@ -258,7 +258,7 @@ class _Sink:
     def warn_of(self, entry: Entry) -> None:
         """Say that an entry was dropped."""
         LOGGER.warning(
-            "failover log: %s not kept in the %s, too many events wait", entry.code, self._name
+            "failover log: dropping %s for the %s: too many events wait", entry.code, self._name
         )
 
     def finish(self) -> None:
@@ -284,7 +284,10 @@ class _Sink:
                 raise  # as above
             except Exception:
                 # Whatever it was: the entries after these are to be kept.
-                LOGGER.exception("failover log: entries not kept in the %s", self._name)
+                LOGGER.exception(
+                    "failover log: writing entries to the %s failed; they are lost there",
+                    self._name,
+                )
 
     def _write(self, batch: list[Entry]) -> None:
         raise NotImplementedError
@@ -307,8 +310,8 @@ class _FileSink(_Sink):
         except OSError as error:
             if not self._failed:
                 LOGGER.warning(
-                    "failover log file %s cannot be written: %s; events go on in the database and"
-                    " here",
+                    "failover log file %s cannot be written: %s; events still go to the"
+                    " database and here",
                     self._path,
                     error,
                 )
@@ -338,7 +341,11 @@ class _TableSink(_Sink):
         except (StoreUnavailable, TransientStoreError):
             return False
         except OrthiaError as error:
-            LOGGER.warning("failover log: %s not kept in the table: %s", entry.code, error)
+            LOGGER.warning(
+                "failover log: writing %s to the table failed: %s; it is lost there",
+                entry.code,
+                error,
+            )
         return True
 
 

@@ -78,7 +78,9 @@ class Waits:
             return
         seconds = self._outage_reminder.due(now)
         if seconds is not None:
-            LOGGER.warning("the store has been away for %.0f s, still waiting: %s", seconds, error)
+            LOGGER.warning(
+                "the store has not answered for %.0f s: %s; still waiting", seconds, error
+            )
 
     def end_outage(self) -> None:
         """Take note that the store answers, of which another event tells."""

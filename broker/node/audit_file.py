@@ -62,8 +62,8 @@ class AuditFile:
         except OSError as error:
             if not self._failed:
                 LOGGER.warning(
-                    "the audit log %s cannot be written: %s; lines wait, and are lost when there"
-                    " are too many",
+                    "the audit log %s cannot be written: %s; retrying; lines wait in memory up to a"
+                    " bound, further ones are lost",
                     self.path,
                     error.strerror or error,
                 )

@@ -87,8 +87,8 @@ class ConfigurationWatch:
             # No file is to end a node that serves.
             is_told = isinstance(error, ConfigurationError)
             LOGGER.error(  # noqa: TRY400 - the reason is said
-                "%s changed and is not taken, nothing of it; this node goes on with the settings it"
-                " has until the file changes again: %s",
+                "%s changed, and nothing of it was applied: %s; this node keeps its settings until"
+                " the file changes again",
                 self._name,
                 str(error) if is_told else f"{type(error).__name__}: {error}",
                 exc_info=None if is_told else error,
@@ -146,7 +146,7 @@ class ConfigurationWatch:
                     LOGGER.warning("%s%s", what, line)
         self._show(len(still))
         LOGGER.info(
-            "%s was read again: changes in effect: %d; waiting for a restart of this node: %d",
+            "reloaded %s: changes in effect: %d; waiting for a restart of this node: %d",
             self._name,
             sum(one.effect not in _WARNED_OF for one in found),
             len(still),

@@ -133,7 +133,7 @@ class DiskWatch:
             disks = self._disks()
         except (OSError, OrthiaError) as error:
             if str(error) != self._unseen:
-                LOGGER.warning("the disk of the store cannot be looked at, trying on: %s", error)
+                LOGGER.warning("checking the disk of the store failed: %s; retrying", error)
             self._unseen = str(error)
             return 0
         self._unseen = None
@@ -148,7 +148,7 @@ class DiskWatch:
         was_full, self._problem = self._problem is not None, problem
         if problem is None:
             if was_full:
-                LOGGER.warning("there is room on the disk of the store: messages are taken again")
+                LOGGER.warning("the disk of the store has room again: accepting messages")
                 self._told(None)
             return
         self._told(problem)

@@ -82,8 +82,8 @@ class Reporter:
             reason = str(error) if is_expected else repr(error)
             if reason != self._failure and not self._stopped.is_set():
                 LOGGER.warning(
-                    "the state that `orthia status` shows of this node was not published: %s;"
-                    " trying again every %g s",
+                    "publishing the state that `orthia status` shows of this node failed: %s;"
+                    " retrying every %g s",
                     reason,
                     self._period_seconds,
                     exc_info=None if is_expected else error,

@@ -160,7 +160,7 @@ class Service:
             self._token_files.stop()
         self._on_loop(self._stop_accepting())
         if not self._loaded().close(drain=True):
-            LOGGER.warning("not everything was stored in time; its senders got no receipt")
+            LOGGER.warning("not everything was stored in time; senders of the rest got no receipt")
         self._on_loop(self._stop())
         if self._audit is not None:
             self._audit.flush(FLUSH_SECONDS)
@@ -289,7 +289,7 @@ class Service:
             ended = server.clients.end_users(changed, _USER_CHANGED)
             broker.security.audit.users_changed(changed, ended)
             if ended:
-                LOGGER.info("the connections of changed users were ended: %d", ended)
+                LOGGER.info("ended %d connections of changed users", ended)
         broker.reconfigure(rules, done)
 
     def _users_are(self, users: tuple[User, ...]) -> None:
@@ -301,7 +301,7 @@ class Service:
         """Take tokens by keys that changed; who is logged in stays until its token ends."""
         if self._broker is not None:
             self._broker.security.users.take_tokens(*tokens)
-            LOGGER.info("the keys of tokens were read again")
+            LOGGER.info("reloaded the keys of tokens")
 
     def _certificate_users_are(self, users: tuple[CertificateUser, ...]) -> None:
         """Have the users known by certificates of files that changed."""
@@ -316,9 +316,8 @@ class Service:
         if changed:
             self._broker.security.audit.users_changed(changed, ended)
         LOGGER.info(
-            "the files of users were read again: %d users; %d of those before have another password"
-            ", another certificate or other roles, or are gone, and %d connections of theirs were"
-            " ended",
+            "reloaded the files of users: %d users; %d changed or removed, and %d connections of"
+            " theirs ended",
             count,
             len(changed),
             ended,

@@ -82,23 +82,23 @@ def _migrate(
             migration = migrations.upgrade(database, settings)
         except StoreUnavailable as error:
             if reminder is None:
-                LOGGER.warning("database unavailable, waiting for it: %s", error)
-            reminder = _say_again(reminder, "the database has been away", error)
+                LOGGER.warning("the database does not answer: %s; waiting for it", error)
+            reminder = _say_again(reminder, "the database has not answered", error)
             if stopped.wait(retry_seconds):
-                raise Interrupted("stopped while the database was away") from None
+                raise Interrupted("stopped while waiting for the database") from None
         else:
             _tell_of_lax_settings(database)
             return migration
 
 
 def _tell_of_lax_settings(database: Database) -> None:
-    """Warn of a database that may forget what it committed; one that does not say is let be."""
+    """Warn of a database that may lose commits; one that does not tell is not warned of."""
     with contextlib.suppress(StoreError):
         lax = lax_settings(database)
         if lax:
             LOGGER.warning(
-                "the database may forget what it committed when its host crashes: %s; messages"
-                " with a receipt can then be lost, and a fencing token be given out twice",
+                "the database may lose commits when its host crashes (%s): messages with a receipt"
+                " can be lost, and a fencing token be given out twice",
                 ", ".join(lax),
             )
 
@@ -106,22 +106,22 @@ def _tell_of_lax_settings(database: Database) -> None:
 def _await_directory(directory: Path, stopped: threading.Event, retry_seconds: float) -> None:
     if directory.is_dir():
         return
-    LOGGER.warning("there is no directory %s any more, waiting for it", directory)
+    LOGGER.warning("the directory %s is gone; waiting for it", directory)
     reminder: Reminder | None = None
     while not directory.is_dir():
-        reminder = _say_again(reminder, "a directory has been away", directory)
+        reminder = _say_again(reminder, "a directory has been missing", directory)
         if stopped.wait(retry_seconds):
-            raise Interrupted(f"stopped while {directory} was away")
+            raise Interrupted(f"stopped while waiting for {directory}")
 
 
 def _say_again(reminder: Reminder | None, what: str, detail: object) -> Reminder:
-    """Say for how long this has gone on, when it is time to."""
+    """Log for how long this has gone on, when it is due."""
     now = monotonic_seconds()
     if reminder is None:
         return Reminder(now)
     seconds = reminder.due(now)
     if seconds is not None:
-        LOGGER.warning("%s for %.0f s, still waiting: %s", what, seconds, detail)
+        LOGGER.warning("%s for %.0f s: %s; still waiting", what, seconds, detail)
     return reminder
 
 

@@ -109,8 +109,8 @@ class UserFiles(Generic[_Module, _User]):
             self._read = found
             users = self._users(
                 module,
-                "the files of users changed and are not taken, the users stay as they were until"
-                " this is mended",
+                "the files of users changed, and nothing of them was applied; users stay as they"
+                " were until this is corrected",
                 is_new=is_new,
             )
             if users is not None:

@@ -1,1 +1,1 @@
-"""Between the loop and a store: what waits, what is stored at once, and the threads that do it."""
+"""Between the event loop and a store: batches, the writer and the other threads of a journal."""

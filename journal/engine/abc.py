@@ -15,12 +15,12 @@ from orthia.journal.model.unit import Binding
 from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
 
 ROOM_BYTES = 262_144
-"""What a store that had no room must take before it is said to have some: less would be refused
-again with the next message."""
+"""How much a full store must take before it counts as having room: with less, the next message
+would be refused again."""
 CERTAIN_ROWS = 64
-"""Up to how many locked rows a store says exactly which they are."""
+"""Up to how many locked rows a store reports exactly."""
 PIECE_BYTES = 262_144
-"""How a body is cut, all pieces but the last. Part of the format: a file is read by it."""
+"""The size of each piece of a body but the last. Part of the format: files are read by it."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class BatchStore(ABC):
 
     @abstractmethod
     def connect(self) -> None:
-        """Open the connection, or a new one in place of the one there was.
+        """Open the connection, or a new one in place of the present one.
 
-        The session there was is ended in the database first: what it had under way is then
-        either committed or undone, and what ``is_stored`` says stays true.
+        The former session is ended in the database first, so that its transaction is either
+        committed or rolled back, and ``is_stored`` stays true.
         """
 
     def give_room(self) -> None:  # noqa: B027 - a default: most servers keep none
-        """Give up what is kept free for when there is no room, before ``connect``; never raises."""
+        """Release the reserve for a full disk, before ``connect``; never raises."""
 
     @abstractmethod
     def store(self, batch: Batch) -> None:
@@ -66,16 +66,16 @@ class BatchStore(ABC):
 
     @abstractmethod
     def is_stored(self, marker: Marker) -> bool:
-        """Say whether the row is there, written under this store's token."""
+        """Return whether the row exists, written under this store's token."""
 
     @abstractmethod
     def confirm(self) -> None:
         """Commit a change of the journal's counter, under the fence; returns after the commit.
 
-        A row that is there is committed, but perhaps not as durably as a commit that was answered:
-        a session that is ended while its commit waits for a standby leaves the row visible and the
-        standby without it. What is committed after it waits for the standby to have both. A server
-        that takes no writes confirms nothing. Raises Fenced.
+        A visible row is committed, but perhaps not as durably as a commit that was answered: a
+        session that ends while its commit waits for a standby leaves the row visible and the
+        standby without it. A later commit waits until the standby has both. A server that is read
+        only confirms nothing. Raises Fenced.
         """
 
     @abstractmethod
@@ -83,17 +83,17 @@ class BatchStore(ABC):
         """Return the seqs and records of an id cache's rows, in the order of seq."""
 
     rows_looked_at: int = 16
-    """Of how many rows it is asked at once whether they are still locked."""
+    """How many rows ``locked`` is asked about at once."""
 
     def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:  # noqa: ARG002 - a default
         """Return which of these rows another session has locked; changes nothing.
 
-        Some may be in it that are not, where more than ``CERTAIN_ROWS`` are. Raises Fenced.
+        If more than ``CERTAIN_ROWS`` are locked, it may include some that are not. Raises Fenced.
         """
         return ()
 
     def has_room(self) -> bool:
-        """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""
+        """Return whether there is room for messages again, after ``NoRoom``; raises Fenced."""
         self.connect()
         try:
             self.store(probe(ROOM_BYTES))
@@ -102,7 +102,7 @@ class BatchStore(ABC):
         return True
 
     def keep_alive(self) -> None:  # noqa: B027 - a default: most servers end no silent session
-        """Ask something, so that the server does not end the session for its silence."""
+        """Send a query, so that the server does not end an idle session."""
 
     @abstractmethod
     def close(self) -> None:
@@ -116,21 +116,21 @@ class Windows(ABC):
     def window(
         self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
     ) -> Window:
-        """Read a window, with the deliveries in vain that earlier nodes counted."""
+        """Read a window, with the failed deliveries that earlier nodes counted."""
 
     @abstractmethod
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
-        """Count a stretch of all queues, at most ``limit`` messages."""
+        """Count messages queue by queue, at most ``limit``."""
 
     @abstractmethod
     def reached(
         self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
     ) -> Reached:
-        """Read messages whose moment of a kind has come, by the store's clock too."""
+        """Read messages whose moment of a kind has come, also by the store's clock."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is read through; nothing is read any more."""
+        """Close what is read through; nothing is read afterwards."""
 
 
 class Piece(NamedTuple):
@@ -169,7 +169,7 @@ class BodyStore(ABC):
 
     @abstractmethod
     def remove(self, body_id: int) -> bool:
-        """Do a step of removing a body, if nothing refers to it; return whether no step is left."""
+        """Do one step of removing a body that nothing refers to; return whether it was the last."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Attempts at one batch: it is stored once, or given up, whatever becomes of connections.
+"""Attempts at one batch: it is stored exactly once, or given up, whatever happens to connections.
 
-``orthia.journal.engine.retry`` says what follows a failure; here it is done, on the writer's
+``orthia.journal.engine.retry`` decides what follows a failure; this module does it, on the writer's
 thread.
 """
 
@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("orthia.journal")
 
 
 class AtFault(Exception):  # noqa: N818 - of a batch
-    """The store takes others and not this batch, of which nothing is stored.
+    """The store refuses this batch, of which nothing is stored, and takes others.
 
     Unless it has no marker: then an earlier attempt, if it is ``unresolved``, may have been.
     """
@@ -50,7 +50,7 @@ class OutOfRoom(Exception):  # noqa: N818 - of a batch
 
 
 class MeetsLock(Exception):  # noqa: N818 - of a batch
-    """Some of a batch, of which nothing is stored, is to be put aside for a lock, or refused.
+    """Some units of a batch, of which nothing is stored, wait for a lock or are refused.
 
     Unless it only frees: then an earlier attempt, if it is ``unresolved``, may have been.
     """
@@ -61,7 +61,7 @@ class MeetsLock(Exception):  # noqa: N818 - of a batch
 
 
 class Attempts:
-    """At storing a batch in ``store``, until ``abandoned`` is set."""
+    """Stores batches in ``store``, however many attempts that takes, until ``abandoned`` is set."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Attempts:
         clock: Callable[[], float],
         meets_lock: Callable[[Batch], bool] = lambda _: False,
     ) -> None:
-        """``meets_lock`` is asked of a batch that failed for a lock, which may be a table's.
+        """``meets_lock`` gets a batch that failed because another session holds a lock.
 
-        It says whether some of the batch is to be put aside for it, or refused.
+        It returns whether some of the batch is to be put aside for that, or refused.
         """
         self._store = store
         self._meets_lock = meets_lock
@@ -121,10 +121,10 @@ class Attempts:
             except StoreError as error:
                 valid = self._still_valid()
                 gives_way = not after_no_room or len(batch.items) > 1
-                # Whatever became of an attempt before, this one has looked for it.
+                # This attempt has looked for what an earlier one may have stored.
                 was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
                 is_absent = was_looked_for and batch.marker() is not None
-                # What only frees may be repeated.
+                # A batch that only frees may be repeated.
                 may_be_parted = valid and (batch.only_frees or not unresolved or is_absent)
                 may_be_stored = unresolved and batch.only_frees
                 if isinstance(error, NoRoom) and gives_way and may_be_parted:
@@ -153,9 +153,9 @@ class Attempts:
         return None
 
     def screened(self, batch: Batch, screen: Callable[[Batch], Batch]) -> Batch | None:
-        """Return a batch without its duplicates, however often ``screen`` has to be tried.
+        """Return a batch without its duplicates, retrying ``screen`` while it fails.
 
-        None if it was abandoned. Raises what it gave up for.
+        Returns None if it was abandoned. Raises the error that it gave up for.
         """
         attempts = 0
         reminder: Reminder | None = None
@@ -163,7 +163,7 @@ class Attempts:
             attempts += 1
             try:
                 if attempts > 1:
-                    # Its failure is judged like any other: what is not open can answer nothing.
+                    # Reconnect first: its failure is judged like any other.
                     self._store.connect()
                 return screen(batch)
             except StoreError as error:
@@ -175,7 +175,7 @@ class Attempts:
         return None
 
     def _takes_others(self, batch: Batch) -> bool:
-        """Return whether nothing of ``batch`` is stored, and on a new connection a probe is."""
+        """Return whether nothing of ``batch`` is stored while a probe is, on a new connection."""
         try:
             if self._recover(batch, NextStep.RECONNECT_AND_RESOLVE):
                 return False
@@ -185,19 +185,19 @@ class Attempts:
         return True
 
     def say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
-        """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
+        """Log that nothing is stored, if that lasts; a metric alone counts short failures."""
         now = self._clock()
         if reminder is None:
             return Reminder(now, first_seconds=STUCK_SECONDS)
         seconds = reminder.due(now)
         if seconds is not None:
             LOGGER.warning(
-                "the journal has stored nothing for %.0f s, trying on: %s", seconds, error
+                "the journal has stored nothing for %.0f s: %s; retrying", seconds, error
             )
         return reminder
 
     def _recover(self, batch: Batch, step: NextStep) -> bool:
-        """Make ready for another attempt; True if the batch turns out to be stored."""
+        """Prepare another attempt; return True if the batch turns out to be stored."""
         if step is NextStep.REPEAT:
             return False
         self._store.connect()
@@ -208,7 +208,7 @@ class Attempts:
 
 
 def given_up(batch: Batch, error: StoreError) -> JournalError:
-    """Return why the journal ends: a batch that was not stored."""
+    """Return the error that ends the journal: a batch was not stored."""
     return JournalError(
         f"{batch.describe()} was given up, and not confirmed to any client: {error}"
     )

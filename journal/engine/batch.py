@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""What one transaction of the writer holds."""
+"""The batch: the content of one transaction of the writer."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -55,13 +55,13 @@ class Batch(Changes):
         self.size = 0
         """Rows inserted and deleted."""
         self.forgotten: Sequence[int] = ()
-        """Rows of duplicate ids that are kept no more, perhaps some that it inserts; no history has
+        """Rows of duplicate ids to delete, perhaps some that it inserts; the history does not get
         them."""
         self.guarded: Sequence[Unit] = ()
-        """The units that have to do with duplicate ids."""
+        """The units that add duplicate ids, or end a cache of them."""
 
     def add(self, item: Appended) -> None:
-        """Add a unit, whole."""
+        """Add a unit."""
         self.items.append(item)
         if isinstance(item, AppendedMessage):
             self.messages.append(item)
@@ -85,16 +85,16 @@ class Batch(Changes):
 
     @property
     def only_frees(self) -> bool:
-        """True if no unit of it stores anything: nothing comes of it when it is repeated.
+        """True if no unit of it stores anything, so that repeating it does no harm.
 
-        A unit is judged as it came: one whose duplicate was left out may be refused for that.
+        A unit is judged as it was submitted: one whose duplicate was left out may be refused.
         """
         return all(isinstance(item, Unit) and item.only_frees for item in self.items)
 
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.
 
-        None if there is none: such a batch may be repeated whatever became of it.
+        None if there is none: such a batch may be repeated whatever its outcome was.
         """
         gone = {*self.deletes, *self.forgotten}
         gone.update(body.seq for body in self.bodies)
@@ -108,9 +108,9 @@ class Batch(Changes):
         return None if bound is None else Marker(JournalTable.BINDINGS, bound)
 
     def split(self) -> list["Batch"]:
-        """Return batches, in order, of the units of this one, which are several.
+        """Split a batch of several units into batches, in order.
 
-        A unit that outweighs all others is alone; else they are halves.
+        A unit that outweighs all others gets a batch of its own; otherwise return halves.
         """
         items = self.items
         sizes = [_size(item) for item in items]
@@ -123,7 +123,7 @@ class Batch(Changes):
         return [batch_of(part) for part in parts if part]
 
     def report(self, commit_seconds: float, attempts: int) -> BatchReport:
-        """Say what was committed, for metrics."""
+        """Return what was committed, for metrics."""
         return BatchReport(
             units=len(self.items),
             rows=len(self.messages) + len(self.rows) + len(self.binding_rows),
@@ -134,7 +134,7 @@ class Batch(Changes):
         )
 
     def describe(self) -> str:
-        """Say what it holds, for an error."""
+        """Describe the batch, for an error."""
         marker = self.marker()
         first = "" if marker is None else f", first row {marker.table.value} seq {marker.seq}"
         return (
@@ -152,9 +152,9 @@ def batch_of(items: Iterable[Appended]) -> Batch:
 
 
 def probe(size: int = 0) -> Batch:
-    """Return a batch that stores a row of ``size`` as others do, and leaves nothing behind."""
+    """Return a batch that inserts a row of ``size`` bytes and deletes it again."""
     unit = Unit(None, 0)
-    record = os.urandom(size)  # nothing that a database could compress
+    record = os.urandom(size)  # random, so that no database can compress it
     unit.add_rows((Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, record),))
     unit.bodies = (Body(_PROBE_SEQ, 0),)
     return batch_of([unit])

@@ -22,7 +22,7 @@ from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.journal")
 _WRITE_BYTES = 4 * 1024 * 1024
-"""What is written at once, in one transaction where there are any."""
+"""How many bytes are written in one transaction, where the store has transactions."""
 _SWEEP_IDS = 50
 _BACKGROUND_RETRY_SECONDS = 1.0
 
@@ -35,7 +35,7 @@ class Incoming:
         self.size = 0
         """Bytes taken so far; the loop's."""
         self.is_over = False
-        """Whether nothing more is to be stored: it failed or was aborted. Read by the thread."""
+        """Whether it failed or was aborted, so that nothing more is stored. Read by the thread."""
         self.checksum = 0
         """Of what is stored; the thread's."""
 
@@ -49,7 +49,7 @@ class _Finish(Generic[_Body]):
 
 
 class _Check(NamedTuple):
-    """See whether a body is needed any more."""
+    """Check whether a body is still needed."""
 
     body_id: int
 
@@ -58,7 +58,7 @@ _Job: TypeAlias = tuple[_Body, Piece] | _Finish[_Body] | _Check
 
 
 class BodyKeeper(Generic[_Body]):
-    """Does to the bodies of ``store`` what the loop asks, in the order it asks.
+    """Stores and removes the bodies of ``store`` in the order in which the loop asks.
 
     ``landed``, ``done`` and ``looked_at`` are posted: bytes of a body wait no more, it is stored or
     it is not, and it was removed, or not because of a reference, or of a pin (``was_pinned``).
@@ -105,15 +105,15 @@ class BodyKeeper(Generic[_Body]):
         self._said: str | None = None
 
     def store(self, incoming: _Body, piece: Piece) -> None:
-        """Have a piece stored."""
+        """Store a piece."""
         self._worker.put((incoming, piece))
 
     def finish(self, incoming: _Body) -> None:
-        """Have a body completed after its pieces."""
+        """Complete a body after its pieces."""
         self._worker.put(_Finish(incoming))
 
     def check(self, body_id: int) -> None:
-        """Have a body removed if nothing needs it."""
+        """Remove a body if nothing needs it."""
         self._worker.put(_Check(body_id))
 
     # --- the thread's own
@@ -124,7 +124,7 @@ class BodyKeeper(Generic[_Body]):
             if jobs is None:
                 return
             self._do(jobs)
-            # As many steps as are asked for, between writes too: bodies go as fast as they come.
+            # A step for each request, between writes too: removal keeps up with arrival.
             for _ in range(1 + sum(isinstance(job, _Check) for job in jobs)):
                 if self._closed.is_set() or self._seconds_until_background() != 0:
                     break
@@ -176,7 +176,7 @@ class BodyKeeper(Generic[_Body]):
         except OrthiaError as error:
             uploads = dict.fromkeys(upload for upload, _ in writes)
             if isinstance(error, PermanentStoreError | JournalIOError) and len(uploads) > 1:
-                # What the store does not take of one body is refused to its client alone.
+                # A body that the store refuses is refused to its client alone.
                 for one in uploads:
                     self._write([job for job in writes if job[0] is one])
                 return
@@ -198,7 +198,7 @@ class BodyKeeper(Generic[_Body]):
         self._call(partial(self._done, upload, outcome))
 
     def _persist(self, step: Callable[[], None]) -> None:
-        """Do a step again and again while the store is away and the lease lasts."""
+        """Retry a step while the store is unavailable and the lease holds."""
         failures, lapses = 0, Lapses(self._still_valid)
         while True:
             try:
@@ -224,13 +224,17 @@ class BodyKeeper(Generic[_Body]):
         except OrthiaError as error:
             if str(error) != self._said:
                 self._said = str(error)
-                LOGGER.warning("large bodies are not looked after, trying again: %s", error)
+                LOGGER.warning(
+                    "large-message clean-up failed: %s; retrying in %g s",
+                    error,
+                    _BACKGROUND_RETRY_SECONDS,
+                )
             self._retry_at = monotonic_seconds() + _BACKGROUND_RETRY_SECONDS
 
     def _remove(self, body_id: int) -> None:
-        # At its end again, unless that was all: others have their turn.
+        # Re-queued at the end unless this was the last step, so that others have their turn.
         del self._removals[body_id]
-        # No pin comes after this look: nothing refers to the body from which one could.
+        # No pin can follow this check: nothing refers to the body any longer.
         was_pinned = self._is_pinned(body_id)
         try:
             is_over = was_pinned or self._store.remove(body_id)
@@ -243,7 +247,7 @@ class BodyKeeper(Generic[_Body]):
             self._removals[body_id] = None
 
     def _sweep(self, after_id: int) -> None:
-        """Look at some bodies whether they are needed, and note where to go on."""
+        """Check whether some bodies are needed, and note where to continue."""
         unneeded, self._swept_to = self._store.sweep(after_id, _SWEEP_IDS)
         self._removals.update(dict.fromkeys(unneeded))
         if self._swept_to is None and self._sweep_period_seconds is not None:

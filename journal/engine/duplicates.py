@@ -1,13 +1,13 @@
-"""Duplicate ids: a message that was stored is not stored again, whoever sends it once more.
+"""Duplicate ids: a message that was stored is not stored again when it is sent again.
 
 Each address keeps the newest of its ids, as rows of MESSAGES that are written with the message in
 one transaction. So the next live node knows them, also those of whose commit no client was told.
-What the writer knows of an address it reads at the first id it meets, and then keeps. The oldest is
-kept no more as soon as there is one too many, in the order in which messages were sent: so what is
-known does not depend on how they came into batches.
+The writer reads the ids of an address when it meets the first one, and then keeps them. Each new id
+beyond the limit evicts the oldest, in the order in which messages were sent: so what is known does
+not depend on how they were batched.
 
-A batch never has two messages of one id: the second waits for what becomes of the first, and is
-dropped only if that is stored. The sender of what is dropped is told that it is stored, which is
+A batch never has two messages of one id: the second waits for the outcome of the first, and is
+dropped only if that is stored. The sender of a dropped message is told that it is stored, which is
 true.
 """
 
@@ -24,15 +24,15 @@ from orthia.journal.model.unit import Appended, Unit
 
 LOGGER = logging.getLogger("orthia.journal")
 MOST_IDS = 1_000_000
-"""Ids in memory, of all addresses together; beyond it those of addresses not sent to for longest
-are read again when they are needed. About 150 MB."""
+"""How many ids are in memory, of all addresses together (about 150 MB). Beyond it the addresses
+not sent to for longest are evicted, and read again when they are needed."""
 
 StoredIds = Iterable[tuple[int, bytes]]
 """The rows of an id cache, each its seq and its record, in the order of seq."""
 
 
 class DuplicateIds:
-    """What the writer knows of duplicate ids; its thread only."""
+    """The duplicate ids that the writer knows; used on its thread only."""
 
     def __init__(self, load: Callable[[int], StoredIds], most: int = MOST_IDS) -> None:
         """``load`` reads the rows of a cache from the store; it may raise StoreError."""
@@ -45,7 +45,7 @@ class DuplicateIds:
     def screen(self, batch: Batch) -> Batch:
         """Return a batch without its duplicates; raises what loading raises.
 
-        Of it nothing may have been stored yet, nor may two of its messages have one id.
+        Nothing of the batch may be stored yet, and no two of its messages may have one id.
         """
         views: dict[int, _Screening] = {}
         found: list[tuple[Unit, frozenset[int]]] = []
@@ -59,7 +59,7 @@ class DuplicateIds:
                 for n in one.messages
             )
             found.append((unit, dropped))
-        # Only now, behind the last that may raise: it is asked again then, about the same batch.
+        # Only after the last call that may raise: the same batch is then screened again.
         is_changed = any(unit.dropped != dropped for unit, dropped in found)
         for unit, dropped in found:
             unit.dropped = dropped
@@ -68,7 +68,7 @@ class DuplicateIds:
         return screened
 
     def stored(self, batch: Batch) -> None:
-        """Know the ids of a batch that was stored."""
+        """Remember the ids of a batch that was stored."""
         forgotten = frozenset(batch.forgotten)
         for unit in batch.guarded:
             for cache_id in unit.ended_caches:
@@ -127,7 +127,7 @@ class _IdCache:
             self.superseded.append(before)
 
     def forget(self, seqs: frozenset[int]) -> None:
-        """Forget the rows of these, as far as they are the oldest."""
+        """Forget these rows, as far as they are the oldest."""
         if self.superseded:
             self.superseded = [seq for seq in self.superseded if seq not in seqs]
         while next(iter(self.seqs.values()), 0) in seqs:
@@ -135,7 +135,7 @@ class _IdCache:
 
 
 class _Screening:
-    """An id cache as it is behind those ids of a batch that were looked at."""
+    """An id cache as it will be after the ids of a batch that were screened so far."""
 
     def __init__(self, cache: _IdCache) -> None:
         self._cache = cache.seqs
@@ -144,14 +144,14 @@ class _Screening:
         )
         self._left = len(cache)
         self._gone: set[bytes] = set()
-        """Of the cache, those that are in ``forgotten``."""
+        """The ids of the cache that are in ``forgotten``."""
         self._taken: OrderedDict[bytes, int] = OrderedDict()
-        """Of the batch, those that are not in ``forgotten``."""
+        """The ids of the batch that are not in ``forgotten``."""
         self.forgotten: list[int] = []
-        """Rows of ids that are kept no more, oldest first; some may be of the batch itself."""
+        """Rows of evicted ids, oldest first; some may be of the batch itself."""
 
     def takes(self, one: Guarded) -> bool:
-        """Take the id of a message, with which the oldest is kept no more; False if it is known."""
+        """Add the id of a message, evicting the oldest; return False if the id is known."""
         _, digest, keep = one.duplicate_id
         self.trim(keep)
         if digest in self._taken or (digest in self._cache and digest not in self._gone):
@@ -161,7 +161,7 @@ class _Screening:
         return True
 
     def trim(self, keep: int) -> None:
-        """Keep so many at most, the newest."""
+        """Keep the newest ``keep`` ids."""
         while self._left + len(self._taken) > keep:
             if self._left:
                 digest, seq = next(self._oldest)
@@ -179,14 +179,15 @@ def _read(rows: StoredIds) -> Iterator[tuple[bytes, int]]:
             yield decode_duplicate_id(record, seq), seq
         except CorruptRecord as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
-                "a message of this duplicate id is not recognised if it is sent again: %s", error
+                "reading a duplicate id failed: %s; a message sent again with it is stored again",
+                error,
             )
 
 
 def without_conflicts(batch: Batch) -> list[Batch]:
-    """Return batches, in order, of the units of this one, in none of which two have one id.
+    """Split a batch, in order, so that no part has two units with one id.
 
-    Nor is any that has an id before a unit that ends an id cache.
+    Nor does any part have a unit with an id before one that ends an id cache.
     """
     parts: list[list[Appended]] = [[]]
     seen: set[tuple[int, bytes]] = set()

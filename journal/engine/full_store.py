@@ -1,8 +1,8 @@
 """What the writer does while the store has no room for messages.
 
-``orthia.journal.engine.retry`` says what becomes of each unit: what only deletes is stored, what
-stores a message is refused, what binds a queue is kept. A probe finds out when there is room again.
-On the writer's thread.
+``orthia.journal.engine.retry`` decides about each unit: one that only deletes is stored, one that
+stores a message is refused, one that binds a queue is kept. A probe finds out when there is room
+again. Runs on the writer's thread.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ ROOM_SECONDS = 1.0
 
 
 class FullStore:
-    """Whether the store is full, and what waits for room."""
+    """Whether the store is full, and the units that wait for room."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class FullStore:
         self._look_again_seconds = 0.0
         """When to look for room next, whatever else comes."""
         self._kept: list[Appended] = []
-        """What binds queues, while there is no room for that."""
+        """Units that bind queues, while there is no room for them."""
         self.is_full = False
         self.look_seconds = ROOM_SECONDS
         """How often to look, while nothing else comes."""
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look for room, as while acknowledgements come without a pause."""
+        """Whether a probe is due, however busy the writer is."""
         return self.is_full and self._clock() >= self._look_again_seconds
 
     @property
@@ -63,9 +63,9 @@ class FullStore:
         return bool(self._kept)
 
     def with_kept(self, batch: Batch) -> Batch:
-        """Return a batch with what was kept before it: a queue is bound before it has messages.
+        """Return a batch with the kept units before it: a queue is bound before it has messages.
 
-        Else a node that ends in between would leave messages that it confirmed, in no queue.
+        Otherwise a node that ends in between would leave confirmed messages in no queue.
         """
         if not self._kept or not (batch.messages or batch.rows or batch.touches_bindings):
             return batch
@@ -73,10 +73,12 @@ class FullStore:
         return batch_of([*kept, *batch.items])
 
     def look(self) -> Batch | None:
-        """Look for room; return what was kept if there is some, None if not."""
+        """Probe for room; return what was kept if there is some, None if not."""
         has_room = False
         if not self._storing.abandoned.is_set() and self._still_valid():
-            with contextlib.suppress(StoreError):  # the database is away: asked again soon
+            with contextlib.suppress(
+                StoreError
+            ):  # the database is unavailable: the next look tries again
                 has_room = self._store.has_room()
         self._look_again_seconds = self._clock() + self.look_seconds
         if not has_room:
@@ -85,14 +87,14 @@ class FullStore:
         return batch_of(kept)
 
     def has_room(self) -> None:
-        """Say that messages are taken again, once what was kept is stored."""
+        """Report that messages are accepted again, once what was kept is stored."""
         if self.is_full and not self._kept:
             self.is_full = False
-            LOGGER.warning("the store has room again: messages are taken again")
+            LOGGER.warning("the store has room again: accepting messages")
             self._full(None)
 
     def store_what_frees(self, batch: Batch, failed: OutOfRoom, *, again: bool) -> None:
-        """Store what of a batch takes no room; refuse or keep the rest, in order."""
+        """Store the units of a batch that need no room; refuse or keep the others, in order."""
         full = StoreFull(str(failed.error))
         if not self.is_full:
             self.is_full = True
@@ -121,9 +123,9 @@ class FullStore:
     def _store_persistently(
         self, items: list[Appended], failed: OutOfRoom, *, has_failed: bool, again: bool
     ) -> bool:
-        """Store what takes no room, in as many parts and however often that has to be tried.
+        """Store units that need no room, in as many parts and attempts as it takes.
 
-        Whether the latest attempt at anything ``has_failed`` is given and returned.
+        ``has_failed`` says whether the latest attempt failed; the new value is returned.
         """
         storing = self._storing
         parts = Parts([(batch_of(items), failed.unresolved)])
@@ -149,11 +151,11 @@ class FullStore:
             except MeetsLock as met:
                 parts.appendleft((part, met.unresolved))
                 continue
-            except AtFault as fault:  # there was room for a probe, and what failed was not that
+            except AtFault as fault:  # a probe had room, so this failed for another reason
                 has_failed = True
                 storing.part_or_refuse(parts, part, fault)
                 continue
-            except OutOfRoom as full:  # MySQL has much of one transaction in a temporary file
+            except OutOfRoom as full:  # MySQL spills large transactions to a temporary file
                 has_failed, too_many = True, len(part.items)
                 parts.appendleft((part, full.unresolved))
                 continue

@@ -23,7 +23,7 @@ from orthia.journal.model.unit import (
 )
 
 _AT_ONCE: Final = 64
-"""How many callers are completed at once; of more the others are completed in steps."""
+"""How many callers are completed in one piece; larger batches are completed in steps."""
 _IN_A_STEP: Final = 8
 _NO_STEPS: Final[Iterator[bool]] = iter(())
 
@@ -43,8 +43,8 @@ class Intake:
     An id reservation goes to the store ahead of the ids it covers, half a block early: no id that
     was ever given out, stored or not, is above the limit the next live node starts from.
 
-    Before the first message of a record version that nodes of before did not read goes a binding
-    that says so: none of them opens this journal then and passes its messages over.
+    Before the first message of a record version that older nodes cannot read it stores a binding
+    that says so: older nodes then refuse to open this journal rather than skip its messages.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Intake:
         self._was_full = False
         self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
         self._under_way: deque[Iterator[bool]] = deque()
-        """Completions that are done in steps, or wait for those before them."""
+        """Completions under way in steps, and those that wait behind them."""
         self._is_going_on = False
-        """Whether somebody does them: also in its last turn, when none is left."""
+        """Whether a run of steps is under way, its last turn included."""
         self.run: Callable[[Iterator[bool]], object] = _at_once
-        """Does steps, of which each yields False: at once, until somebody can do them in turns."""
+        """Runs steps, each of which yields False: at once, until somebody replaces it."""
         self.failed: Callable[[Exception], None] = _raise
-        """Gets what a completion in steps has raised."""
+        """Called with what a completion in steps raises."""
         self._room_listeners: list[Callable[[], None]] = []
         self._batch_listeners: list[Callable[[BatchReport], None]] = []
         self.last_committed_seq = first_id - 1
@@ -164,9 +164,9 @@ class Intake:
         self._completed(report, then)
 
     def _complete(self, items: Iterator[Appended]) -> Iterator[bool] | None:
-        """Complete some callers, up to the first that wants steps; return those.
+        """Complete some callers, up to the first that needs steps; return those steps.
 
-        None if that were all.
+        Returns None once all are completed.
         """
         most = _IN_A_STEP
         for item in items:
@@ -205,7 +205,7 @@ class Intake:
             then()
 
     def _do(self, steps: Iterator[bool]) -> None:
-        """Do steps behind those that are under way."""
+        """Run steps after those that are under way."""
         self._under_way.append(steps)
         if not self._is_going_on:
             self._is_going_on = True
@@ -225,11 +225,11 @@ class Intake:
             self._is_going_on = False
 
     def stop(self) -> None:
-        """Complete nobody any more."""
+        """Stop completing callers."""
         self._under_way.clear()
 
     def refuse(self, item: Appended, reason: OrthiaError) -> None:
-        """Tell the caller of ``item``, which waits no more, why it is not stored."""
+        """Tell the caller of ``item`` why it is not stored, and stop counting it as waiting."""
         if self._under_way:
             self._do(self._refusing(item, reason))
         else:
@@ -246,22 +246,22 @@ class Intake:
         self._announce_room()
 
     def _settle(self, item: Appended) -> None:
-        """Count what waits without ``item``."""
+        """Stop counting ``item`` as waiting."""
         if isinstance(item, AppendedMessage):
             self._rows -= 1
             self._bytes -= len(item.payload)
         else:
             self._rows -= item.cost_rows
             self._bytes -= item.payload_bytes
-        # One that was kept for want of room is older than what was stored meanwhile.
+        # A unit that was kept until there was room is older than what was stored meanwhile.
         self.last_committed_seq = max(self.last_committed_seq, item.last_seq)
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called each time what waits falls below half of every bound."""
+        """Call ``callback`` each time what waits falls below half of every bound."""
         self._room_listeners.append(callback)
 
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
-        """Have ``callback`` called with each batch's report."""
+        """Call ``callback`` with each batch's report."""
         self._batch_listeners.append(callback)
 
     def _account(self, appended: Unit) -> None:
@@ -283,7 +283,7 @@ class Intake:
         self._account(reservation)
 
     def _say_version(self) -> None:
-        """Have it stored, before the first message of it, that the newest version is in use."""
+        """Store, before the first message of it, that the newest record version is in use."""
         if not self._says_stated:
             self._says_stated = True
             unit = Unit()

@@ -1,4 +1,4 @@
-"""The bodies of large messages, outside the journal: in as they come, out as they are taken.
+"""The bodies of large messages, outside the journal: streamed in and streamed out.
 
 The life of a body:
 
@@ -28,16 +28,16 @@ from orthia.journal.engine.read_thread import ReadThread
 from orthia.journal.model.message import LargeBody
 
 UPLOAD_WINDOW_BYTES = 4 * PIECE_BYTES
-"""Bytes of one upload that wait for the store, above which it wants no more."""
+"""Bytes of one upload that may wait for the store before its client is held back."""
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 """The same for all uploads together."""
 
 Read = Callable[[tuple[bytes, int] | OrthiaError], None]
-"""Gets a piece and the checksum of all up to it, or what went wrong."""
+"""Called with a piece and the checksum of all up to it, or with the error."""
 
 
 class Upload(Incoming):
-    """A body on its way in; all calls on the loop's thread."""
+    """An incoming body; all calls on the loop's thread."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Upload(Incoming):
 
     @property
     def wants_more(self) -> bool:
-        """Whether more is to be read from its client; ``room`` is called when it is again."""
+        """Whether to read more from its client; ``room`` is called when it becomes true again."""
         return self._bodies.has_room_for(self)
 
     def add(self, data: bytes) -> None:
-        """Take what comes next."""
+        """Append the next bytes."""
         self.size += len(data)
         self._bodies.came(self.body_id, len(data))
         self._buffer += data
@@ -75,14 +75,14 @@ class Upload(Incoming):
             self._submit(piece)
 
     def finish(self) -> None:
-        """Take note that this was all; ``done`` follows once it is durable."""
+        """Mark the body as complete; ``done`` follows once it is durable."""
         if self._buffer:
             self._submit(bytes(self._buffer))
             self._buffer.clear()
         self._bodies.finish(self)
 
     def abort(self) -> None:
-        """Have what came removed; nothing is called any more. Does nothing once it is over."""
+        """Remove what has arrived, without further callbacks. Does nothing once it is over."""
         if not self.is_over:
             self.is_over = True
             self._buffer.clear()
@@ -129,10 +129,10 @@ class LargeMessages:
         the store may take long to look, and what a message has at its beginning may be pinned and
         unlinked at its end."""
         self._reads = 0
-        """Numbers those that bodies are withheld for."""
+        """The number of the latest read that bodies are withheld for."""
         self._open_reads: dict[int, None] = {}
         self._withheld: dict[int, int] = {}
-        """Bodies that are to go, by the last read that may have seen their messages."""
+        """Bodies to remove, by the last read that may have seen their messages."""
         self._uploaded: dict[int, _Count] = {}
         self._stalled: set[Upload] = set()
         self._waiting_bytes = 0
@@ -159,8 +159,8 @@ class LargeMessages:
     ) -> Upload:
         """Begin a body, pinned once; raises JournalClosed.
 
-        Who gets the LargeBody has to unpin it; after an error or an abort nobody has to.
-        ``counted`` hears of bytes that come, and of as many fewer once they are ``taken_over``.
+        The receiver of the LargeBody must unpin it; after an error or an abort nobody has to.
+        ``counted`` is called with bytes that arrive, and with as many fewer once ``taken_over``.
         """
         upload = Upload(self, self._next_id(), room, done)
         self.pin(upload.body_id)
@@ -169,7 +169,7 @@ class LargeMessages:
         return upload
 
     def pin(self, body_id: int) -> None:
-        """Keep a body for something in memory."""
+        """Keep a body while something in memory needs it."""
         self._pins[body_id] = self._pins.get(body_id, 0) + 1
 
     def unpin(self, body_id: int) -> None:
@@ -184,32 +184,32 @@ class LargeMessages:
                 self._check(body_id)
 
     def came(self, body_id: int, size: int) -> None:
-        """Count bytes of a body that is on its way."""
+        """Count bytes of an incoming body."""
         count = self._uploaded[body_id]
         count.size += size
         count.hears(size)
 
     def taken_over(self, body_id: int) -> None:
-        """Count a body no more: its message does, or it is needed no more."""
+        """Stop counting a body: its message counts it, or nothing needs it."""
         count = self._uploaded.pop(body_id, None)
         if count is not None:
             count.hears(-count.size)
 
     def linked(self, body_ids: Collection[int]) -> None:
-        """Take note that the store has references to bodies."""
+        """Record that the store now refers to bodies."""
         self._unreferenced.difference_update(body_ids)
 
     def unlinked(self, body_ids: Collection[int]) -> None:
-        """Take note that references are gone from the store."""
+        """Record that the store no longer refers to bodies."""
         self._unreferenced.update(body_ids)
         for body_id in body_ids:
             if body_id not in self._pins:
                 self._check(body_id)
 
     def withhold(self) -> int:
-        """Remove no body that is needed at this moment, until ``let_go`` of what this returns.
+        """Withhold every body that is needed now from removal; return a number for ``let_go``.
 
-        For who reads messages that somebody else may take before the answer is there.
+        For a reader of messages that another consumer may take before the answer arrives.
         """
         self._reads += 1
         self._open_reads[self._reads] = None
@@ -218,8 +218,8 @@ class LargeMessages:
     def let_go(self, read: int) -> None:
         """Undo one ``withhold``; what was read is pinned.
 
-        Reads that began later withhold nothing that was unlinked before: else bodies would stay as
-        long as there is always another.
+        Reads that began later withhold nothing that was unlinked before: otherwise bodies would
+        stay for as long as reads overlap.
         """
         del self._open_reads[read]
         oldest = next(iter(self._open_reads), self._reads + 1)
@@ -229,7 +229,7 @@ class LargeMessages:
                 self._keeper.check(body_id)
 
     def _looked_at(self, body_id: int, *, was_pinned: bool) -> None:
-        """Look again once it is pinned no more, if it was."""
+        """Check a body again later if it was pinned."""
         if not was_pinned:
             self._unreferenced.discard(body_id)
         elif body_id in self._pins:
@@ -253,19 +253,19 @@ class LargeMessages:
         self._reader.ask(piece, done)
 
     def has_room_for(self, upload: Upload) -> bool:
-        """Return whether more of ``upload`` is wanted; if not, it is told when it is."""
+        """Return whether ``upload`` may go on; if not, it is told when it may."""
         if self._waiting_bytes < MAX_WAITING_BYTES and upload.in_flight < UPLOAD_WINDOW_BYTES:
             return True
         self._stalled.add(upload)
         return False
 
     def submit(self, upload: Upload, piece: Piece) -> None:
-        """Have a piece stored."""
+        """Store a piece."""
         self._waiting_bytes += len(piece.data)
         self._keeper.store(upload, piece)
 
     def finish(self, upload: Upload) -> None:
-        """Have ``upload`` completed after its pieces."""
+        """Complete ``upload`` after its pieces."""
         self._keeper.finish(upload)
 
     def start(self) -> None:
@@ -274,7 +274,7 @@ class LargeMessages:
         self._reader.start()
 
     def close(self) -> None:
-        """Have the threads end after what they are at; nothing is called any more. Any thread."""
+        """End the threads after their current step, without further callbacks. Any thread."""
         self._keeper.stop()
         self._reader.close()
 

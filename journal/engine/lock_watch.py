@@ -1,7 +1,7 @@
-"""Naming who locks what the journal is to change, in the log and for a metric.
+"""Names the sessions that lock rows of the journal, in the log and for a metric.
 
-The database is asked on a thread of its own: what it tells of its sessions may take a while, and
-nobody waits for it.
+The database is asked on a thread of its own: listing its sessions may take a while, and nobody
+waits for it.
 """
 
 import logging
@@ -16,7 +16,7 @@ from orthia.journal.engine.worker import Worker
 
 LOGGER = logging.getLogger("orthia.journal")
 FIRST_SECONDS = 1.0
-"""How long a lock is in the way before the log says so: what passes at once does no harm."""
+"""How long a lock is in the way before it is logged: a short one does no harm."""
 MOST_ROWS_ASKED_FOR = 50
 MOST_NAMED = 5
 
@@ -26,7 +26,7 @@ OrthiaError with why they cannot be seen."""
 
 
 class LockWatch:
-    """Told by the writer's thread of each meeting with a lock, and of the end of all.
+    """Learns from the writer's thread of each lock that is in the way, and of the end of all.
 
     Without ``who_locks`` nobody is named.
     """
@@ -55,7 +55,7 @@ class LockWatch:
         return LocksSeen(self._clock() - self._began_seconds, self._put_aside, self._sessions)
 
     def meets_lock(self, rows: Sequence[RowKey], put_aside: int) -> None:
-        """Take note that rows are locked, or a table, and how many units are put aside for that."""
+        """Record that rows are locked, or a table, and how many units are put aside for that."""
         now = self._clock()
         self._put_aside = put_aside
         self._locks_table = self._locks_table or not rows
@@ -69,13 +69,13 @@ class LockWatch:
             self._worker.put(lambda: self._name(some, put_aside, seconds))
 
     def table_is_free(self) -> None:
-        """Take note that something was stored: if a table was locked, it is not any more."""
+        """Record that something was stored: no table is locked any longer."""
         if self._locks_table and not self._put_aside:
             self.is_free()
         self._locks_table = False
 
     def is_free(self) -> None:
-        """Take note that no lock is in the way any more."""
+        """Record that no lock is in the way any longer."""
         if self._reminder is not None:
             seconds = self.seen.seconds
             self._reminder = None
@@ -97,17 +97,17 @@ class LockWatch:
                 self._sessions = self._who_locks(rows)
             except OrthiaError as error:
                 self._sessions = ()
-                who = f"another session of the database (it cannot be seen which: {error})"
+                who = f"another session of the database (asking which failed: {error})"
             else:
                 if self._sessions:
                     who = " and ".join(one.description for one in self._sessions[:MOST_NAMED])
         if self._reminder is None:
-            self._sessions = ()  # it is over meanwhile; who it was is said all the same
+            self._sessions = ()  # the lock is gone by now; the log still names who held it
         if rows:
             LOGGER.warning(
                 "rows of the journal are locked by %s, for %.0f s now: %d units that delete them"
-                " (acknowledgements, as a rule) are put aside, and tried again until it lets go;"
-                " all others are stored meanwhile",
+                " (usually acknowledgements) are put aside and retried until they are free; all"
+                " others are stored",
                 who,
                 seconds,
                 put_aside,
@@ -115,7 +115,7 @@ class LockWatch:
         else:
             LOGGER.warning(
                 "a table of the journal is locked by %s, for %.0f s now: nothing is stored until it"
-                " lets go; trying on",
+                " is free; retrying",
                 who,
                 seconds,
             )
@@ -123,7 +123,7 @@ class LockWatch:
     def _say_free(self, seconds: float) -> None:
         self._sessions = ()
         LOGGER.warning(
-            "no other session's lock is in the journal's way any more, after %.1f s: what was put"
+            "no other session locks rows of the journal any longer, after %.1f s: what was put"
             " aside is stored",
             seconds,
         )

@@ -1,6 +1,6 @@
-"""What the writer does about locks of other sessions: it looks for them, and has them named.
+"""Finds rows that other sessions have locked, for the writer, on its thread.
 
-What becomes of the units is decided in ``orthia.journal.engine.locks``. On the writer's thread.
+``orthia.journal.engine.locks`` decides what happens to the units.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from orthia.journal.errors import HeldElsewhere
 from orthia.journal.model.unit import Appended, AppendedMessage
 
 _LOOKS_AT_ONCE = 16
-"""Looks with locked rows among those that are free, for which everybody else waits."""
+"""How many look-ups in a row may find some rows still locked: all other work waits for them."""
 
 
 class _Store(Protocol):
@@ -35,7 +35,7 @@ class _Store(Protocol):
 
 
 class LockedRows:
-    """The rows that are known to be locked, and the units that wait for them."""
+    """The rows known to be locked, and the units that wait for them."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LockedRows:
         clock: Callable[[], float],
         refuse: Callable[[Appended, OrthiaError], None],
     ) -> None:
-        """``refuse`` is called with what cannot wait, and why."""
+        """``refuse`` is called with each unit that cannot wait, and the reason."""
         self._refuse = refuse
         self._store = store
         self._watch = watch
@@ -64,11 +64,11 @@ class LockedRows:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look whether locked rows are free."""
+        """Whether it is time to check locked rows again."""
         return self.met and self._clock() >= self._look_seconds
 
     def meets_lock(self, batch: Batch) -> bool:
-        """Look for locked rows of a batch that failed for a lock; return whether to sift it."""
+        """Find the locked rows of a batch that failed for a lock; return whether to sift it."""
         with contextlib.suppress(StoreError):  # as where a table is locked
             self._find(batch)
         self._watch.meets_lock([*self._aside.locked], len(self._aside))
@@ -76,15 +76,15 @@ class LockedRows:
         return self._aside.stands_back(batch)
 
     def sift(self, batch: Batch, *, unresolved: bool, again: bool) -> tuple[Batch, Batch | None]:
-        """Return what of a batch waits for no lock, the rest being put aside or refused.
+        """Return the part of a batch that waits for no lock; put aside or refuse the rest.
 
-        And what is to be sifted once that is stored, of which the first is to be refused then.
-        ``again`` says that ``take_free`` returned it. Its rows are looked at before they are waited
-        for: where one row is locked others are.
+        Also returns what to sift once that part is stored, whose first unit is then refused.
+        ``again`` says that ``take_free`` returned the batch. Its rows are checked before anything
+        waits for them: where one row is locked, others usually are.
         """
         if not self.met:
             return batch, None
-        with contextlib.suppress(StoreError):  # then the batch meets what there is
+        with contextlib.suppress(StoreError):  # then the batch runs into whatever is locked
             self._find(batch)
         sift = self._aside.sift_again if again else self._aside.sift
         stored, refused, left = sift(batch, unresolved=unresolved)
@@ -93,7 +93,7 @@ class LockedRows:
         return stored, left
 
     def forget(self, attempts: Attempts) -> None:
-        """Delete the rows of ids that are to be forgotten, as far as they are free by now."""
+        """Delete the rows of evicted duplicate ids, as far as they are free by now."""
         batch = self._aside.take_forgotten()
         if batch.forgotten:
             try:
@@ -102,7 +102,7 @@ class LockedRows:
                 self.keep_forgotten(batch, locked_only=False)
 
     def look(self) -> None:
-        """Ask of some rows whether they are still locked, of more as long as some are free."""
+        """Check whether some rows are still locked, and more rows as long as some are free."""
         most = self._store.rows_looked_at
         left = _LOOKS_AT_ONCE
         try:
@@ -113,11 +113,13 @@ class LockedRows:
                 else:
                     left = left - 1 if free else 0
         except StoreError:
-            with contextlib.suppress(StoreError):  # the database is away: asked again soon
+            with contextlib.suppress(
+                StoreError
+            ):  # the database is unavailable: the next look tries again
                 self._store.connect()
 
     def looked(self) -> None:
-        """Take note that what is free was stored, and when to look next."""
+        """Record that what was free is stored, and when to look next."""
         self.met = bool(self._aside)
         if self.met:
             self._watch.meets_lock([*self._aside.locked], len(self._aside))
@@ -126,11 +128,11 @@ class LockedRows:
         self._look_seconds = self._clock() + LOCKED_LOOK_SECONDS
 
     def stored_after_failure(self) -> None:
-        """Take note that a batch was stored that had failed: no table is locked any more."""
+        """Record that a batch that had failed is stored: no table is locked any longer."""
         self._watch.table_is_free()
 
     def _find(self, batch: Batch) -> None:
-        """Look for locked rows of a batch, as far as it is not known that they are."""
+        """Find locked rows of a batch among those not known to be locked."""
         known = self._aside.locked
         waiting = [RowKey(RowKind.MESSAGE, seq) for seq in batch.forgotten]
         others: list[tuple[RowKey, int]] = []
@@ -144,8 +146,8 @@ class LockedRows:
         rows = [row for row in dict.fromkeys(waiting) if row not in known]
         if rows:
             self._aside.are_locked(self._store.locked(rows))
-        # Also of those that were locked before, and so few at once that none is taken for locked
-        # which is not: who is refused is so for good.
+        # Rows known to be locked too, and so few at once that none is wrongly taken for locked:
+        # a refusal is final.
         while others:
             some, others = others[:CERTAIN_ROWS], others[CERTAIN_ROWS:]
             asked = [row for row, _ in some]

@@ -1,14 +1,14 @@
-"""Deletes that wait because a session of somebody else has locked their rows.
+"""Deletes that wait because another session of the database has locked their rows.
 
-A person's GUI with an open DELETE, a backup tool, a ``SELECT ... FOR UPDATE``: whoever holds a row
-of the journal's tables keeps its delete waiting, and with it, in one transaction, everything else.
-So a lock is waited for a moment only. Then the rows are looked for that are locked:
+A GUI with an open DELETE, a backup tool, a ``SELECT ... FOR UPDATE``: a session that holds a row of
+the journal's tables delays its delete and, in one transaction, everything else. So the writer waits
+for a lock only briefly. Then it looks for the rows that are locked:
 
 ==============================  ========================================================
-a unit that                     what becomes of it
+a unit that                     what happens to it
 ==============================  ========================================================
 deletes none of them            stored, as if there were no lock
-only deletes                    put aside, whole; tried again by itself, until it is stored
+only deletes                    put aside as a whole, and retried until it is stored
 stores a message, too           refused: its client is told, and can send again. Its messages
                                 have their place in the order already, which is not for
                                 later: whoever reads on in the order of seq has passed it
@@ -17,9 +17,9 @@ is ``behind_all``               put aside behind what is put aside
 deletes what one of these does  as if that row was locked
 ==============================  ========================================================
 
-What is put aside is not confirmed to anybody, counts as waiting (see ``JournalLimits``), and keeps
-its order among units that change the same rows. Ids of messages that are to be forgotten stay
-until they are free, and are known as forgotten meanwhile.
+A unit put aside is not confirmed, counts as waiting (see ``JournalLimits``), and keeps its order
+among units that change the same rows. Rows of evicted duplicate ids stay until they are free; until
+then the ids count as evicted.
 """
 
 from bisect import insort
@@ -51,14 +51,14 @@ class RowKey(NamedTuple):
 
 
 class LocksSeen(NamedTuple):
-    """Locks of other sessions that are in the journal's way now."""
+    """Locks of other sessions that hold the journal up now."""
 
     seconds: float
     """For how long; 0 if there is none."""
     put_aside: int
     """How many units wait for one."""
     sessions: Sequence[SessionWithLock]
-    """Who has them, as far as the database says so."""
+    """Which sessions hold them, as far as the database tells."""
 
 
 NO_LOCKS = LocksSeen(0.0, 0, ())
@@ -71,12 +71,12 @@ class Sifted(NamedTuple):
     refused: Sequence[Unit]
     """Before anything of ``stored``."""
     left: Batch | None = None
-    """What begins with a unit to refuse, once ``stored`` is: who is told is told in order."""
+    """The rest, whose first unit is refused once ``stored`` is: callers are told in order."""
 
 
 class _Waiting(NamedTuple):
     place: int
-    """In the order of all that was submitted while anything waited."""
+    """Its position among all that was submitted while anything waited."""
     unit: Unit
     rows: frozenset[RowKey]
     unresolved: bool
@@ -105,9 +105,9 @@ class PutAside:
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self._touched: Counter[RowKey] = Counter()
-        """By how many that wait a row is deleted."""
+        """How many waiting units delete each row."""
         self._locked: dict[RowKey, None] = {}
-        """In the order in which they are looked at again."""
+        """In the order in which they are checked again."""
         self._unforgotten: set[int] = set()
         self._put_back: list[_Waiting] = []
         """What ``sift_again`` put back since ``take_free``."""
@@ -129,23 +129,23 @@ class PutAside:
         return self._locked.keys()
 
     def are_locked(self, rows: Iterable[RowKey]) -> None:
-        """Take note that rows are locked."""
+        """Record that rows are locked."""
         self._locked.update(dict.fromkeys(rows))
 
     def begin(self, batch: Batch) -> None:
-        """Take note of what is submitted next: whatever becomes of its parts, this is its order."""
+        """Record the batch that is stored next, and with it the order of its units."""
         self._first_place += len(self._items)
         self._items = batch.items
         self._places = None
 
     def stands_back(self, batch: Batch) -> bool:
-        """Return whether not all of a batch is to be stored as it is."""
+        """Return whether some of a batch cannot be stored as it is."""
         return any(not self._passes(item) for item in batch.items) or any(
             RowKey(RowKind.MESSAGE, seq) in self._locked for seq in batch.forgotten
         )
 
     def sift(self, batch: Batch, *, unresolved: bool = False) -> Sifted:
-        """Put aside what has to wait, and return what is to be stored, and to be refused.
+        """Put aside the units that must wait; return those to store and those to refuse.
 
         ``unresolved`` says that an earlier attempt may have stored the batch.
         """
@@ -163,7 +163,7 @@ class PutAside:
         return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), refused)
 
     def sift_again(self, batch: Batch, *, unresolved: bool) -> Sifted:
-        """Sift units that ``take_free`` returned: those that have to wait do so in their place."""
+        """Sift units that ``take_free`` returned; those that must wait again keep their place."""
         stored: list[Appended] = []
         back = self._put_back
         rows = {row for one in back for row in one.rows}
@@ -184,7 +184,7 @@ class PutAside:
             self._places = {id(one): n for n, one in enumerate(self._items, self._first_place)}
         place = self._places.get(id(unit), self._first_place)
         waiting = _Waiting(place, unit, frozenset(rows_of(unit)), unresolved)
-        # Not at the end: what was behind it may have met a lock before it.
+        # Not at the end: a unit behind it may have met a lock first.
         insort(self._waiting, waiting, key=_place_of)
         self._touched.update(waiting.rows)
         return waiting
@@ -200,7 +200,7 @@ class PutAside:
         return not can_wait(item) and item.refused is None
 
     def keep_forgotten(self, batch: Batch, *, locked_only: bool = True) -> None:
-        """Have a batch forget no id, or none whose row is locked: that is done once it is free."""
+        """Postpone the deletion of evicted ids: of all, or of those whose rows are locked."""
         locked = self._locked
         left = [seq for seq in batch.forgotten if RowKey(RowKind.MESSAGE, seq) not in locked]
         if not locked_only:
@@ -210,18 +210,18 @@ class PutAside:
             batch.forgotten = left
 
     def to_look_at(self, most: int) -> list[RowKey]:
-        """Return locked rows, of which it may have ended, those first that were so for longest."""
+        """Return rows to check again, those first that have been locked for longest."""
         return list(self._locked)[:most]
 
     def looked(self, rows: Sequence[RowKey], locked: Collection[RowKey]) -> int:
-        """Take note of which of these ``rows`` are still locked; return how many are free."""
+        """Record which of these ``rows`` are still locked; return how many are free."""
         for row in rows:
             self._locked.pop(row, None)
         self.are_locked(row for row in rows if row in locked)
         return sum(row not in locked for row in rows)
 
     def take_free(self, most_rows: int) -> tuple[Batch, bool]:
-        """Return what waits for nothing any more, up to a bound, and whether it is unresolved."""
+        """Take the units that need not wait any longer, up to a bound; say if any is unresolved."""
         free: list[_Waiting] = []
         left: list[_Waiting] = []
         before: set[RowKey] = set()
@@ -240,11 +240,11 @@ class PutAside:
         self._put_back = []
         self._places = {id(one.unit): one.place for one in free}
         self._touched.subtract(row for one in free for row in one.rows)
-        self._touched += Counter()  # without those of which none is left
+        self._touched += Counter()  # drops zero counts
         return batch_of(one.unit for one in free), any(one.unresolved for one in free)
 
     def take_forgotten(self) -> Batch:
-        """Return a batch, of nobody's unit, that forgets the ids whose rows are free by now."""
+        """Return a batch that deletes the evicted ids whose rows are free by now."""
         batch = batch_of([Unit()])
         batch.forgotten = [
             seq for seq in self._unforgotten if RowKey(RowKind.MESSAGE, seq) not in self._locked

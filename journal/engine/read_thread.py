@@ -22,9 +22,9 @@ LOGGER = logging.getLogger("orthia.journal")
 class ReadThread:
     """A thread that answers what it is asked.
 
-    A store that does not answer is asked again while ``still_valid``, which the log tells of if it
-    lasts, and once more; then ``done`` gets the error. ``post`` is called on the thread, and
-    ``ended`` last.
+    While ``still_valid``, a store that does not answer is asked again, which is logged if it lasts;
+    after one more attempt ``done`` gets the error. ``post`` is called on the thread, ``ended``
+    last.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ReadThread:
         what: str,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """``what`` is read, as the log says it."""
+        """``what`` names what is read, for the log."""
         self._what = what
         self._clock = clock
         self._still_valid = still_valid
@@ -46,13 +46,13 @@ class ReadThread:
         self._closed = self._worker.stopping
         self.start = self._worker.start
         self.close = self._worker.stop
-        """Have the thread end after the read that is under way; no answer comes any more."""
+        """End the thread after the current read; no further answers are given."""
         self.join = self._worker.join
 
     def ask(
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
-        """Have ``read`` called on the thread, and ``done`` with what it returned."""
+        """Call ``read`` on the thread, and ``done`` with what it returns."""
         self._worker.put(partial(self._answer, read, done))
 
     def _run(self) -> None:
@@ -77,7 +77,7 @@ class ReadThread:
             except OrthiaError as error:
                 answer = error
             except MemoryError:
-                raise  # the node is to end with this thread: it has no memory to answer with
+                raise  # ends this thread and with it the node: there is no memory to answer with
             except Exception as error:  # noqa: BLE001 - the caller waits for an answer
                 answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
             self._worker.tell(self._post, partial(done, answer))
@@ -90,6 +90,6 @@ class ReadThread:
         seconds = reminder.due(now)
         if seconds is not None:
             LOGGER.warning(
-                "no %s could be read for %.0f s, trying on: %s", self._what, seconds, error
+                "reading %s has failed for %.0f s: %s; retrying", self._what, seconds, error
             )
         return reminder

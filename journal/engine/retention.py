@@ -1,8 +1,7 @@
-"""Pruning the history: a thread of the live node deletes what retention no longer keeps.
+"""Prunes the history: a thread of the live node deletes what retention no longer keeps.
 
-How much is kept is counted when the node becomes live, along an index and off every other path;
-from then on only what is new is counted. Nothing is counted by the writer: keeping a message costs
-it nothing but the row.
+The thread counts what is kept when the node becomes live, along an index; from then on it counts
+only what is new. The writer counts nothing: keeping a message costs it one row.
 """
 
 import contextlib
@@ -28,10 +27,10 @@ PERIOD_SECONDS = 30.0
 PAUSE_SECONDS = 0.02
 """Between two steps, so that the database has time for the journal."""
 SETTLED_AFTER = timedelta(minutes=1)
-"""What was removed so long ago is counted once: no transaction is open for as long, and a clock
-that is set back by less is noticed."""
+"""Rows removed longer ago than this are counted once: no transaction is open for as long, and a
+clock that is set back by less is noticed."""
 RECOUNT_AFTER = timedelta(days=1)
-"""Everything is counted anew so often: a clock that was set back by more is mended then."""
+"""How often everything is recounted, which corrects for a clock that was set back by more."""
 
 
 class Tally:
@@ -64,7 +63,7 @@ class Tally:
         self._recent = self._count(settled_until, None)
 
     def pruned(self, rows: Iterable[KeptRow]) -> None:
-        """Count these no more."""
+        """Stop counting these rows."""
         for row in rows:
             if self._settled_until is None or row.removed_at > self._settled_until:
                 self._recent -= Kept(1, row.size)
@@ -143,7 +142,7 @@ class Pruner:
         return kept
 
     def _run(self) -> None:
-        with contextlib.suppress(Fenced):  # the successor prunes
+        with contextlib.suppress(Fenced):  # the next live node prunes
             self._prune_until_stopped()
 
     def _prune_until_stopped(self) -> None:
@@ -158,6 +157,6 @@ class Pruner:
                 if self.prune():
                     pause = PAUSE_SECONDS
             except StoreError as error:
-                LOGGER.warning("the history could not be pruned, trying again: %s", error)
+                LOGGER.warning("pruning the history failed: %s; retrying in %g s", error, pause)
                 self._tally.reset()
                 count_again = self._clock()

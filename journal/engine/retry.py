@@ -1,4 +1,4 @@
-"""What the writer does after a batch failed: pure rules, stated as tables.
+"""What the writer does after a batch has failed: pure rules, stated as tables.
 
 ==========================  ============================================================
 what happened               what is done next
@@ -69,19 +69,19 @@ from orthia.database import (
 from orthia.journal.model.unit import Appended, Unit
 
 STUCK_SECONDS = 2.0
-"""How long something is tried in vain before the log says so."""
+"""How long attempts fail before the log says so."""
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 ATTEMPTS = 3
 """Failures of one kind after which a batch is suspect."""
 TRANSIENT_ATTEMPTS = 10
-"""The same of deadlocks and serialization failures, which others have a part in."""
+"""The same for deadlocks and serialization failures, which others contribute to."""
 LOCKED_ATTEMPTS = 20
-"""The same of locks that others keep: about half a minute, for what is locked may be a table."""
+"""The same for locks of other sessions: about half a minute, since a table may be locked."""
 LOCKED_LOOK_SECONDS = 0.25
-"""How often it is looked whether locked rows are free."""
+"""How often locked rows are checked again."""
 UNANSWERED = 3
-"""Units refused in a row to which the database did not answer, after which no more are."""
+"""How many units in a row are refused without an answer of the database; then the writer ends."""
 
 
 class NextStep(Enum):
@@ -106,7 +106,7 @@ def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) ->
     if isinstance(error, UnknownOutcome) or (unresolved and isinstance(error, DuplicateKey)):
         return NextStep.RECONNECT_AND_RESOLVE
     if isinstance(error, Locked) and not unresolved:
-        return NextStep.REPEAT  # the session is as good as it was
+        return NextStep.REPEAT  # the session is still usable
     if isinstance(error, StoreUnavailable):
         return NextStep.RECONNECT_AND_RESOLVE if unresolved else NextStep.RECONNECT
     if isinstance(error, TransientStoreError):
@@ -128,7 +128,7 @@ def is_suspect(error: OrthiaError, *, failures: int, lease_valid: bool) -> bool:
 
 
 def is_answer(error: OrthiaError) -> bool:
-    """Return whether the database itself said that it does not do what was asked."""
+    """Return whether the database itself refused the request."""
     return isinstance(error, (PermanentStoreError, TransientStoreError, RefusedForNow))
 
 
@@ -141,12 +141,12 @@ def after_probe(error: OrthiaError, *, units: int, refusable: bool, unanswered: 
         return NextStep.SPLIT
     if refusable and (is_answer(error) or unanswered < UNANSWERED):
         return NextStep.REFUSE
-    # Whoever has the lock would keep the next node from it, too.
+    # The session with the lock would block the next node, too.
     return NextStep.WAIT if isinstance(error, Locked) else NextStep.GIVE_UP
 
 
 class RoomNeeded(Enum):
-    """What becomes of a unit while the store has no room."""
+    """What happens to a unit while the store has no room."""
 
     NONE = "stored"
     REFUSED = "refused"
@@ -158,7 +158,7 @@ def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
     if isinstance(item, Unit) and item.only_frees:
         if item.unbound and any(_binds(one, item.unbound) for one in kept):
             return RoomNeeded.KEPT
-        return RoomNeeded.NONE  # the ids that a unit reserves are a number in a row that is there
+        return RoomNeeded.NONE  # reserving ids only changes a number in an existing row
     return RoomNeeded.KEPT if item.refused is None else RoomNeeded.REFUSED
 
 
@@ -167,7 +167,7 @@ def _binds(item: Appended, ids: Collection[int]) -> bool:
 
 
 class Lapses:
-    """Whether a lease is lost: it is, once it was found invalid twice in a row.
+    """Whether a lease is lost: it is once two checks in a row found it invalid.
 
     A renewal that is answered late may make it valid again a moment later.
     """
@@ -177,7 +177,7 @@ class Lapses:
         self._has_lapsed = False
 
     def is_lost(self) -> bool:
-        """Look again."""
+        """Check the lease again."""
         has_lapsed, self._has_lapsed = self._has_lapsed, not self._still_valid()
         return has_lapsed and self._has_lapsed
 

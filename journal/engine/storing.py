@@ -1,8 +1,8 @@
-"""Storing one part of a batch: what the loop of the writer and a full store do alike.
+"""Storing one part of a batch, as the writer's loop and a full store both do.
 
-Before a part is tried, what waits for a lock and what is a duplicate is taken out of it. A part
-that the store does not take though it takes others is split, or its one unit is refused; see the
-tables in ``orthia.journal.engine.retry``. On the writer's thread.
+Before an attempt, units that wait for a lock and duplicates are taken out of the part. A part that
+the store refuses while it takes others is split, or its only unit is refused; see the tables in
+``orthia.journal.engine.retry``. Runs on the writer's thread.
 """
 
 import logging
@@ -29,7 +29,7 @@ Parts = deque[tuple[Batch, bool]]
 
 
 class Storing:
-    """Attempts at parts of batches, and what is known of locks and duplicate ids."""
+    """Attempts to store parts of batches, with the known locks and duplicate ids."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Storing:
         """Units refused in a row to which the database did not answer."""
         self.abandoned = abandoned
         self.has_refused = False
-        """Whether any unit was refused: until then no sender need be looked at."""
+        """Whether any unit was refused: until then no sender need be checked."""
         self.duplicates = DuplicateIds(store.duplicate_ids)
         self.locks = LockedRows(store, lock_watch or LockWatch(), clock, self.refuse)
         self.attempts = Attempts(
@@ -85,11 +85,11 @@ class Storing:
         return screened
 
     def answered(self) -> None:
-        """Take note that the database has stored something."""
+        """Record that the database stored something."""
         self._unanswered = 0
 
     def refuse(self, item: Appended, reason: OrthiaError) -> None:
-        """Refuse a unit, and with it what its sender sent behind it and is still to come."""
+        """Refuse a unit, and mark its sender so that its later units are refused too."""
         mark_refused(item, reason)
         self.has_refused = True
         self._refused(item, reason)
@@ -108,8 +108,8 @@ class Storing:
         if step is NextStep.REFUSE:
             self._unanswered = 0 if is_answer(error) else self._unanswered + 1
             LOGGER.error(
-                "the database does not store %s, though it stores others; nothing of it is stored,"
-                " and its client is told: %s",
+                "the database refused %s, though it stores others: %s; nothing of it is stored, and"
+                " its client is told",
                 batch.describe(),
                 error,
             )

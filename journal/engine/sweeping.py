@@ -1,8 +1,8 @@
-"""Removing what no message needs of the index of moments, once, when a node becomes live.
+"""Sweeps rows of MESSAGE_TIMES that no message needs, once, when a node becomes live.
 
-A row that says how often a message was delivered in vain has no moment at which somebody would meet
-it. One that was left behind, by a version that did not delete it with its queue or by a node that
-died, is found here: in short steps, on a thread of its own that ends with the last of them.
+A row that counts failed deliveries of a message has no due time at which anything would meet it.
+Rows left behind, by a version that did not delete them with their queue or by a node that died, are
+deleted here in short steps, on a thread that ends with the last step.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class TimesSweeper:
         self.join = self._worker.join
 
     def _run(self) -> None:
-        with contextlib.suppress(Fenced):  # the successor sweeps
+        with contextlib.suppress(Fenced):  # the next live node sweeps
             self._sweep()
 
     def _sweep(self) -> None:
@@ -41,7 +41,7 @@ class TimesSweeper:
             except StoreError as error:
                 pause = RETRY_SECONDS
                 LOGGER.warning(
-                    "looking for attempts of messages that are gone failed: %s; retrying in %d s",
+                    "sweeping attempts of deleted messages failed: %s; retrying in %d s",
                     error,
                     pause,
                 )
@@ -51,4 +51,4 @@ class TimesSweeper:
                 break
             place = following
         if count:
-            LOGGER.info("deleted the attempts of %d messages that are gone", count)
+            LOGGER.info("deleted the delivery attempts of %d messages that no longer exist", count)

@@ -1,4 +1,4 @@
-"""The engine of a journal on a store: its threads, how they begin, and in which order they end."""
+"""The engine of a journal on a store: its threads, and the order in which they start and end."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Backend:
-    """What a kind of store gives the threads of a journal to work on."""
+    """What a store provides for the threads of a journal."""
 
     store: BatchStore
     windows: Windows
@@ -56,7 +56,7 @@ class _Part(Protocol):
 
 
 class Threads(Engine):
-    """One thread writes, one reads, others keep bodies and history; outcomes go to the loop."""
+    """Threads that write, read, and keep bodies and history; outcomes go to the event loop."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Threads(Engine):
         self._on_failure = on_failure
         self._closing = threading.Lock()
         self._silent = False
-        """Whether nobody is told of anything any more."""
+        """Whether outcomes are no longer reported."""
         self._full_listeners: list[Callable[[OrthiaError | None], None]] = []
         self._lock_watch = LockWatch(backend.who_locks)
         self.writer = Writer(
@@ -107,7 +107,7 @@ class Threads(Engine):
             post=post,
             still_valid=still_valid,
             failed=lambda error: post(partial(self._fail, error)),
-            # The history gives bodies up without telling anybody.
+            # Pruning the history unlinks bodies without a report.
             sweep_period_seconds=None if pruner is None else limits.sweep_period_seconds,
         )
         upkeep = (pruner, backend.sweeper)
@@ -119,7 +119,7 @@ class Threads(Engine):
             submit=self.writer.submit,
             bindings=self.recovered.bindings,
         )
-        # As what fails in one piece: that is raised in what was posted.
+        # An error in steps is raised on the loop, as one in a single piece is.
         self.intake.failed = lambda error: post(partial(_raise, error))
 
     @override
@@ -169,7 +169,7 @@ class Threads(Engine):
                 self.writer.finish()
                 self.writer.join(self._limits.drain_timeout_ms / 1000)
             if not self.writer.finished:
-                # Else those are told whose units are stored, though others' had to be put aside.
+                # Otherwise callers whose units are stored are told, though others were put aside.
                 self._silent = True
                 self.writer.abandon()
                 self.writer.join(seconds)

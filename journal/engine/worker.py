@@ -1,4 +1,4 @@
-"""The journal's threads: each of them is a Worker, and nothing else in it makes any."""
+"""The thread of a part of the journal; no other module of the journal makes threads."""
 
 import threading
 from collections.abc import Callable
@@ -13,12 +13,12 @@ _Job = TypeVar("_Job")
 
 
 class Worker(Generic[_Job]):
-    """A thread and what it is given to do.
+    """A thread and its queue of jobs.
 
-    ``work`` is called on it, once, and takes jobs until it is given None, or until it is told to
-    stop. An error that ends it goes to ``failed``, on the thread, unless it was told to stop; what
-    is no error of ours goes there as a JournalError that begins with ``failure``. Without
-    ``failed`` it ends the thread like any other.
+    The thread calls ``work`` once, which takes jobs until it gets None or is told to stop. An error
+    that ends it goes to ``failed``, on the thread, unless it was told to stop; an error that is no
+    OrthiaError is wrapped in a JournalError that begins with ``failure``. Without ``failed`` the
+    error ends the thread as usual.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Worker(Generic[_Job]):
         failure: str = "",
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """``ended`` is called on the thread, as the last."""
+        """``ended`` is called last on the thread."""
         self._work = work
         self._failed = failed
         self._failure = failure
@@ -43,7 +43,7 @@ class Worker(Generic[_Job]):
         self.take_now = self._jobs.get_nowait
         """Return what ``take`` would; raises Empty if nothing waits."""
         self.stopping = threading.Event()
-        """Set by ``stop``; what the thread waits with when it has to pause."""
+        """Set by ``stop``; the thread pauses by waiting for it."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -51,12 +51,12 @@ class Worker(Generic[_Job]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the thread end after the step it is at; any thread, never waits."""
+        """End the thread after its current step; any thread, never waits."""
         self.stopping.set()
         self._jobs.put(None)
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread's end; return whether it is over, or was never begun."""
+        """Wait for the thread's end; return whether it has ended or never started."""
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
@@ -64,7 +64,7 @@ class Worker(Generic[_Job]):
     def tell(
         self, post: Callable[[Callable[[], None]], None], callback: Callable[[], None]
     ) -> None:
-        """Have ``post`` call back elsewhere, unless the thread was told to stop by then."""
+        """Post ``callback``, unless the thread is told to stop before it runs."""
         if not self.stopping.is_set():
             post(partial(self._call_unless_stopped, callback))
 

@@ -1,8 +1,8 @@
 """The writer: one thread, one connection, one transaction for all that waits.
 
-It takes what has been appended, up to the bounds of a batch, stores it, and hands the batch back
-for its callers to be completed. While it stores, the next batch gathers: under load batches grow
-by themselves, at rest a single message goes at once.
+It takes the appended units, up to the bounds of a batch, stores them, and reports the batch so that
+its callers are completed. While it stores, the next batch gathers: under load batches grow by
+themselves, at rest a single message is stored at once.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class Writer:
     """Owns ``store`` from ``start`` on.
 
     ``stored``, ``refused`` and ``failed`` are called on the writer's thread, the first two in the
-    order of what was submitted, but for what was kept for want of room; ``failed`` at most once,
-    and nothing is stored after it. ``full`` says that there is no room, or None when there is.
+    order of submission, except for units kept until there was room; ``failed`` at most once, and
+    nothing is stored after it. ``full`` gets why there is no room, and None when there is again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Writer:
         self.abandon = self._worker.stop
         """End the thread without beginning another transaction."""
         self.finished = False
-        """True once everything submitted before ``finish`` was tried: nobody is told any more."""
+        """True once everything submitted before ``finish`` was tried; nothing is reported later."""
         self.drained = False
         """True once everything submitted before ``finish`` is stored."""
 
@@ -134,13 +134,13 @@ class Writer:
                     self._keep_alive()
 
     def _keep_alive(self) -> None:
-        """Keep the session, or open another: the next message is not to wait for that."""
+        """Keep the session alive, or open another before the next message needs it."""
         if not self._still_valid():
             return
         try:
             self._store.keep_alive()
         except StoreError:
-            with contextlib.suppress(StoreError):  # the next batch will tell, and try again
+            with contextlib.suppress(StoreError):  # the next batch retries, and reports it
                 self._store.connect()
 
     def _store_and_report(
@@ -158,8 +158,8 @@ class Writer:
             part, unresolved = taken
             stored = storable(part) if storing.has_refused else part
             if stored.guarded:
-                # Only of what is to be stored: an id that is refused makes nobody forget another.
-                # Also if it may be stored already: what it forgets is not told by its units.
+                # Only what will be stored: an id that is refused must not evict another.
+                # Even if it may be stored already: the units do not say what it evicts.
                 screened = storing.screened(stored)
                 if screened is None:
                     return
@@ -194,10 +194,10 @@ class Writer:
             if stored.items:
                 storing.answered()
             if full.is_full and (stored.messages or stored.rows):
-                self._look_for_room()  # for a small message there may be some where there is none
+                self._look_for_room()  # a small message may fit where a larger one does not
 
     def _tell_in_turn(self, batch: Batch, seconds: float, attempts: int) -> None:
-        """Tell of a batch of which some units were refused for what was refused before them."""
+        """Report a batch of which some units are refused because of earlier ones."""
         for reason, items in in_turn(batch.items):
             if reason is None:
                 told = batch_of(items)
@@ -207,7 +207,7 @@ class Writer:
                     self._refused(item, reason)
 
     def _look_for_room(self) -> None:
-        """Store what was kept if there is room again, and say that there is."""
+        """If there is room again, store what was kept and report it."""
         kept = self._full_store.look()
         if kept is not None:
             if kept.items:
@@ -215,7 +215,7 @@ class Writer:
             self._full_store.has_room()
 
     def _look_at_locks(self) -> None:
-        """Store what was put aside, as far as no other session has locked its rows any more."""
+        """Store the units that were put aside, as far as their rows are no longer locked."""
         if self._abandoned.is_set() or not self._still_valid():
             return
         self._locks.look()

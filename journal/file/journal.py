@@ -64,7 +64,7 @@ class FileKeeper:
             files.prepare(ready)
             if files.wants_compaction():
                 freed = files.compact()
-                LOGGER.info("compacted the journal in %s: %d files less", files.directory, freed)
+                LOGGER.info("compacted the journal in %s: %d fewer files", files.directory, freed)
                 files.reclaim()
 
     def _run(self) -> None:
@@ -83,7 +83,7 @@ class FileKeeper:
                 self._say(f"{type(error).__name__}: {error}", error)
             else:
                 if self._said is not None and not put_off:
-                    LOGGER.warning("the files of the journal are looked after again")
+                    LOGGER.warning("upkeep of the journal files works again")
                     self._said = None
 
     def _puts_something_off(self) -> bool:
@@ -101,9 +101,8 @@ class FileKeeper:
         now = monotonic_seconds()
         if problem != self._said or now >= self._say_again_seconds:
             LOGGER.error(
-                "the files of the journal in %s are not prepared, used again or compacted, so that"
-                " it takes more and more of the disk; tried again each second, a compaction each"
-                " minute: %s",
+                "upkeep of the journal files in %s failed, so the journal takes more and more disk"
+                " space: %s; retrying each second, a compaction each minute",
                 self._settings.journal_directory,
                 problem,
                 exc_info=unexpected,

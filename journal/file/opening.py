@@ -101,8 +101,8 @@ def open_files(
                     f"a node has the journal in {s.journal_directory} open; stop it first"
                 )
             LOGGER.warning(
-                "another process still has the journal in %s open; it is fenced, and can store"
-                " nothing any more",
+                "another process still has the journal in %s open; it is fenced and can store"
+                " nothing",
                 s.journal_directory,
             )
         fence = Fence(s.journal_directory, create=True)
@@ -251,8 +251,7 @@ def _opener(s: FileStoreSettings, kind: Kind) -> Callable[[Path], OpenFile]:
     )
     if effective is JournalType.ASYNCIO and not probe(open_file, s.journal_directory / PROBE_FILE):
         LOGGER.warning(
-            "the file system of %s has no asynchronous IO; the journal uses NIO, which is as"
-            " durable",
+            "the file system of %s has no asynchronous IO: using NIO, which is as durable",
             s.journal_directory,
         )
         _, open_file = opener(

@@ -604,8 +604,8 @@ def take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents
         for found in listing.counting:
             if found.torn_bytes:
                 LOGGER.warning(
-                    "%s ends at byte %d with a write that was never durable: nobody was told that"
-                    " it is stored, and it is dropped",
+                    "%s ends at byte %d with a write that was never durable: dropping it; no client"
+                    " was told that it is stored",
                     found.path.name,
                     found.end,
                 )

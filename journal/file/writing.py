@@ -183,8 +183,7 @@ def opener(
             context = linux_aio.Context(max_io)
         except (ImportError, OSError, SystemError) as error:
             LOGGER.warning(
-                "journal-type ASYNCIO is not to be had here (%s); the journal uses NIO, which is"
-                " as durable",
+                "journal-type ASYNCIO is not available (%s): using NIO, which is as durable",
                 error,
             )
         else:

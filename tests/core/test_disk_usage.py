@@ -104,7 +104,7 @@ def test_each_change_is_told_and_logged_once(
     # Of a disk that is full for long that is said again and again.
     first, end, unseen, second = (text for text in texts if not text.startswith("for "))
     assert "95.0 % full" in first
-    assert "messages are taken again" in end
+    assert "again: accepting messages" in end
     assert "Input/output error" in unseen
     assert "99.9 % full" in second
 

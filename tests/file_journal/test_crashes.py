@@ -146,7 +146,7 @@ def test_asyncio_falls_back_where_the_kernel_gives_no_more(
     monkeypatch.setitem(sys.modules, "caio.linux_aio", None)
     effective, open_file = opener(JournalType.ASYNCIO, datasync=True, buffer_size=4_096, max_io=8)
     assert effective is JournalType.NIO
-    assert "the journal uses NIO" in caplog.text
+    assert "using NIO, which is as durable" in caplog.text
     path = tmp_path / "file"
     path.write_bytes(bytes(10))
     file = open_file(path)

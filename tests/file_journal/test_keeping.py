@@ -270,7 +270,7 @@ def test_asyncio_that_is_not_to_be_had_becomes_nio(
     monkeypatch.setitem(sys.modules, "caio", None)
     monkeypatch.delitem(sys.modules, "caio.linux_aio", raising=False)
     journal = DirectJournal(file_settings(tmp_path, journal_type=JournalType.ASYNCIO))
-    assert "the journal uses NIO" in caplog.text
+    assert "using NIO, which is as durable" in caplog.text
     journal.add("stored")
     journal.close()
     assert len(stored(journal.settings)) == 1
@@ -379,7 +379,9 @@ def test_the_keeper_outlives_what_nobody_thought_of(
 
     monkeypatch.setattr(JournalFiles, "reclaim", reclaim)
     journal.keeper.start()
-    wait_until(lambda: "are looked after again" in caplog.text, what="the keeper goes on")
+    wait_until(
+        lambda: "upkeep of the journal files works again" in caplog.text, what="the keeper goes on"
+    )
     (told,) = [one for one in caplog.records if "nobody thought of this" in one.getMessage()]
     assert told.exc_info is not None, "the first time with the traceback"
     journal.keeper.stop()

@@ -303,7 +303,7 @@ def test_who_has_the_lock_is_named(
     assert f"rows of the journal are locked by session {number} (user " in begun
     assert "its transaction open since " in begun
     assert "1 units that delete them" in begun
-    assert "no other session's lock is in the journal's way any more" in ended
+    assert "no other session locks rows of the journal any longer" in ended
     assert journal.locks.sessions == ()
 
 

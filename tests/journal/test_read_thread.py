@@ -40,11 +40,11 @@ def test_the_log_says_that_a_store_does_not_answer_its_reads(
     thread.close()
     assert thread.join(120)
     assert found == ["here"]
-    said = [one.getMessage() for one in caplog.records if "could be read" in one.getMessage()]
-    away = "trying on: the database is not reachable"
+    said = [one.getMessage() for one in caplog.records if "has failed for" in one.getMessage()]
+    away = "the database is not reachable; retrying"
     assert said == [
-        f"no messages of queues could be read for 2 s, {away}",
-        f"no messages of queues could be read for 6 s, {away}",
+        f"reading messages of queues has failed for 2 s: {away}",
+        f"reading messages of queues has failed for 6 s: {away}",
     ]
 
 

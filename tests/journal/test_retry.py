@@ -150,8 +150,8 @@ def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureF
     said = [one.getMessage() for one in caplog.records]
     told = [one for one in said if "has stored nothing" in one]
     assert told == [
-        "the journal has stored nothing for 2 s, trying on: no room is left",
-        "the journal has stored nothing for 6 s, trying on: no room is left",
+        "the journal has stored nothing for 2 s: no room is left; retrying",
+        "the journal has stored nothing for 6 s: no room is left; retrying",
     ]
 
 

@@ -96,7 +96,7 @@ def test_what_changed_is_applied_and_told(node: Node, caplog: pytest.LogCaptureF
         f"{at}: added (applied)",
         f"{at}/address-full-policy: not set -> FAIL (applied)",
         f"{at}/max-size-messages: not set -> 1 (applied)",
-        f"{node.path} was read again: changes in effect: 3; waiting for a restart of this node: 0",
+        f"reloaded {node.path}: changes in effect: 3; waiting for a restart of this node: 0",
     ]
     assert node.shown == [0]
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_wrong_is_refused_whole_and_told_once(
     node.write(most(1) + "\n<max-disk-usage>many</max-disk-usage>")
     for _ in range(3):
         node.look()
-    refused = [one for one in caplog.messages if "changed and is not taken" in one]
+    refused = [one for one in caplog.messages if "changed, and nothing of it was applied" in one]
     assert len(refused) == 1
     assert f"{node.path}:6: <max-disk-usage>" in refused[0]
     assert node.applied == []
@@ -189,7 +189,7 @@ def test_a_filter_that_cannot_be_read_is_refused(
     where = "<address>a</address><forwarding-address>b</forwarding-address>"
     node.write(f'<diverts><divert name="d">{where}<filter string="a ="/></divert></diverts>')
     node.look()
-    assert "changed and is not taken" in caplog.text
+    assert "changed, and nothing of it was applied" in caplog.text
     assert "its filter 'a =' is refused" in caplog.text
 
 
@@ -258,7 +258,7 @@ def test_whatever_reading_raises_ends_nothing(
     caplog.set_level("INFO")
     while watch.look():
         pass
-    assert "was read again" in caplog.text
+    assert "reloaded " in caplog.text
 
 
 def test_a_watch_that_is_stopped_waits_for_nobody(node: Node) -> None:

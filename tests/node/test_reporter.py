@@ -167,7 +167,7 @@ def test_a_store_that_takes_no_report_is_told_of_once_and_asked_again(
         manager.error = None
         reporter.look()
     assert [record.getMessage() for record in caplog.records] == [
-        "the state that `orthia status` shows of this node was not published: no answer; trying"
-        " again every 1 s"
+        "publishing the state that `orthia status` shows of this node failed: no answer; retrying"
+        " every 1 s"
     ]
     assert manager.published == [Report()]

@@ -86,7 +86,7 @@ def test_whatever_reading_raises_changes_nothing(
     assert watched.told == []
     first, last = caplog.messages[0], caplog.messages[-1]
     assert first.startswith("no user of the login module can log in until this is mended: ")
-    assert last.startswith("the files of users changed and are not taken, the users stay as they")
+    assert last.startswith("the files of users changed, and nothing of them was applied")
     shown = REASON if isinstance(error, ConfigurationError) else "RuntimeError: unforeseen"
     assert first.endswith(shown)
     assert last.endswith(shown)

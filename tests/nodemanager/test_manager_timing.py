@@ -573,6 +573,6 @@ def test_a_node_that_waits_for_its_store_says_so_again(
         simulation.manager.start()
     again = [one.getMessage() for one in caplog.records if "still waiting" in one.getMessage()]
     assert again == [
-        "the store has been away for 7 s, still waiting: connection refused",
-        "the store has been away for 21 s, still waiting: connection refused",
+        "the store has not answered for 7 s: connection refused; still waiting",
+        "the store has not answered for 21 s: connection refused; still waiting",
     ]

@@ -328,7 +328,7 @@ def test_nodes_started_without_a_database_wait_for_it(
     live, backup = pair_on_private.live(), pair_on_private.backup()
     live.wait_log("database unavailable")
     backup.wait_log("database unavailable")
-    live.wait_log("the database has been away for")
+    live.wait_log("the database has not answered for")
     private_server.start()
     live.wait_serving()
     backup.wait_log("AMQ221031")

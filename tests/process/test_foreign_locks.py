@@ -118,7 +118,7 @@ def test_a_foreign_lock_ends_nobody(nodes: Cluster) -> None:
     gui.rollback()
     for receipt in waiting:
         consumer.wait(receipt)
-    live.wait_log("no other session's lock is in the journal's way any more")
+    live.wait_log("no other session locks rows of the journal any longer")
     cursor.execute("SELECT COUNT(*) FROM messages")
     assert cursor.fetchone() == (1,)
     gui.close()

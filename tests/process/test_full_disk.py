@@ -329,7 +329,7 @@ def test_sends_are_refused_before_the_disk_is_full(tmp_path: Path) -> None:
         assert status.f_bavail > status.f_blocks * 0.02
         with Client(node.port) as consumer:
             consumer.take(stored)
-        node.wait_log("messages are taken again")
+        node.wait_log("again: accepting messages")
         wait_until(
             lambda: status_of(node.url)["sends_refused_by"] is None, what="the status says so"
         )

@@ -78,7 +78,7 @@ def test_a_file_that_became_wrong_changes_nothing(node: SecuredNode) -> None:
     assert f"{users}:1: alice: ENC(...) is no hash" in node.log
     assert node.answer("alice", "s3cret").startswith(b"CONNECTED")
     replace(users, f"{right}carol = plain\n")
-    node.wait_log("the files of users were read again: 3 users")
+    node.wait_log("reloaded the files of users: 3 users")
     assert node.answer("carol", "plain").startswith(b"CONNECTED")
 
 
