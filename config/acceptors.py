@@ -247,7 +247,7 @@ def _shown(text: str) -> str:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Return the parameters; of secrets those that are known, for nobody else may show them."""
+    """Return the parameters; secrets only if they are known ones."""
     pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
     named = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
     return {

@@ -33,7 +33,7 @@ class QueueSettings:
 
 
 class SlowConsumerPolicy(Enum):
-    """What becomes of a slow consumer."""
+    """What happens to a slow consumer."""
 
     KILL = "KILL"
     NOTIFY = "NOTIFY"

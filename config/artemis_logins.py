@@ -73,7 +73,7 @@ def read_logins(
 
 
 class _Reading:
-    """Reads the files of one directory; notes problems and goes on."""
+    """Reads the files of one directory; notes problems and continues."""
 
     def __init__(
         self, file: Path, instance: Path, properties: Properties, problems: Problems

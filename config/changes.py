@@ -1,4 +1,4 @@
-"""What differs between two readings of a ``broker.xml``, and what becomes of each difference.
+"""The differences between two readings of a ``broker.xml``, and the effect of each.
 
 Pure: whoever has a running node be as the second says asks here first. The fields of ``Settings``
 in ``RELOADED`` are applied while a node runs; every other waits for its next start.
@@ -30,7 +30,7 @@ _NOT_IN_THE_FILE: Final = frozenset({"source", "warnings", "not_applied"})
 
 
 class Effect(Enum):
-    """What becomes of a change; the value is what a log line says of it."""
+    """The effect of a change; the value is what a log line says of it."""
 
     NOW = "applied"
     NEW_QUEUES = "applied to queues that clients have created from now on"
@@ -51,7 +51,7 @@ class Change:
 
     @property
     def needs_restart(self) -> bool:
-        """Whether the node goes on without it."""
+        """Whether the node continues without it."""
         return self.effect is Effect.RESTART
 
     def __str__(self) -> str:

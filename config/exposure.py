@@ -24,7 +24,7 @@ from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 
 if TYPE_CHECKING:
-    # Whoever has read no broker.xml need not load the parser of XML.
+    # Without a broker.xml the XML parser need not be loaded.
     from orthia.config.document import Document, Node
 
 ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")

@@ -1,4 +1,4 @@
-"""The properties of JDBC URLs, and what becomes of each.
+"""The properties of JDBC URLs, and how each is handled.
 
 A property is translated where the Python driver has its like, ignored (and named in a warning)
 where it only tunes the Java driver, and refused where leaving it out would change what the

@@ -190,7 +190,7 @@ def _in_a_database(
 
 
 def locker_warnings(store: DatabaseStoreSettings | FileStoreSettings) -> list[str]:
-    """Return what an operator is to be told of the locker at every start."""
+    """Return warnings about the locker, to be logged at every start."""
     locker = store.locker
     if locker is None:
         return []

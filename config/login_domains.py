@@ -48,7 +48,7 @@ Modules = Sequence[tuple[LoginModule, ControlFlag]]
 
 @dataclass(frozen=True)
 class GuestLoginModule:
-    """Artemis' GuestLoginModule: whoever is asked of is this user."""
+    """Artemis' GuestLoginModule: every client is this user."""
 
     user: str = "guest"
     role: str = "guests"

@@ -48,7 +48,7 @@ class PropertiesFile:
         return max(one.number for one in self._entries if one.name == name)
 
     def set(self, name: str, value: str) -> None:
-        """Have ``name`` be ``value``, where it is or at the end."""
+        """Set ``name`` to ``value``, in its place or at the end."""
         line = f"{_written(name, name=True)} = {_written(value, name=False)}\n"
         new = _Entry(line, 0, name, value)
         places = [place for place, one in enumerate(self._entries) if one.name == name]
@@ -60,7 +60,7 @@ class PropertiesFile:
         self._entries.append(new)
 
     def remove(self, name: str) -> None:
-        """Have no entry of this name."""
+        """Remove the entry of this name."""
         self._entries = [one for one in self._entries if one.name != name]
 
     def render(self) -> str:

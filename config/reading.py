@@ -58,7 +58,7 @@ PERMISSIONS_ASKED_FOR: Final = frozenset(
 
 
 class Reader(Sections):
-    """Reads the sections of ``core``; notes problems and goes on, so that all are found."""
+    """Reads the sections of ``core``; notes problems and continues, so that all are found."""
 
     def core_values(self) -> dict[str, Any]:
         """Return the simple elements of ``core``, by name with underscores."""

@@ -1,4 +1,4 @@
-"""When to say again that something goes on: often at first, then seldom, but never never."""
+"""When to repeat a log line about something that lasts: often at first, then more seldom."""
 
 from typing import Final
 

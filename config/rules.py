@@ -1,4 +1,4 @@
-"""Rules a whole configuration must keep, whoever wrote it: a file or a command line."""
+"""Rules for a whole configuration, from a file or a command line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from orthia.config.store_rules import STORE_RULES
 from orthia.config.violations import Violation, repeated
 
 MINIMUM_TOKEN: Final = 16
-"""Characters of a secret that is sent with each request, and that nobody has to type."""
+"""The length of a secret that is sent with each request and never typed."""
 
 
 def check(settings: Settings) -> None:

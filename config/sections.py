@@ -12,7 +12,7 @@ from orthia.config.vocabulary import find, snake_case, value_kinds
 
 
 class Sections:
-    """Finds the sections of ``core``; notes problems and goes on, so that all are found."""
+    """Finds the sections of ``core``; notes problems and continues, so that all are found."""
 
     def __init__(self, document: Document, values: ValueReader, problems: Problems) -> None:
         self.document = document

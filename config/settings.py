@@ -28,7 +28,7 @@ from orthia.config.wildcards import WildcardAddresses
 
 
 class IoErrorPolicy(Enum):
-    """Orthia's ``io-error-policy``: what becomes of a node that lost its lock or its store."""
+    """Orthia's ``io-error-policy``: what a node does that lost its lock or its store."""
 
     SHUTDOWN = "shutdown"
     RESTART_AS_BACKUP = "restart-as-backup"
@@ -37,7 +37,7 @@ class IoErrorPolicy(Enum):
 
 
 class CriticalAnalyzerPolicy(Enum):
-    """What becomes of a node whose event loop does not answer."""
+    """What happens to a node whose event loop does not answer."""
 
     LOG = "LOG"
     SHUTDOWN = "SHUTDOWN"
@@ -177,7 +177,7 @@ class StompLimits:
     """Bytes of all clients together beside what waits in queues: frames, transactions, receipts,
     subscriptions, messages not yet taken or not yet acknowledged."""
     max_queues: int = 50_000
-    """Queues there may be before clients can have no more of them created."""
+    """How many queues there may be before clients can create no more."""
     max_queues_per_user: int = 10_000
     """Queues there may be that one user had created, by whatever connection and node."""
     max_queues_per_connection: int = 1_000
@@ -203,7 +203,7 @@ class Settings:
     addresses: tuple[AddressConfiguration, ...] = ()
     diverts: tuple[DivertSettings, ...] = ()
     address_queue_scan_period: int = 30_000
-    """How often queues that nobody needs are looked for; 0 or less never."""
+    """How often unused queues are looked for; 0 or less never."""
     message_expiry_scan_period: int = 30_000
     """How often expired messages are looked for; 0 or less never."""
     configuration_file_refresh_period: int = 5_000
@@ -262,7 +262,7 @@ class Settings:
     persistence_enabled: bool = True
     """False keeps everything in memory: ``store`` is not touched."""
     warnings: tuple[str, ...] = ()
-    """What an operator is to be told of; to be logged once at start."""
+    """Warnings for the operator; to be logged once at start."""
     not_applied: tuple[str, ...] = ()
     """What Artemis would do with this file and Orthia does not, with what happens instead, each as
     ``FILE:LINE: NAME: ...``; to be logged once at start, before the warnings."""

@@ -62,7 +62,7 @@ class SharedFileLockerSettings(LockerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLockerSettings(LockerSettings):
-    """``custom-locker``: somebody else's, by its entry point in the group ``orthia.lockers``."""
+    """``custom-locker``: a third party's, by its entry point in the group ``orthia.lockers``."""
 
     name: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -19,7 +19,7 @@ class TlsMode(Enum):
     PREFERRED = "PREFERRED"
     """Encrypted if the server offers it; anybody in between can say that it does not."""
     REQUIRED = "REQUIRED"
-    """Encrypted, by whoever answers: nothing of the server is verified."""
+    """Encrypted, without verification of the server."""
     VERIFY_CA = "VERIFY_CA"
     VERIFY_IDENTITY = "VERIFY_IDENTITY"
 
@@ -122,7 +122,7 @@ def parameters_of_ssl_mode(value: str) -> Mapping[str, str]:
 
 
 def tls_warnings(tls: MysqlTls) -> list[str]:
-    """Return what an operator is to be told of a connection."""
+    """Return warnings about a connection."""
     if tls.mode is not TlsMode.REQUIRED:
         return []
     return [

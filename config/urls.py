@@ -72,7 +72,7 @@ class DatabaseUrl:
 
     @property
     def warnings(self) -> list[str]:
-        """What an operator is to be told of it at every start."""
+        """Warnings about it, to be logged at every start."""
         if self.dialect is not Dialect.MYSQL:
             return []
         return tls_warnings(mysql_tls(self.sqlalchemy_url.query))

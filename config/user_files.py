@@ -78,7 +78,7 @@ class UserFilesEdit:
     roles: PropertiesFile
 
     def set_roles(self, name: str, wanted: frozenset[str]) -> None:
-        """Have ``name`` hold these roles and no others."""
+        """Give ``name`` these roles and no others."""
         for role in wanted | self.roles.values.keys():
             held = read_names(self.roles.values.get(role, ""))
             if (name in held) == (role in wanted):
@@ -130,7 +130,7 @@ def _to_edit(path: Path) -> PropertiesFile:
 
 
 def _write(path: Path, text: str) -> None:
-    """Have the file be ``text``, at once, with the owner and the rights it has; else private."""
+    """Replace the file atomically with ``text``; keep owner and rights, a new file is private."""
     path = path.resolve()  # where a link leads: the link stays
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -139,7 +139,7 @@ class Validation:
         )
         holds_more = (len(node) > 0 or bool(node.attrib)) and not off
         text = None if holds_more else (node.text or "")
-        with contextlib.suppress(ConfigurationError):  # nobody reads it, so nothing is wrong
+        with contextlib.suppress(ConfigurationError):  # it is not read, so nothing is wrong
             text = None if text is None else self._properties.substitute(text)
         location = self._document.location(node)
         instead = what_happens_instead(

@@ -15,7 +15,7 @@ class Turnstile(ABC):
 
     @abstractmethod
     def give_way(self) -> None:
-        """Let urgent transactions go first; to be called before each batch, outside of one."""
+        """Let urgent transactions go first; call it before each batch, outside a transaction."""
 
 
 class PresenceLock(ABC):
@@ -42,8 +42,8 @@ class PresenceLock(ABC):
 
     @abstractmethod
     def is_held(self) -> bool:
-        """Ask the session whether it still is; raises nothing: a lost session holds none."""
+        """Ask the session whether it has the lock; raises nothing: a lost session has none."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let go by ending the session; raises nothing."""
+        """Release the lock by ending the session; raises nothing."""

@@ -11,7 +11,7 @@ _Time = TypeVar("_Time", float, timedelta)
 
 
 def counts(ahead: _Time, half_trip: _Time, before: _Time, uncertainty: _Time) -> bool:
-    """Return whether a reading counts from now on, and no more the one ``before``.
+    """Return whether a reading replaces the one ``before``.
 
     Both say how far the database's clock is ahead, give or take half of their round trip. One that
     took longer than the one before counts only if they cannot both be right.

@@ -1,4 +1,4 @@
-"""How one connection is opened and set up on each DBMS: time-outs, session, isolation.
+"""Opens a connection and sets it up for each DBMS: time-outs, session, isolation.
 
 Whatever the server does, a call on such a connection ends within the query time-out: the server
 is told to give up a little earlier, with an error of its own that leaves the connection usable;
@@ -52,7 +52,7 @@ class SessionLimits:
     """Whether a server that takes no writes is refused: a standby, or a primary of before. It
     answers questions, and what it says may be what was once true."""
     postgresql_settings: Mapping[str, str] = field(default_factory=dict)
-    """What else PostgreSQL is told of the session when it begins."""
+    """Further settings for the session of PostgreSQL when it begins."""
 
     @property
     def query_timeout_seconds(self) -> float:
@@ -80,7 +80,7 @@ def connect_arguments(
 
 
 def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) -> None:
-    """Have the engine set up every connection it opens, before anything else is done with it."""
+    """Make the engine set up every connection it opens, before it is used."""
     if limits.writes:
         give_up_read_only(engine)
     match dialect:
@@ -126,7 +126,7 @@ def _postgresql_arguments(password: Secret | None, limits: SessionLimits) -> dic
 def _connect_postgresql(
     dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> DBAPIConnection:
-    # A server that starts or shuts down, or takes no more clients, may say so in its own encoding:
+    # A server that starts, shuts down or is full may answer in its own encoding:
     # it has not looked at the client's yet, and psycopg2 takes all for UTF-8.
     try:
         return dialect.connect(*arguments, **options)
@@ -159,7 +159,7 @@ def _prepare_postgresql(connection: Any, limits: SessionLimits) -> None:
 
 
 def _notices_of_a_lost_host(connection: Any) -> dict[str, int]:
-    """Have PostgreSQL notice that the session's host is gone; its own default is two hours.
+    """Make PostgreSQL notice that the session's host is gone; its own default is two hours.
 
     Its successor does not wait for that, so it is patient enough for a machine that stood still.
     """

@@ -19,7 +19,7 @@ from typing_extensions import TypeIs
 from orthia.config.errors import OrthiaError
 
 if TYPE_CHECKING:
-    # Loads cryptography; only who connects to MySQL or MariaDB has to wait for that.
+    # Loads cryptography: only for connections to MySQL or MariaDB.
     import pymysql
 
 
@@ -32,15 +32,15 @@ class StoreUnavailable(StoreError):  # noqa: N818 - named for what is the case
 
 
 class RefusedForNow(StoreUnavailable):
-    """The database answered: it does not do this now, for want of resources, rights or time."""
+    """The database refused for now: it lacks resources or time, or the user lacks rights."""
 
 
 class Locked(RefusedForNow):
-    """The database answered: another session has a lock on what was to be changed, and keeps it."""
+    """The database refused: another session keeps a lock on what was to be changed."""
 
 
 class NoRoom(RefusedForNow):
-    """The database has no disk space or no table space left, for this or for anything."""
+    """The database has no disk space or table space left, for this or for anything."""
 
 
 class UnknownOutcome(StoreUnavailable):
@@ -199,7 +199,7 @@ _FROM_DATABASE = (sqlalchemy.exc.SQLAlchemyError, psycopg2.Error, sqlite3.Error)
 
 
 def is_mysql_error(error: BaseException | None) -> "TypeIs[pymysql.Error]":
-    """Tell whether PyMySQL raised it; a driver that nobody has loaded raises nothing."""
+    """Return whether PyMySQL raised it; a driver that is not loaded raises nothing."""
     driver = sys.modules.get("pymysql.err")
     return driver is not None and isinstance(error, driver.Error)
 
@@ -251,7 +251,7 @@ class translate_errors:  # noqa: N801 - used as a function is
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Raise what a driver raised as what it means."""
+        """Raise the typed error for what a driver raised."""
         if error is None:
             return
         if isinstance(error, _FROM_DATABASE) or is_mysql_error(error):

@@ -4,7 +4,7 @@ import fcntl
 
 
 def try_lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file without waiting; False if somebody holds it in a way that excludes this."""
+    """Lock an open file without waiting; return False if another lock excludes this one."""
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Which sessions of the database have locked rows or tables that somebody waits for.
+"""Finds the sessions of the database that have locked rows or tables others wait for.
 
 - PostgreSQL says of a row which transaction has locked it, and of every lock whose it is, to
   anybody; what a session of another role does, and since when, to members of ``pg_read_all_stats``.
@@ -38,7 +38,7 @@ _UNKNOWN = "''"
 
 
 class SessionWithLock(NamedTuple):
-    """A session of the database that has locked what somebody waits for."""
+    """A session of the database that has locked what others wait for."""
 
     session: int
     """PostgreSQL's process id, or MySQL's connection id."""

@@ -55,7 +55,7 @@ class _Fuse:
     def blow(self) -> None:
         self.blown = True
         self.deadline_seconds = None
-        # The descriptor itself: with as many open as may be there is no other to be had.
+        # The descriptor itself: at the limit of open files there is no other.
         connection = socket.socket(fileno=self._descriptor)
         try:
             connection.shutdown(socket.SHUT_RDWR)
@@ -126,7 +126,7 @@ class _Reaper:
                         fuse.blow()
                     else:
                         earliest = min(earliest, deadline)
-                # Calls that are armed and disarmed before this moment wake nobody.
+                # Calls armed and disarmed before this moment wake no thread.
                 self._wake_seconds = earliest
                 self._changed.wait(None if earliest == float("inf") else earliest - now)
 
@@ -146,7 +146,7 @@ class TimedConnection(psycopg2.extensions.connection):
             """Around each call: it makes the time-out of that one."""
         except OSError as error:
             super().close()
-            # As libpq says it when it gets no socket: a store that cannot be reached at present.
+            # As libpq reports it without a socket: a store that cannot be reached at present.
             raise psycopg2.OperationalError(f"no descriptor for a time-out: {error}") from error
         _reaper.install(self.fuse)
         self._remove_fuse = weakref.finalize(self, _reaper.remove, self.fuse)

@@ -1,9 +1,9 @@
 """Whether the sessions of the database are Orthia's own, or lent from one transaction to the next.
 
 A pooler between a node and its database can give each transaction another session of the server:
-PgBouncer does with ``pool_mode = transaction``. Locks and settings of sessions, prepared statements
-and everything by which nodes tell each other's sessions are then somebody else's a moment later. So
-a node that finds this does not begin.
+PgBouncer does with ``pool_mode = transaction``. Session locks and settings, prepared statements and
+the marks of sessions then belong to another client a moment later. So a node that finds this
+refuses to start.
 """
 
 from sqlalchemy import Connection, text
@@ -69,7 +69,7 @@ def refuse_lent_sessions(database: Database) -> None:
 
 
 def _why_lent(one: Connection, another: Connection, ask: str) -> str | None:
-    """Return by what it is seen that sessions are lent; None if it is not."""
+    """Return the evidence that sessions are lent; None if there is none."""
 
     def session(connection: Connection) -> int:
         return int(connection.execute(text(ask)).scalar_one())

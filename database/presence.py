@@ -1,8 +1,8 @@
 """A presence lock: held by a session, and freed by the database the moment the session ends.
 
 PostgreSQL frees a session's advisory locks when its socket closes, MySQL those of GET_LOCK, and the
-operating system a file lock: a process that dies lets go at once, whatever its leases say. One that
-is merely frozen holds on. Nothing is decided by a presence lock alone; it tells where to look.
+operating system a file lock: a process that dies frees it at once, whatever its leases say. One
+that is merely frozen keeps it. A presence lock alone decides nothing; it tells where to look.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class _SessionPresenceLock(PresenceLock):
             with translate_errors("acquire the presence lock"):
                 former = self._connection
                 self._connection = connection = former or self._engine.connect()
-                # Before it is asked whether the lock is wanted: whoever interrupts later finds it.
+                # Before asking whether the lock is wanted: a later interrupt finds the connection.
                 self._driver = connection.connection.driver_connection
                 if former is None:
                     self._prepare(connection)
@@ -101,7 +101,7 @@ class _SessionPresenceLock(PresenceLock):
         if connection is not None:
             with contextlib.suppress(SQLAlchemyError):
                 connection.invalidate()
-            # Also if that failed: the engine has room for no other before.
+            # Even after a failure: the engine has room for one connection only.
             with contextlib.suppress(SQLAlchemyError):
                 connection.close()
 
@@ -118,7 +118,7 @@ class _SessionPresenceLock(PresenceLock):
 
     @abstractmethod
     def _asks(self, connection: Connection) -> bool:
-        """Return whether the session still is, and has it. Raises SQLAlchemyError."""
+        """Return whether the session still exists and has the lock. Raises SQLAlchemyError."""
 
 
 class _PostgresqlPresenceLock(_SessionPresenceLock):

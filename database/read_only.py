@@ -1,9 +1,9 @@
-"""Servers that take no writes any more: a primary of before still answers those connected to it.
+"""Servers that became read only: a former primary still answers sessions connected to it.
 
 After a switch-over the address of the URL leads to the new primary, and connections that were open
-still lead to the former one. What it says may be what was once true, and what it lets a user with
-many rights write is lost. So such a connection is given up as one that broke: the next attempt
-opens another, to wherever the address leads by then. There the same is asked before anything else.
+still lead to the former one. Its answers may be out of date, and what it lets a privileged user
+write is lost. So such a connection is treated as broken: the next attempt opens another, to
+wherever the address leads by then, and checks that server first.
 """
 
 import contextlib
@@ -30,19 +30,18 @@ _MYSQL_TAKES_NO_WRITES = {
 }
 
 MYSQL_TAKES_WRITES = "CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')"
-"""Whether the server takes writes: a number or, on later servers, a word."""
+"""Asks whether the server takes writes: a number or, on later servers, a word."""
 
 
 def give_up_read_only(engine: Engine) -> None:
-    """Have no connection of ``engine`` used again on which a server refused to write."""
+    """Discard connections of ``engine`` on which a server refused to write."""
     event.listen(engine, "handle_error", _lost_if_read_only)
 
 
 def ask_at_checkout(dialect: Dialect, engine: Engine) -> None:
-    """Have each checkout ask whether the server takes writes, in place of a ping.
+    """Make each checkout ask whether the server takes writes, in place of a ping.
 
-    Who only reads is refused nothing, and on MySQL and MariaDB users with the right to write all
-    the same are not either.
+    A read-only server refuses no reads, and on MySQL and MariaDB no writes of privileged users.
     """
     refuse = _refuse_postgresql if dialect is Dialect.POSTGRESQL else refuse_read_only_mysql
 
@@ -87,7 +86,7 @@ def _lost_if_read_only(context: ExceptionContext) -> None:
 
 
 def _refuse_postgresql(cursor: Any) -> None:
-    # As a ping: outside of a transaction, which whoever has the connection begins.
+    # Like a ping: outside a transaction, which the user of the connection begins.
     connection = cursor.connection
     before = connection.autocommit
     connection.autocommit = True

@@ -1,4 +1,4 @@
-"""Sessions of the database: how the journal's are marked, and how one that is in the way is ended.
+"""Sessions of the database: marks the journal's, and ends those that block others.
 
 A process that freezes, or whose host is lost, can leave a transaction open that locks what others
 wait for. An idle one is ended by the limit it carries; one in the middle of a COPY is active, and

@@ -1,4 +1,4 @@
-"""Space on the disk of a SQLite database that is kept free for what must go on when it is full.
+"""Disk space kept free beside a SQLite database, for what must go on when the disk is full.
 
 A DELETE and the renewal of a lease need room as an INSERT does: in the write-ahead log, and for the
 checkpoint that lets it begin anew. So the node that writes has a file of some size beside the

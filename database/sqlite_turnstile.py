@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.002
 
 
 class OpenTurnstile(Turnstile):
-    """The turnstile of a DBMS that locks rows: nobody is in anybody's way."""
+    """The turnstile of a DBMS that locks rows: no session blocks another."""
 
     @contextmanager
     @override

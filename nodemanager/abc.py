@@ -96,11 +96,11 @@ class NodeManager(ABC):
 
     @abstractmethod
     def register_lock_listener(self, callback: Callable[[str], None]) -> None:
-        """Have ``callback`` called with the reason, once, when the live lock is lost."""
+        """Call ``callback`` with the reason, once, when the live lock is lost."""
 
     @abstractmethod
     def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
-        """Have ``callback`` called with lock and seconds after each renewal there is."""
+        """Call ``callback`` with lock and seconds after each renewal."""
 
     @abstractmethod
     def start_live_node(self) -> Activation:
@@ -135,7 +135,7 @@ class NodeManager(ABC):
 
     @abstractmethod
     def ask_who_waits(self) -> None:
-        """Have a live node ask for its place again, if it is still there."""
+        """Make a live node ask for its place again, if it is still there."""
 
     @abstractmethod
     def is_live_here(self) -> bool:

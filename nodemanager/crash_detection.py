@@ -17,7 +17,7 @@ from orthia.nodemanager.threads import Threads
 
 
 class CrashDetection:
-    """A node's wish for the presence lock; without a ``lock`` nothing is noticed."""
+    """A node's request for the presence lock; without a ``lock`` nothing is noticed."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class CrashDetection:
         report: Callable[[Event], None],
         threads: Threads,
     ) -> None:
-        """Look each ``period_seconds`` whether the lock is still held; ``wake`` when it is got."""
+        """Check each ``period_seconds`` that the lock is held; call ``wake`` once it is."""
         self.lock = lock
         self._period_seconds = period_seconds
         self._clock = clock
@@ -37,9 +37,9 @@ class CrashDetection:
         self._report = report
         self._threads = threads
         self.keeper: PresenceKeeper | None = None
-        """What wants the lock, from ``want`` to ``drop``."""
+        """What asks for the lock, from ``want`` to ``drop``."""
         self._former: PresenceKeeper | None = None
-        """What did before; it may still be in a call to a database that hangs."""
+        """Its predecessor, which may still be in a call to a database that hangs."""
 
     def want(self) -> None:
         """Begin to ask for the lock: this node is live, or next in line."""
@@ -57,7 +57,7 @@ class CrashDetection:
         self.keeper.start()
 
     def drop(self) -> None:
-        """Want the lock no more, and let it go."""
+        """Stop asking for the lock, and release it."""
         keeper, self.keeper = self.keeper, None
         if keeper is not None:
             self._former = keeper
@@ -80,8 +80,8 @@ class CrashDetection:
     def presence_of(self, holder: HolderId) -> str:
         """Return ``held``, ``free`` or ``unknown``: the presence lock of the live lock's holder.
 
-        Held is one that this node has asked for in vain for a whole period: a process that has just
-        ended may not have lost its session yet, and this node may have just begun to ask.
+        A lock counts as held once this node has failed to get it for a whole period: the session of
+        a process that just ended may still exist, and this node may have just begun to ask.
         """
         keeper = self.keeper
         if keeper is None or not holder.has_presence:

@@ -9,7 +9,7 @@ class NodeManagerError(OrthiaError):
 
 
 class LockLost(NodeManagerError):  # noqa: N818 - named for what is the case
-    """The store says that the lock is not held any more under this holder and token."""
+    """The store says that the lock is no longer held under this holder and token."""
 
 
 class LockAcquisitionTimeout(NodeManagerError):  # noqa: N818 - Artemis' name of the time-out

@@ -1,4 +1,4 @@
-"""When a backup that is live hands back to a live node that asks: at once, unless none lasts.
+"""When a live backup hands back to a live node that asks: at once, unless none of them lasts.
 
 A live node that returns, takes its place and dies, again and again, costs its clients two takeovers
 each time, while the backup could serve. Nothing that the returning node knows of itself would help:
@@ -25,29 +25,29 @@ class Failbacks:
     """What a backup remembers of those it handed back to; every time is on its stopwatch."""
 
     short_terms: int = 0
-    """How many did not last, one after the other."""
+    """How many in a row did not last."""
     lasted_seconds: float = 0.0
-    """How long the last of them did."""
+    """How long the last of them lasted."""
     not_before_seconds: float = -math.inf
-    """When it hands back again at the earliest."""
+    """The earliest time to hand back again."""
     handed_back_seconds: float | None = None
     was_put_off: bool = False
-    """Whether somebody asked too early, and did not ask again since it is not."""
+    """Whether a node asked too early, and has not asked again since."""
 
     @property
     def pause_seconds(self) -> float:
-        """How long it serves at least before it hands back again."""
+        """How long it serves at least before the next failback."""
         if not self.short_terms:
             return 0.0
         doubled = FIRST_PAUSE_SECONDS * 2.0 ** (min(self.short_terms, 10) - 1)
         return min(doubled, LONGEST_PAUSE_SECONDS)
 
     def handed_back(self, now: float) -> "Failbacks":
-        """Take note that the live lock was given back."""
+        """Return the state after the live lock was given back."""
         return Failbacks(self.short_terms, handed_back_seconds=now)
 
     def serves_again(self, now: float) -> "Failbacks":
-        """Take note that this node is live again."""
+        """Return the state once this node is live again."""
         if self.handed_back_seconds is None:
             return self
         lasted = now - self.handed_back_seconds
@@ -57,13 +57,13 @@ class Failbacks:
         return Failbacks(judged.short_terms, lasted, now + judged.pause_seconds)
 
     def put_off(self) -> "Failbacks":
-        """Take note that somebody asked too early."""
+        """Return the state after a node asked too early."""
         return replace(self, was_put_off=True)
 
     def asked_again(self) -> "Failbacks":
-        """Take note that whoever was put off has to ask again."""
+        """Return the state once a node that was put off has to ask again."""
         return replace(self, was_put_off=False)
 
     def may_hand_back(self, now: float) -> bool:
-        """Return whether a live node that asks is to get its place now."""
+        """Return whether to hand back now to a live node that asks."""
         return now >= self.not_before_seconds

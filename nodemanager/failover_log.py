@@ -204,7 +204,7 @@ class FailoverLog:
             try:
                 self._listener(event)
             except MemoryError:
-                raise  # the node is to end with this thread
+                raise  # ends this thread and with it the node
             except Exception:
                 LOGGER.exception("the listener of events failed at %s", event.code)
 
@@ -256,13 +256,13 @@ class _Sink:
         return True
 
     def warn_of(self, entry: Entry) -> None:
-        """Say that an entry was dropped."""
+        """Log that an entry was dropped."""
         LOGGER.warning(
             "failover log: dropping %s for the %s: too many events wait", entry.code, self._name
         )
 
     def finish(self) -> None:
-        """Have the thread end when all is written."""
+        """End the thread when all is written."""
         self._closing.set()
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
@@ -283,7 +283,7 @@ class _Sink:
             except MemoryError:
                 raise  # as above
             except Exception:
-                # Whatever it was: the entries after these are to be kept.
+                # Whatever the error: later entries must still be written.
                 LOGGER.exception(
                     "failover log: writing entries to the %s failed; they are lost there",
                     self._name,
@@ -331,7 +331,7 @@ class _TableSink(_Sink):
     def _write(self, batch: list[Entry]) -> None:
         for entry in batch:
             while not self._try_insert(entry):
-                # A closing node has no time to wait for a database that is away.
+                # A closing node does not wait for a database that is unavailable.
                 if self._closing.wait(_RETRY_SECONDS):
                     return
 
@@ -381,4 +381,4 @@ class FailoverLogTable:
             with write_transaction(self._engine, "write the failover log") as connection:
                 connection.execute(insert(self._table).values(row))
         except DuplicateKey:
-            return  # an earlier attempt whose outcome was unknown did succeed
+            return  # an earlier attempt of unknown outcome succeeded

@@ -1,9 +1,9 @@
-"""Advancing the fence of the journal, and beside the wait for it: ending what it waits for.
+"""Advances the fence of the journal, and ends the sessions that block it meanwhile.
 
-The fence waits for the batch the former live node has in flight, which takes milliseconds. One that
-takes longer is of a process that froze in the middle of it, or whose host is lost, and the database
-would keep it for as long as it hears nothing else. Its node is live no more: this one has the live
-lock. So the sessions that are in the way are ended, on another connection than the one that waits.
+The fence waits for the batch that the former live node has in flight, which takes milliseconds. One
+that takes longer belongs to a process that froze in the middle of it, or whose host is lost, and
+the database would keep it until it notices. That node is no longer live: this one has the live
+lock. So the sessions in the way are ended, on another connection than the one that waits.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from orthia.nodemanager.locks.lease import Lease
 from orthia.nodemanager.threads import Threads
 
 PATIENCE_SECONDS: Final = 1.0
-"""For how long a batch in flight is left alone; and between two looks at what is in the way."""
+"""How long a batch in flight is left alone; also the pause between two looks."""
 
 
 class Unblocker:
-    """A thread that ends what is in the way of the fence, from ``start`` to ``stop``.
+    """A thread that ends sessions that block the fence, from ``start`` to ``stop``.
 
     ``end_blockers`` asks the store; ``is_held`` says whether the live lock still is.
     """
@@ -49,7 +49,7 @@ class Unblocker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End nothing any more; the thread ends by itself."""
+        """Stop ending sessions; the thread ends by itself."""
         self._over.set()
 
     def _run(self) -> None:
@@ -82,7 +82,7 @@ def fence_journal(
     report: Callable[[Event], None],
     threads: Threads,
 ) -> None:
-    """Let nobody but the holder of ``lease`` write to the journal, however long that takes.
+    """Fence the journal so that only the holder of ``lease`` can write, however long that takes.
 
     ``pause`` waits between two attempts. Raises LockLost, and what ``pause`` raises.
     """

@@ -154,7 +154,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     @override
     def stop(self) -> None:
-        """Let every lock go, end the thread and close the log; once is enough."""
+        """Release every lock, end the thread and close the log; repeating it does no harm."""
         self.interrupt()
         with self._mutex:
             first = not self._closing.is_set()
@@ -328,7 +328,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         return self._backup_token if lock is Lock.BACKUP else self._token or 0
 
     def _watch_locks(self) -> None:
-        """Notice that a lock file was removed or replaced: then it locks nobody out."""
+        """Detect that a lock file was removed or replaced: it then protects nothing."""
         while not self._closing.wait(self._watch_seconds):
             with self._mutex:
                 lost = {lock: self._files.why_lost(lock) for lock in self._holds}

@@ -45,9 +45,9 @@ class HeldLocks:
         self._threads = threads
         self._kept: dict[Lock, KeepAlive] = {}
         self.live: KeepAlive | None = None
-        """What keeps the live lock, for who asks with every delivery and every batch."""
+        """What keeps the live lock, for the checks of each delivery and each batch."""
         self.on_renewed: Callable[[Lock, float], None] = lambda *_: None
-        """Hears lock and seconds after each renewal that succeeded."""
+        """Called with lock and seconds after each successful renewal."""
 
     def __bool__(self) -> bool:
         """Whether any lock is held."""
@@ -83,7 +83,7 @@ class HeldLocks:
         keep_alive.start()
 
     def forget(self, lock: Lock) -> None:
-        """Renew no more; for a lock that was lost."""
+        """Stop renewing a lock that was lost."""
         keep_alive = self._drop(lock)
         if keep_alive is not None:
             keep_alive.stop()
@@ -121,8 +121,8 @@ class HeldLocks:
         return silent_ms if math.isfinite(silent_ms) else None
 
     def stop(self) -> None:
-        """Renew nothing any more and leave what is held to expire."""
+        """Stop renewing, and let what is held expire."""
         for keep_alive in list(self._kept.values()):
             keep_alive.stop()
-            # So that its connection is back before the pool is closed, if the database answers.
+            # So that its connection is returned before the pool is closed, if the database answers.
             keep_alive.wait_idle(_IDLE_SECONDS)

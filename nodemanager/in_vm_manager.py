@@ -86,7 +86,7 @@ class InVmNodeManager(NodeManager):
 
     @override
     def interrupt(self) -> None:
-        """Have a node that is not live yet not become it."""
+        """Prevent a node that is not live yet from becoming live."""
         self._interrupted.set()
 
     @override
@@ -144,15 +144,15 @@ class InVmNodeManager(NodeManager):
 
     @override
     def pause_live_server(self) -> None:
-        """Be live no more."""
+        """Stop being live."""
         self._live = False
 
     @override
     def give_up_live_server(self) -> None:
-        """Be live no more."""
+        """Stop being live."""
         self._live = False
 
     @override
     def crash_live_server(self) -> None:
-        """Be live no more."""
+        """Stop being live."""
         self._live = False

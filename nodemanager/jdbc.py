@@ -30,7 +30,7 @@ def jdbc_node_manager(
 ) -> JdbcNodeManager:
     """Make the node manager of this ``database-store``; connects nowhere yet.
 
-    Raises ConfigurationError if its locker is not to be had. ``newest_token`` says which token a
+    Raises ConfigurationError if its locker is not available. ``newest_token`` says which token a
     journal outside of this database was last opened under: the next is above it.
 
     ``listener`` hears every event, on the thread it happens on. ``log_path`` is the failover log's

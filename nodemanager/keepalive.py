@@ -27,7 +27,7 @@ def _contained(what: str) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise  # the node is to end with this thread
+        raise  # ends this thread and with it the node
     except Exception:
         LOGGER.exception("%s failed; the lease is kept as before", what)
 

@@ -1,4 +1,4 @@
-"""When the node before was last known to be there, and to be gone: an outage began in between.
+"""When the former live node was last known to be there, and known to be gone.
 
 A pure value. A node that waits for the live lock looks at it again and again; what each look says
 is added here, on the node's own stopwatch.
@@ -32,7 +32,7 @@ class LastSign:
         """
         gone = looked_seconds if self.gone_seconds is None else self.gone_seconds
         if live.holder_id is None:
-            # It was given back, by a holder that was there when the lock was last seen held.
+            # The holder gave it back; it was there when the lock was last seen held.
             return replace(self, seconds=self.held_seconds or self.seconds, gone_seconds=gone)
         held = looked_seconds if live.is_held else self.held_seconds
         said, left = live.holder_id, live.expires_in_seconds

@@ -129,7 +129,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
 
     @override
     def start(self) -> None:
-        """Create or read the node id; waits while the database is away.
+        """Create or read the node id; waits while the database is unavailable.
 
         The schema must exist. Raises ConfigurationError or LockDirectoryMissing if a locker cannot
         be used so, LockAcquisitionTimeout if ``failIfLocked`` is set and the live lock is held,
@@ -140,7 +140,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         candidate = str(uuid.uuid4())
         node_id = self._waits.outlast(lambda: self._stores.shared.create_node_id(candidate))
         self._node_id = self.log.node_id = node_id
-        # Only to learn the database's time: the first entry of the log carries it already.
+        # To learn the database's time, which the first entry of the log already carries.
         asked, status = self._waits.outlast_timed(self.status)
         self._time.note(status.database_time, asked, self._clock())
         url = self._settings.jdbc_connection_url.display
@@ -328,7 +328,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
     @override
     def _decline(self, lease: Lease) -> None:
         self._waits.outlast(lambda: self._lockers[Lock.LIVE].release(lease))
-        # Said though it was never used: whoever reads the log looks for each token.
+        # Logged though it was never used: a reader of the log looks for each token.
         self.log.emit(LockReleased(Lock.LIVE, lease.token))
 
     # --- the end of being live

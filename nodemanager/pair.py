@@ -191,7 +191,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     @override
     def register_lock_listener(self, callback: LockListener) -> None:
-        """Have ``callback`` called with the reason, once, when the live lock is lost.
+        """Call ``callback`` with the reason, once, when the live lock is lost.
 
         It is called on a thread that looks after the lock and must not wait for the store.
         """

@@ -28,7 +28,7 @@ class Event(Protocol):
         """Set it and wake whoever waits."""
 
     def clear(self) -> None:
-        """Have later waits wait."""
+        """Allow later waits again."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, or for so many seconds; return whether it is."""

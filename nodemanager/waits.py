@@ -69,7 +69,7 @@ class Waits:
         return self.outlast(lambda: (self._clock(), ask()))
 
     def note_unavailable(self, error: OrthiaError) -> None:
-        """Say that the store does not answer: an event when that begins, then lines of the log."""
+        """Report that the store does not answer: first an event, then lines of the log."""
         now = self._clock()
         if self._outage_since is None:
             self._outage_since = now
@@ -83,5 +83,5 @@ class Waits:
             )
 
     def end_outage(self) -> None:
-        """Take note that the store answers, of which another event tells."""
+        """End the outage without an event: another one reports that the store answers."""
         self._outage_since = None

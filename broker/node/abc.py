@@ -19,7 +19,7 @@ class NodeStore(ABC):
     """A store, as the life of a node uses it; every call blocks."""
 
     failback_poll_seconds: float
-    """How often a live backup looks whether it is to hand back."""
+    """How often a live backup checks whether it is to hand back."""
 
     migration: Migration | None = None
     """What ``prepare`` did to the schema; None if there is none, or it was as it is to be."""

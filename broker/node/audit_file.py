@@ -44,7 +44,7 @@ class AuditFile:
         self._lines: LineQueue | None = None
 
     def write(self, line: bytes) -> None:
-        """Have a line written soon; raises nothing and waits for nothing."""
+        """Queue a line to be written; raises nothing and waits for nothing."""
         if self._lines is None:
             self._lines = LineQueue(self._append, self._report, name="audit-log")
         self._lines.put(line)

@@ -1,4 +1,4 @@
-"""The thread that looks whether a node's ``broker.xml`` changed, and has the node be as it says."""
+"""Watches a node's ``broker.xml`` on a thread, and applies changes to the node."""
 
 import logging
 import re
@@ -16,19 +16,19 @@ from orthia.config.settings import Settings
 
 LOGGER = logging.getLogger("orthia.broker")
 SETTLE_SECONDS: Final = 0.25
-"""How long a file that changed is to stand still before it is read: it may be half written."""
+"""How long a changed file must stay unchanged before it is read: it may be half written."""
 MOST_TOLD: Final = 100
 """How many changes of a file have a line each."""
 _WARNED_OF: Final = frozenset({Effect.RESTART, Effect.STORED})
 
 Apply = Callable[[NewRules, Callable[[], None]], None]
-"""Has the node be as rules say; the callback follows when it is."""
+"""Applies rules to the node, and then calls the callback."""
 Show = Callable[[int | None], None]
-"""Gets how many changes wait for a restart; None if the file as it is cannot be taken."""
+"""Called with how many changes wait for a restart; None if the file is invalid."""
 
 
 class ConfigurationWatch:
-    """Looks at each period; a file that cannot be taken changes nothing, and is told of once."""
+    """Checks the file each period; an invalid file changes nothing, and is logged once."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class ConfigurationWatch:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Look from now on, unless the period is 0 or less."""
+        """Start to watch, unless the period is 0 or less."""
         if self._period_seconds > 0:
             threading.Thread(target=self._run, name="configuration", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; any thread."""
+        """Stop watching; any thread."""
         self._stopped.set()
         self._applied.set()
 
@@ -84,7 +84,7 @@ class ConfigurationWatch:
         except MemoryError:
             raise  # the node is to end with this thread
         except Exception as error:
-            # No file is to end a node that serves.
+            # No file may end a node that serves.
             is_told = isinstance(error, ConfigurationError)
             LOGGER.error(  # noqa: TRY400 - the reason is said
                 "%s changed, and nothing of it was applied: %s; this node keeps its settings until"

@@ -125,7 +125,7 @@ class CriticalAnalyzer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more; does not wait."""
+        """Stop watching; does not wait."""
         self._stopped.set()
 
     def _run(self) -> None:

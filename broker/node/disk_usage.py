@@ -1,8 +1,8 @@
-"""How full the disks of the store are: looked at on a thread of its own, judged by a pure rule.
+"""Watches how full the disks of the store are, on a thread; a pure rule judges that.
 
 Sends are refused while a disk has less room than ``max-disk-usage`` and ``min-disk-free`` leave,
-whoever took it: long before the store, and the locks that are beside it, have none. What the store
-has given up and will use again, in its files, is room: they do not get smaller.
+whatever uses it: long before the store and its locks run out of room. Space that the store will
+reuse inside its files counts as room: the files never shrink.
 """
 
 import logging
@@ -18,7 +18,7 @@ from orthia.config.reminders import Reminder
 
 LOGGER = logging.getLogger("orthia.broker")
 _BYTES_PER_SECOND = 256 * 1024 * 1024
-"""No faster is a disk filled: it is looked at again before what is left could be gone."""
+"""The assumed fastest rate at which a disk fills: the next look comes before it could be full."""
 _SHORTEST_SECONDS = 0.1
 _JOIN_SECONDS = 1.0
 
@@ -41,7 +41,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class DiskLimits:
-    """What has to be left; below 0 is no limit."""
+    """What must remain free; below 0 is no limit."""
 
     max_disk_usage: int
     min_disk_free: int
@@ -114,7 +114,7 @@ class DiskWatch:
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; any thread but the loop's."""
+        """Stop watching; any thread but the loop's."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
@@ -138,7 +138,7 @@ class DiskWatch:
             return 0
         self._unseen = None
         if self._stopped.is_set():
-            return 0  # a look that hung: the node may be live anew, with a watch of its own
+            return 0  # a look that hung: the node may be live again, with another watch
         fullest = min(disks, key=self._limits.left)
         self._judge(self._limits.problem(fullest))
         return self._limits.left(fullest)

@@ -1,4 +1,4 @@
-"""What carries a node's state: events go in on any thread, effects come out on the right one.
+"""Holds a node's state: takes events on any thread, carries out effects on the right one.
 
 | Thread | Carries out |
 |---|---|
@@ -32,10 +32,10 @@ class _Shell(Protocol):
         """Do ``work``, however long that takes; raises what ``event_of`` translates."""
 
     def event_of(self, error: Exception) -> WorkEvent:
-        """Return how work ended that raised ``error``; logs what is not expected."""
+        """Return the event for work that raised ``error``; log unexpected errors."""
 
     def carry_out(self, effect: Effect) -> None:
-        """Do what is done at once."""
+        """Carry out an effect at once."""
 
     def shut_down(self, reason: str) -> None:
         """Cut off clients and journal, and log why, without touching the store."""
@@ -89,11 +89,11 @@ class Driver:
             thread.start()
 
     def begin(self) -> None:
-        """Have the node live, on its activation thread."""
+        """Run the node's life on its activation thread."""
         self._activation.start()
 
     def tell(self, event: NodeEvent) -> None:
-        """Take note of an event and carry out what follows; any thread. Raises OutOfPlace."""
+        """Handle an event and carry out the effects; any thread. Raises OutOfPlace."""
         self._take(event)
 
     def _take(self, event: NodeEvent) -> Work | None:

@@ -27,7 +27,7 @@ class Work(Effect):
 
 @dataclass(frozen=True)
 class Pause(Work):
-    """Let some time pass: Paused."""
+    """Wait for some time: Paused."""
 
     seconds: float
 
@@ -39,7 +39,7 @@ class PrepareStore(Work):
 
 @dataclass(frozen=True)
 class TryAcceptors(Work):
-    """Find out whether the node could serve: AcceptorsTried."""
+    """Test whether the acceptors could listen: AcceptorsTried."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,21 @@ class OpenService(Work):
 
 @dataclass(frozen=True)
 class CompleteActivation(Work):
-    """Say that the node is live, write it, give on the place of next in line: Completed."""
+    """Log that the node is live, write state L, release the backup lock: Completed."""
 
     role: Role
 
 
 @dataclass(frozen=True)
 class Serve(Work):
-    """Let clients be served: ServedEnough, or FailbackAsked if that is looked for."""
+    """Serve clients: ServedEnough, or FailbackAsked if the node watches for failback."""
 
     watches_failback: bool
 
 
 @dataclass(frozen=True)
 class AskWhoWaits(Work):
-    """Have a live node that was put off ask again: WhoWaitsAsked."""
+    """Make a live node that was put off ask again: WhoWaitsAsked."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class CloseService(Work):
 
 
 class Handover(enum.Enum):
-    """What giving back the live lock says to the other node."""
+    """What releasing the live lock tells the other node."""
 
     CRASH = "take over at once"
     PAUSE = "stay passive"
@@ -100,14 +100,14 @@ class Handover(enum.Enum):
 
 @dataclass(frozen=True)
 class ReleaseLiveLock(Work):
-    """Give the live lock back, if it is held: Released."""
+    """Release the live lock, if it is held: Released."""
 
     handover: Handover
 
 
 @dataclass(frozen=True)
 class StopBackup(Work):
-    """Give the backup lock back, if it is held: BackupStopped."""
+    """Release the backup lock, if it is held: BackupStopped."""
 
 
 # --- what is done at once
@@ -115,7 +115,7 @@ class StopBackup(Work):
 
 @dataclass(frozen=True)
 class Show(Effect):
-    """Let probes and metrics see the phase."""
+    """Show the phase to probes and metrics."""
 
     phase: Phase
 
@@ -156,7 +156,7 @@ class CloseStore(Effect):
 
 @dataclass(frozen=True)
 class Finish(Effect):
-    """Let the main thread go."""
+    """Let the main thread continue."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class NodeEvent:
 
 @dataclass(frozen=True)
 class WorkEvent(NodeEvent):
-    """The work that the node was at is over."""
+    """The node's current work has ended."""
 
 
 # --- how work ends well, in the order of a life
@@ -37,7 +37,7 @@ class Prepared(WorkEvent):
 
 @dataclass(frozen=True)
 class AcceptorsTried(WorkEvent):
-    """The acceptors could listen, or may when that matters."""
+    """The acceptors could listen, or will be able to when it matters."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Opened(WorkEvent):
 
 @dataclass(frozen=True)
 class Completed(WorkEvent):
-    """The state says that this node is live."""
+    """State L is written: this node is live."""
 
     now_seconds: float
 
@@ -74,12 +74,12 @@ class FailbackAsked(WorkEvent):
 
 @dataclass(frozen=True)
 class ServedEnough(WorkEvent):
-    """Serving was ended from outside."""
+    """Something outside ended serving."""
 
 
 @dataclass(frozen=True)
 class WhoWaitsAsked(WorkEvent):
-    """Whoever was put off has to ask again, if the store was there to say so."""
+    """A node that was put off has to ask again, if the store could be told."""
 
     is_written: bool
 
@@ -91,14 +91,14 @@ class Drained(WorkEvent):
 
 @dataclass(frozen=True)
 class Released(WorkEvent):
-    """The live lock is given back."""
+    """The live lock is released."""
 
     now_seconds: float
 
 
 @dataclass(frozen=True)
 class BackupStopped(WorkEvent):
-    """The backup lock is given back."""
+    """The backup lock is released."""
 
 
 # --- how it ends otherwise
@@ -106,19 +106,19 @@ class BackupStopped(WorkEvent):
 
 @dataclass(frozen=True)
 class WorkInterrupted(WorkEvent):
-    """It was waiting, and is to wait no more."""
+    """The wait was interrupted."""
 
 
 @dataclass(frozen=True)
 class StoreGone(WorkEvent):
-    """The store or the lock is gone; the node itself is not wrongly set up."""
+    """The store or the lock is lost; the node itself is set up correctly."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class WorkRefused(WorkEvent):
-    """Something that was to be expected is wrong, such as the configuration."""
+    """A foreseen condition is wrong, such as the configuration."""
 
     exit_code: int
     reason: str
@@ -126,7 +126,7 @@ class WorkRefused(WorkEvent):
 
 @dataclass(frozen=True)
 class WorkBroke(WorkEvent):
-    """Something is wrong with the host, or with this program."""
+    """The host or this program failed."""
 
     exit_code: int
     reason: str
@@ -137,19 +137,19 @@ class WorkBroke(WorkEvent):
 
 @dataclass(frozen=True)
 class StopRequested(NodeEvent):
-    """Somebody wants the node to stop in good order."""
+    """An orderly stop is requested."""
 
 
 @dataclass(frozen=True)
 class LockWasLost(NodeEvent):
-    """The live lock is lost, or will be before anybody could know better."""
+    """The live lock is lost, or must be taken for lost."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class JournalFailed(NodeEvent):
-    """The journal stores nothing any more."""
+    """The journal failed and stores nothing further."""
 
     reason: str
     was_fenced: bool
@@ -157,14 +157,14 @@ class JournalFailed(NodeEvent):
 
 @dataclass(frozen=True)
 class CompletionFailed(NodeEvent):
-    """What follows a commit was left half done: the queues are not the journal's."""
+    """The work after a commit failed half done: queues and journal differ."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class LoopWedged(NodeEvent):
-    """The event loop has not answered for so long."""
+    """The event loop has not answered within the time-out."""
 
     unanswered_seconds: float
     where: str
@@ -173,11 +173,11 @@ class LoopWedged(NodeEvent):
 
 @dataclass(frozen=True)
 class PartDied(NodeEvent):
-    """A thread, the memory or the loop is gone, without which no node is a node."""
+    """A thread, the memory or the loop that every node needs is gone."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class ShutDownDone(NodeEvent):
-    """The IO-error shutdown has closed what it can."""
+    """The IO-error shutdown has closed all that it can."""

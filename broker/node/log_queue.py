@@ -1,4 +1,4 @@
-"""A log that never makes its caller wait: a thread of its own writes the lines.
+"""A log whose callers never wait: a thread writes the lines.
 
 A standard error that nobody reads (a full pipe, a stopped journald, a terminal on hold) blocks
 whoever writes to it, and a broker logs on its event loop and on the watchdog of its lease. So lines
@@ -63,7 +63,7 @@ class LineQueue:
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        """Have a line written soon; it is lost, and counted, if too much waits."""
+        """Queue a line to be written; if too much waits it is lost and counted."""
         cost = len(line) + _LINE_BYTES
         with self._changed:
             if self._waiting_bytes + cost <= self._max_waiting_bytes:
@@ -132,7 +132,7 @@ class QueuedHandler(logging.Handler):
 
     @override
     def handle(self, record: logging.LogRecord) -> bool:
-        """Have a record written soon if it passes the filters; raises nothing.
+        """Queue a record to be written if it passes the filters; raises nothing.
 
         Without the lock of the handler, which keeps nothing here: whoever formats a traceback reads
         source files, and where their file system hangs nobody could log any more.
@@ -143,7 +143,7 @@ class QueuedHandler(logging.Handler):
         return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written soon; raises nothing."""
+        """Queue a record to be written; raises nothing."""
         with contextlib.suppress(MemoryError):
             self._lines.put(self._line(record))
 

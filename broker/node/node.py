@@ -180,7 +180,7 @@ class BrokerNode:
         )
 
     def _finish(self) -> None:
-        """Let the main thread go."""
+        """Let the main thread continue."""
         if self._finished is not None:
             self._service.post(self._finished.set)
 

@@ -1,6 +1,6 @@
-"""Publishes beside its locks what a node says of itself, on a thread of its own.
+"""Publishes a node's report beside its locks, on a thread.
 
-Best effort: nothing waits for it, and a store that is away is asked again.
+Best effort: nothing waits for it, and a failed attempt is repeated.
 """
 
 import logging
@@ -52,17 +52,17 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="orthia-report", daemon=True)
 
     def start(self) -> None:
-        """Begin; the manager is started and knows the id of its pair."""
+        """Start; the manager is started and knows the id of its pair."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Publish nothing more; a call to a store that hangs is left behind."""
+        """Stop publishing; a call to a store that hangs is left behind."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)
 
     def failback_put_off(self, wait_ms: float) -> None:
-        """Take note that failback is put off for so long from now; any thread."""
+        """Report that failback is put off for so long from now; any thread."""
         until = (self._manager.message_time_ms() + wait_ms) / 1000
         self._put_off_until = datetime.fromtimestamp(until, UTC)
 
@@ -71,13 +71,13 @@ class Reporter:
             self.look()
 
     def look(self) -> None:
-        """Find out what there is to report, and publish it if it has changed."""
+        """Publish the present report if it has changed."""
         try:
             self._manager.publish(self._current())
         except MemoryError:
             raise  # the node is to end with this thread
         except Exception as error:
-            # No report is to end a node that serves.
+            # No report may end a node that serves.
             is_expected = isinstance(error, OrthiaError)
             reason = str(error) if is_expected else repr(error)
             if reason != self._failure and not self._stopped.is_set():

@@ -1,8 +1,8 @@
-"""From one life of a process to the next: what an ``io-error-policy`` does at the end of a node.
+"""From one life of a process to the next: carries out ``io-error-policy`` at the end of a node.
 
 An IO-error shutdown leaves threads behind that may hang for ever in a call to a store that is gone.
-So nothing of a node is used again: the process executes its own command line anew, under the same
-process id, and a word in its environment says what the next life is to be.
+So nothing of a node is reused: the process executes its command line again, under the same process
+id, and an environment variable says what the next life is to be.
 """
 
 import json
@@ -31,7 +31,7 @@ class Life:
     former: FormerLife | None = None
     """Whose live lock this life is to take, if it is still as it was left."""
     short_lives: int = 0
-    """How many lives before this one were short, one after the other."""
+    """How many lives in a row before this one were short."""
     began_seconds: float = 0.0
 
     @property
@@ -41,7 +41,7 @@ class Life:
 
     @property
     def pause_seconds(self) -> float:
-        """How long to wait before anything is done: a node that fails at once must not spin."""
+        """How long to wait first: a node that fails at once must not spin."""
         if self.short_lives < 2:
             return 0.0
         return min(2.0 ** (self.short_lives - 1), LONGEST_PAUSE_SECONDS)
@@ -76,7 +76,7 @@ def this_life(
     environment: MutableMapping[str, str] = os.environ,
     clock: Callable[[], float] = monotonic_seconds,
 ) -> Life:
-    """Return what this life is to be; takes the word out of the environment."""
+    """Return what this life is to be; removes the variable from the environment."""
     text = environment.pop(VARIABLE, None)
     if text is None:
         return Life(began_seconds=clock())
@@ -87,7 +87,7 @@ def this_life(
 
 
 def written(life: Life) -> str:
-    """Return the word that says what the next life is to be."""
+    """Return the value that says what the next life is to be."""
     return json.dumps(asdict(life))
 
 

@@ -73,11 +73,11 @@ class Service:
         )
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take note of the loop, once it runs."""
+        """Remember the loop, once it runs."""
         self._loop = loop
 
     def show_in(self, metrics: NodeMetrics, status: Callable[[], NodeStatus]) -> RunningNode:
-        """Have ``metrics`` see what there is at the moment; return all that is to be seen."""
+        """Update ``metrics`` to the present state, and return all of them."""
         return RunningNode(
             metrics,
             status=status,
@@ -108,7 +108,7 @@ class Service:
         self._certificate_watch.start()
 
     def has_journal(self, journal: MessageJournal) -> None:
-        """Take note of the journal, which is loaded."""
+        """Remember the journal, which is loaded."""
         self._journal = journal
         journal.register_batch_listener(self._committed)
 
@@ -169,16 +169,16 @@ class Service:
     # --- on any thread
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have the loop call ``callback`` soon; without a loop there is nobody left to be told."""
+        """Make the loop call ``callback``; does nothing without a loop."""
         if self._loop is not None:
             _post(self._loop, callback)
 
     def reconfigure(self, rules: NewRules, done: Callable[[], None]) -> None:
-        """Be as rules say from now on; ``done`` follows, when whoever is served is, too."""
+        """Apply rules; ``done`` is called once queues and connections follow them."""
         self.post(partial(self._rules_are, rules, done))
 
     def cut_off(self) -> None:
-        """Close sockets and journal as they are."""
+        """Close sockets and journal at once."""
         self.post(self._cut_off)
         # Read once: another thread may be closing the service.
         journal = self._journal
@@ -186,7 +186,7 @@ class Service:
             journal.close(drain=False)
 
     def renewed(self, lock: Lock, seconds: float) -> None:
-        """Take note of a renewal."""
+        """Record a renewal."""
         metrics = self._metrics
         histogram = (
             metrics.live_renewal_seconds if lock is Lock.LIVE else metrics.backup_renewal_seconds
@@ -278,7 +278,7 @@ class Service:
             self._broker.store_use.close_or_reopen("disk", problem)
 
     def _rules_are(self, rules: NewRules, done: Callable[[], None]) -> None:
-        """Have the broker be as rules say; a node that waits makes it of them when it opens."""
+        """Apply rules to the broker; a node that waits uses them when it opens."""
         self._settings = rules.settings
         broker, server = self._broker, self._server
         if broker is None or server is None:
@@ -293,23 +293,23 @@ class Service:
         broker.reconfigure(rules, done)
 
     def _users_are(self, users: tuple[User, ...]) -> None:
-        """Have the users of files that changed; who is not what it was logs in anew."""
+        """Apply changed users, and disconnect those affected."""
         if self._broker is not None:
             self._tell_changed(len(users), self._broker.security.users.replace(users))
 
     def _tokens_are(self, tokens: tuple[TakesTokens, ...]) -> None:
-        """Take tokens by keys that changed; who is logged in stays until its token ends."""
+        """Accept tokens by changed keys; who is logged in stays until the token expires."""
         if self._broker is not None:
             self._broker.security.users.take_tokens(*tokens)
             LOGGER.info("reloaded the keys of tokens")
 
     def _certificate_users_are(self, users: tuple[CertificateUser, ...]) -> None:
-        """Have the users known by certificates of files that changed."""
+        """Apply changed users known by certificates, and disconnect those affected."""
         if self._broker is not None:
             self._tell_changed(len(users), self._broker.security.certificates.replace(users))
 
     def _tell_changed(self, count: int, changed: frozenset[str]) -> None:
-        """End the connections of users who are not what they were."""
+        """Close the connections of changed users, and log how many."""
         if self._broker is None or self._server is None:
             return
         ended = self._server.clients.end_users(changed, _USER_CHANGED)
@@ -328,7 +328,7 @@ class Service:
         self._metrics.batch_committed(rows + deletes, commit_seconds, attempts)
 
     def _go_on(self) -> None:
-        """Deliver what a late renewal held back."""
+        """Resume deliveries that a late renewal held back."""
         if self._broker is not None:
             self._broker.go_on()
 
@@ -347,7 +347,7 @@ class Service:
     def _on_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run ``work`` on the loop and return its result; a loop that hangs is an IO error.
 
-        What takes long and gets on is waited for, however long it takes.
+        Work that makes progress is waited for, however long it takes.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
         progress = -1
@@ -366,7 +366,7 @@ class Service:
 
 
 def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Run ``callback`` on the loop; a loop that is closed has nobody left to be told."""
+    """Run ``callback`` on the loop; does nothing once the loop is closed."""
     try:  # noqa: SIM105 - for each batch: ``suppress`` would be three calls more
         loop.call_soon_threadsafe(callback)
     except RuntimeError:

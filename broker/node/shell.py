@@ -1,4 +1,4 @@
-"""Does what a node's state machine says: with its store, its node manager and its service."""
+"""Carries out the effects of a node's state machine on store, node manager and service."""
 
 import contextlib
 import logging
@@ -150,7 +150,7 @@ class NodeShell:
                 raise TypeError(f"nobody does {work}")
 
     def event_of(self, error: Exception) -> WorkEvent:
-        """Return how work ended that raised ``error``; logs what is not expected."""
+        """Return the event for work that raised ``error``; log unexpected errors."""
         if isinstance(error, MemoryError):
             self._out_of_memory.met()
             LOGGER.error("unexpected error", exc_info=error)
@@ -185,7 +185,7 @@ class NodeShell:
         return Prepared()
 
     def _try_acceptors(self, manager: NodeManager) -> WorkEvent:
-        """Find out whether this node could serve, before it asks anybody for the live lock.
+        """Test whether this node could serve, before it asks for the live lock.
 
         A live node waits for its port, so that it asks nobody to fail back to a node that cannot
         serve; unless the live lock is held on this host, by whom it may be that has the port.
@@ -286,7 +286,7 @@ class NodeShell:
     # --- what is done at once, on any thread
 
     def carry_out(self, effect: Effect) -> None:
-        """Do what is done at once."""
+        """Carry out an effect at once."""
         match effect:
             case effects.Show(phase):
                 self._metrics.role_is(phase.value)
@@ -330,7 +330,7 @@ class NodeShell:
         self._emit(CriticalIOError(reason))
 
     def _emit(self, event: Event) -> None:
-        """Write to the failover log; before there is one, what nobody may miss is logged."""
+        """Write to the failover log; before there is one, log the important events."""
         if isinstance(event, FailbackPutOff) and self._reporter is not None:
             self._reporter.failback_put_off(event.wait_ms)
         if self.manager is not None:
@@ -361,7 +361,7 @@ class NodeShell:
         self._tell(JournalFailed(str(error), was_fenced=isinstance(error, Fenced)))
 
     def _confirm(self, callback: Callable[[], None]) -> None:
-        """Run on the loop what follows a commit; half done, the queues are not the journal's."""
+        """Run on the loop what follows a commit; a failure leaves queues and journal apart."""
         try:
             callback()
         except MemoryError:
@@ -374,7 +374,7 @@ class NodeShell:
     # --- helpers
 
     def _act_as(self, manager: NodeManager, role: Role) -> None:
-        """Have every line from now on say which role the node plays."""
+        """Set the role that log lines name from now on."""
         manager.log.role = role.value
         set_role(role.value)
 

@@ -1,4 +1,4 @@
-"""Where a thread is, for whoever has to find out why it takes so long."""
+"""Where a thread is, to find out why it takes so long."""
 
 import sys
 from types import FrameType

@@ -1,4 +1,4 @@
-"""What a node is at a moment: one immutable value, of which ``step`` makes the next."""
+"""The state of a node: one immutable value, from which ``step`` makes the next."""
 
 import enum
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from orthia.nodemanager.failback import Failbacks
 
 
 class Phase(enum.Enum):
-    """What a node is at the moment, for probes, metrics and logs."""
+    """What a node is now, for probes, metrics and logs."""
 
     STARTING = "starting"
     WAITING_LIVE = "waiting-live"
@@ -23,15 +23,15 @@ class Phase(enum.Enum):
 
 
 ON_THE_WAY: Final = frozenset({Phase.WAITING_LIVE, Phase.BACKUP})
-"""Until a node serves: the live lock that it may have by then was of no use to anybody."""
+"""Phases before a node serves: a live lock that it has by then was of no use yet."""
 
 
 class Stage(enum.Enum):
-    """Which work of its life a node is at; each but the last ones ends with an event."""
+    """The stage of a node's life, named by its work; each but the last ones ends with an event."""
 
     NEW = enum.auto()
     PAUSING = enum.auto()
-    """A life that follows upon short ones lets some time pass."""
+    """A life after several short ones waits for some time."""
     PREPARING = enum.auto()
     """The store is made usable, the node manager started."""
     TRYING_ACCEPTORS = enum.auto()
@@ -42,22 +42,22 @@ class Stage(enum.Enum):
     OPENING = enum.auto()
     """Acceptors are opened."""
     COMPLETING = enum.auto()
-    """State L is written, the place of next in line given on."""
+    """State L is written, the backup lock released."""
     SERVING = enum.auto()
     ASKING = enum.auto()
-    """Clients are served; whoever wanted failback and was put off has to ask again."""
+    """Clients are served; a node that asked for failback and was put off has to ask again."""
     DRAINING = enum.auto()
-    """Acceptors close and what waits is stored, so that the live lock may be given back."""
+    """Acceptors close and what waits is stored, so that the live lock may be released."""
     RELEASING = enum.auto()
     CLOSING = enum.auto()
-    """As DRAINING, of a node that ends by an error or before it served."""
+    """As DRAINING, for a node that ends by an error or before it served."""
     LETTING_GO = enum.auto()
-    """As RELEASING, of the same."""
+    """As RELEASING, for the same."""
     LEAVING = enum.auto()
-    """The backup lock is given back."""
+    """The backup lock is released."""
     ENDED = enum.auto()
     FAILING = enum.auto()
-    """The IO-error shutdown is under way; whatever work was begun may hang for ever."""
+    """The IO-error shutdown is under way; other work may hang for ever."""
     FAILED = enum.auto()
 
 
@@ -106,17 +106,17 @@ class NodeState:
     exit_code: int = ExitCode.OK
     exit_reason: str = "stopped"
     term: Term | None = None
-    """Under which the live lock was obtained, from then until it is given back."""
+    """Under which the live lock was obtained, until it is released."""
     served_as: Term | None = None
     """Under which clients were served; the next life may resume it."""
     journal_is_open: bool = False
     hands_back: bool = False
-    """Whether it drains for the live node that wants its place, rather than to stop."""
+    """Whether it drains to hand back to a live node, rather than to stop."""
     failbacks: Failbacks = field(default_factory=Failbacks)
 
     @property
     def resumes(self) -> bool:
-        """Whether it waits for the very lock that its former life lost sight of."""
+        """Whether it waits for the lock that its former life lost contact with."""
         return self.phase is Phase.CONNECTORS_STOPPED
 
     def next_life(self, now: float) -> Life | None:

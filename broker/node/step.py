@@ -1,4 +1,4 @@
-"""A node as a state machine: ``step`` says what follows from an event, and does nothing itself.
+"""A node as a state machine: ``step`` returns what follows from an event, without side effects.
 
 A life in good order, each stage with the work it is at:
 
@@ -98,18 +98,18 @@ Outcome = tuple[NodeState, tuple[Effect, ...]]
 _Rule = Callable[[NodeState, Any], Outcome]
 
 LAST_STAGES: Final = frozenset({Stage.CLOSING, Stage.LETTING_GO, Stage.LEAVING, Stage.ENDED})
-"""In which the node ends: an error there is told by nothing but the end of its thread."""
+"""The stages in which the node ends: only the end of its thread tells of an error there."""
 
 
 class OutOfPlace(OrthiaError):  # noqa: N818 - named for what is the case
-    """An event came in a stage in which it cannot: a mistake in this program."""
+    """An event came in a stage in which it cannot happen: a mistake in this program."""
 
     def __init__(self, stage: Stage, event: NodeEvent) -> None:
         super().__init__(f"a node that is {stage.name} met {event}; please report this")
 
 
 def step(state: NodeState, event: NodeEvent) -> Outcome:
-    """Return what the node is after ``event``, and what is to be done; raises OutOfPlace."""
+    """Return the state after ``event`` and the effects to carry out; raises OutOfPlace."""
     kind = type(event)
     rule = _AT_ANY_TIME.get(kind) or _AT_STAGE[state.stage].get(kind)
     if rule is None:
@@ -249,7 +249,7 @@ def _broke(state: NodeState, event: WorkRefused | WorkBroke) -> Outcome:
 
 def _refused(state: NodeState, event: WorkRefused) -> Outcome:
     if state.phase is Phase.LIVE:
-        return _fail(state, event.reason)  # such as a row of its store that somebody deleted
+        return _fail(state, event.reason)  # such as a deleted row of its store
     return _broke(state, event)
 
 
@@ -260,7 +260,7 @@ def _store_gone(state: NodeState, event: StoreGone) -> Outcome:
 
 
 def _wind_up(state: NodeState) -> Outcome:
-    """Close and give back whatever there is."""
+    """Close what is open and release the locks."""
     if state.journal_is_open:
         return state.at(Stage.CLOSING), _close(state)
     return _let_go(state)
@@ -324,14 +324,14 @@ def _loop_wedged(state: NodeState, event: LoopWedged) -> Outcome:
 
 
 def _fail_unless_stopping(state: NodeState, reason: str) -> Outcome:
-    """Fail for what must hold while clients are served, and for nothing after that."""
+    """Fail, unless the node is stopping: then there is nothing left to protect."""
     if state.phase is Phase.STOPPING or state.stage is Stage.ENDED:
         return state, ()
     return _fail(state, reason)
 
 
 def _fail(state: NodeState, reason: str) -> Outcome:
-    """Shut down as after an IO error: at once, whatever the node is at, and once."""
+    """Begin the IO-error shutdown, once, whatever the stage."""
     if state.failure is not None:
         return state, ()
     failed = replace(

@@ -40,7 +40,7 @@ class _LoopThread(Protocol):
         """Return its stack."""
 
     def mark(self, passed: Callable[[float, float], None]) -> None:
-        """Have ``passed`` called when the turn that is under way is over, and the next one.
+        """Call ``passed`` when the current turn is over, and the next one.
 
         With the time that was used when the turn ended, and in the next turn.
         """

@@ -88,7 +88,7 @@ class UserFiles(Generic[_Module, _User]):
         return () if users is None else users
 
     def stop(self) -> None:
-        """Look no more; any thread but the loop's."""
+        """Stop watching; any thread but the loop's."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
@@ -128,7 +128,7 @@ class UserFiles(Generic[_Module, _User]):
         except MemoryError:
             raise  # the node is to end with this thread
         except Exception as error:
-            # No file is to end a node that serves.
+            # No file may end a node that serves.
             ended_seconds = self._clock()
             rest_seconds = min(_REST * (ended_seconds - started_seconds), _MOST_REST_SECONDS)
             self._rest_until_seconds = ended_seconds + rest_seconds

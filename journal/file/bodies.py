@@ -41,7 +41,7 @@ class LargeReferences:
         self.change(references, ())
 
     def change(self, linked: Iterable[LargeReference], unlinked: Iterable[LargeReference]) -> None:
-        """Take note of what a batch that is durable has changed."""
+        """Apply the links of a durable batch."""
         with self._lock:
             for large_id, seq in linked:
                 self._by_body.setdefault(large_id, set()).add(seq)
@@ -74,7 +74,7 @@ class FileBodies(BodyStore):
         self._open: dict[int, int] = {}
         """Descriptors of the bodies that are being written."""
         make_directory(self._directory, create=s.create_journal_dir, element="create-journal-dir")
-        # Of its own: the thread of the bodies may outlive the journal's writer, who closes that.
+        # A descriptor of its own: this thread may outlive the writer, which closes the other.
         self._fence = fence.another()
 
     def path_of(self, body_id: int) -> Path:

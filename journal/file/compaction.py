@@ -1,8 +1,8 @@
-"""Compaction: what is live in closed files is copied into new ones, which take their place.
+"""Compaction: copies the live records of closed files into new files, which replace them.
 
-Whether it happened is one rename, that of the control file: whoever opens the journal after it
-carries the rest out, and whoever opens it before finds nothing of it. A node that meets an error
-after it carries the rest out, too, before it does anything else to the files.
+The rename of the control file commits a compaction: a node that opens the journal after it carries
+out the rest, and one that opens it before finds nothing of it. A node that meets an error after the
+rename also carries out the rest, before it does anything else to the files.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class Compaction:
         self.outputs: list[Output] = []
         """The new files, once all is copied."""
         self.is_published = False
-        """Whether it is to be carried out, by us or by whoever opens the journal next."""
+        """Whether it must be carried out, by this node or the next that opens the journal."""
         self._has_effect = False
         self._made: list[Path] = []
 
@@ -101,7 +101,7 @@ class Compaction:
         self.outputs = outputs
 
     def abandon(self) -> None:
-        """Remove what was copied; for one that is not published. Never raises."""
+        """Remove the new files of a compaction that is not published. Never raises."""
         for path in self._made:
             with contextlib.suppress(OSError):
                 disk.remove(path)
@@ -147,10 +147,10 @@ class Compaction:
         fence: Fence,
         take_effect: Callable[[Sequence[JournalFile], Sequence[Output]], None],
     ) -> None:
-        """Have the new files take the place of the old, which are removed.
+        """Replace the old files with the new ones, and remove the old.
 
-        ``take_effect`` is called in between, while both are there. What fails is called again, and
-        goes on where it failed: nothing else may happen to the files before.
+        ``take_effect`` is called in between, while both exist. After a failure the caller calls
+        this again, and it continues there; nothing else may happen to the files before.
         """
         fence.check()
         if not self._has_effect:

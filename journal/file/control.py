@@ -1,8 +1,8 @@
 """The control file of a compaction: what replaces what, and carrying that out.
 
-Its name is all that says whether the compaction happened. Once it is there the old files and the
-new ones go the way it says, whoever is at it and however often that fails: nothing else may be done
-to them before, or what it says would not be so any more.
+Only its name says whether the compaction happened. Once it exists, the old and the new files are
+handled as it says, by any node and after any number of failures; nothing else may be done to them
+before, or the control file would no longer be true.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def read_controls(directory: Path, kind: Kind, complete: int) -> list[Control]:
     """
     controls = []
     for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
-        # One that is gone was carried out meanwhile.
+        # A file that has vanished was carried out meanwhile.
         with contextlib.suppress(FileNotFoundError):
             controls.append(read_control(path))
     return [control for control in controls if control.generation == complete]
@@ -92,7 +92,7 @@ def read_controls(directory: Path, kind: Kind, complete: int) -> list[Control]:
 
 def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
     """Give the compacted files their names; raises OSError, and may be repeated then."""
-    # That it is published must be durable before anything is as if it were.
+    # The publication must be durable before anything relies on it.
     disk.sync_directory(directory)
     for file_id in control.new:
         path = directory / kind.file_name(file_id)

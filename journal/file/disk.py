@@ -48,7 +48,7 @@ def make_directory(directory: Path, *, create: bool, element: str) -> None:
     with io_errors(f"create the directory {directory}"):
         missing = [one for one in (directory, *directory.parents) if not one.is_dir()]
         there = missing[-1].parent if missing else directory
-        # Where a file system is mounted, and where we may not look, nobody made it for a journal.
+        # A mount point, or a directory that we may not read, was not made for a journal.
         if not there.is_mount():
             with contextlib.suppress(PermissionError):
                 sync_directory(there.parent)
@@ -71,7 +71,7 @@ def create(path: Path, size: int, header: bytes, fill_from: int = 0) -> None:
 
     Filled, so that a later sync has no block to allocate and no metadata to write.
     """
-    # Never in place: a stopped process may have half filled a file of this name, and go on.
+    # Never in place: a stopped process may have half filled a file of this name and may continue.
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
     try:
@@ -81,7 +81,7 @@ def create(path: Path, size: int, header: bytes, fill_from: int = 0) -> None:
         write_all(descriptor, header, 0)
         os.fsync(descriptor)
     except OSError:
-        # Half of a file would keep the last of the disk from those that need it.
+        # Half of a file would only use up the last room on the disk.
         path.unlink(missing_ok=True)
         raise
     finally:
@@ -120,7 +120,7 @@ def rename_if_free(old: Path, new: Path) -> bool:
     try:
         remove(old)
     except OSError:
-        # With two names it would be taken for two files.
+        # With two names it would count as two files.
         remove(new)
         raise
     return True

@@ -94,7 +94,7 @@ class Fence:
         self._token = 0
 
     def close(self) -> None:
-        """Close it; a lock that it holds is let go."""
+        """Close it, releasing a lock that it holds."""
         os.close(self._descriptor)
 
     def lock(self) -> None:
@@ -111,7 +111,7 @@ class Fence:
             time.sleep(_POLL_SECONDS)
 
     def unlock(self) -> None:
-        """Let the lock of those who open the journal go."""
+        """Release the lock of those who open the journal."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def read(self) -> FenceState:
@@ -183,5 +183,5 @@ class DirectoryLock:
         return self.is_held
 
     def close(self) -> None:
-        """Let it go."""
+        """Release it."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Files that are ready to be written: made, prepared ahead, and made of those that were closed."""
+"""Free files: prepared ahead of need, new ones or reused ones."""
 
 import errno
 import os
@@ -108,7 +108,7 @@ class FreeFiles:
         return FileHeader(self._kind, file_id, self._generation, self._token, salt)
 
     def prepare(self, wanted: int) -> None:
-        """Have ``wanted`` files ready to be written; raises NoRoomOnDisk if there is no room."""
+        """Prepare files until ``wanted`` are ready; raises NoRoomOnDisk if there is no room."""
         while True:
             with self._lock:
                 if len(self._free) >= wanted:
@@ -123,7 +123,7 @@ class FreeFiles:
                 self._free.append(created)
 
     def reserve(self, sizes: Iterable[int], room: int) -> None:
-        """Have room for changes of these sizes, beside so much; raises NoRoomOnDisk.
+        """Ensure room for changes of these sizes, given so much; raises NoRoomOnDisk.
 
         A change is whole in one file; one that is larger than files are has one of its own.
         """
@@ -136,7 +136,7 @@ class FreeFiles:
                 files, room = files + 1, usual
             room -= min(size, room)
         missing = files - len(self._free)
-        # Twice as much: others write to the disk, too.
+        # Twice as much: other programs write to the disk, too.
         if missing > 0 and self._free_on_disk() < 2 * missing * self._settings.journal_file_size:
             self.prepare(files)
 
@@ -151,7 +151,7 @@ class FreeFiles:
         return status.f_bavail * status.f_frsize
 
     def retire(self, closed: JournalFile, *, ready: int) -> Path | None:
-        """Have a file's name go; return where it waits to be used again, if it does.
+        """Remove a file's name; return where it waits to be reused, if it does.
 
         There are ``ready`` files already, or soon.
         """
@@ -164,7 +164,7 @@ class FreeFiles:
         try:
             disk.rename(closed.path, unfinished)
         except FileNotFoundError:
-            # Done before, though an error was told; or somebody has removed it.
+            # An earlier call did it and still reported an error; or somebody removed the file.
             return unfinished if unfinished.exists() else None
         return unfinished
 
@@ -179,7 +179,7 @@ class FreeFiles:
                 size = self._settings.journal_file_size
                 again = self._give_name(unfinished, path, header, size)
         except OSError:
-            # How far that came is not known, and another file is made as easily.
+            # How far that got is unknown, and another file is made as easily.
             disk.remove(unfinished)
             raise
         with self._lock:

@@ -54,11 +54,11 @@ class RecordIndex(ABC):
 
     @abstractmethod
     def add(self, file_id: int, added: Added) -> None:
-        """Take note of a record; raises ValueError if it cannot be where it is."""
+        """Add a record; raises ValueError if it cannot be where it is."""
 
     @abstractmethod
     def delete(self, file_id: int, seqs: Iterable[int]) -> None:
-        """Take note of a delete record in ``file_id``; seqs that are not live do no harm."""
+        """Apply a delete record in ``file_id``; seqs that are not live do no harm."""
 
     @abstractmethod
     def find(self, seq: int) -> Position | None:
@@ -94,7 +94,7 @@ class RecordIndex(ABC):
         return bool(self._live[file_id] or self._targets.get(file_id))
 
     def forget_file(self, file_id: int) -> None:
-        """Take note that a file is gone."""
+        """Forget a file that was removed."""
         self._live.pop(file_id, None)
         self._live_bytes.pop(file_id, None)
         self._targets.pop(file_id, None)
@@ -107,13 +107,13 @@ class RecordIndex(ABC):
         return self.positions(file_ids)
 
     def abandon_move(self) -> None:
-        """End a move that came to nothing."""
+        """End a move that was abandoned."""
         self._moving = None
 
     def finish_move(
         self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]
     ) -> None:
-        """Have the records that ``begin_move`` returned stand in new files, and forget ``old``.
+        """Record that what ``begin_move`` returned is in new files, and forget ``old``.
 
         ``moves`` has the new files with the records in each, in the order of their seqs.
         """

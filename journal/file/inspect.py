@@ -1,6 +1,6 @@
-"""What the files hold, for people and tools: read only, whoever has the journal open.
+"""What the files hold, for people and tools: read only, even while a node has the journal open.
 
-Exact if no node writes; beside one that does, each file is as it was when it was read.
+Exact if no node writes; otherwise each file is as it was when it was read.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ def inspect(s: FileStoreSettings) -> Contents:
             complete = read_fence(s).complete
             return read_contents(s, complete, published(s, complete))
         except JournalIOError as error:
-            # A node beside us has removed a file that was empty since it was listed.
+            # A running node has removed a file that was no longer needed since it was listed.
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             vanished = error

@@ -76,7 +76,7 @@ class JournalFiles:
         self.index = index
         self.lock = threading.RLock()
         self.unresolved = 0
-        """Transactions that are prepared and not resolved: no file is given up meanwhile."""
+        """How many transactions are in doubt; while there are any, no file is removed."""
         self._settings = s
         self._fence = fence
         self._open_file = open_file
@@ -92,9 +92,9 @@ class JournalFiles:
         """A compaction that is not carried out yet: nothing else is done to closed files before."""
         self._compacts_again_seconds = 0.0
         self._retired: list[tuple[int, Path | None]] = []
-        """Files that are closed no more, and may be there again after a power failure."""
+        """Files that were removed, and may be back after a power failure."""
         self._again: list[Path] = []
-        """Those of them that wait to be used again."""
+        """Those of them that wait to be reused."""
 
     # --- opening and closing
 
@@ -149,7 +149,7 @@ class JournalFiles:
         """Go on in another file, with room for ``size`` bytes."""
         current = self._running()
         with ExitStack() as undo:
-            # Before anything else: where that fails, the file that is written stays so.
+            # Before anything else: if that fails, the present file stays in use.
             free = self._free.take(size)
             following = _Running(self._open_file(free.path), free)
             undo.callback(following.file.close)
@@ -227,7 +227,7 @@ class JournalFiles:
     # --- room
 
     def prepare(self, wanted: int) -> None:
-        """Have ``wanted`` files ready to be written; raises NoRoomOnDisk if there is no room."""
+        """Prepare files until ``wanted`` are ready; raises NoRoomOnDisk if there is no room."""
         self._free.prepare(wanted)
 
     @property
@@ -239,7 +239,7 @@ class JournalFiles:
         return not self._free.has_room and not self._free
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Have room for changes of these sizes before any is written; raises NoRoomOnDisk.
+        """Ensure room for changes of these sizes before any is written; raises NoRoomOnDisk.
 
         A change is whole in one file; one that is larger than files are has one of its own.
         """
@@ -248,11 +248,11 @@ class JournalFiles:
     # --- files that are not needed any more
 
     def reclaim(self) -> int:
-        """Use again, or remove, what nothing needs; return how many files that were.
+        """Reuse or remove the files that nothing needs; return how many.
 
-        In rounds: a file whose deletes were needed goes only when those whose records it deletes
-        are durably gone, or a crash could bring these back alone. What fails is tried again by the
-        next call, which goes on where it failed.
+        In rounds: a file with deletes goes only once the files whose records it deletes are durably
+        gone, or a crash could bring these back alone. After a failure the next call continues where
+        this one stopped.
         """
         self._carry_out()
         count = 0
@@ -308,7 +308,7 @@ class JournalFiles:
 
     @property
     def puts_off_compaction(self) -> bool:
-        """Whether a compaction failed a short time ago: each reads and writes a lot in vain."""
+        """Whether a compaction failed a short time ago: each attempt reads and writes a lot."""
         return monotonic_seconds() < self._compacts_again_seconds
 
     def compact(self) -> int:
@@ -356,8 +356,8 @@ class JournalFiles:
     def _carry_out(self) -> None:
         """Finish a compaction that was published.
 
-        What fails of it is tried again, and no other way is open: whoever opens the journal next
-        carries it out, and would find that what it says of the files is not so any more.
+        A failure is retried, since there is no way back: the next node that opens the journal would
+        carry it out too.
         """
         if self._published is not None:
             with io_errors(f"compact {self.directory}"):
@@ -365,7 +365,7 @@ class JournalFiles:
             self._published = None
 
     def _replace(self, old: Sequence[JournalFile], outputs: Sequence[Output]) -> None:
-        """Have new files in the place of old ones; they are published."""
+        """Replace old files with new ones, which are published."""
         old_ids = [closed.file_id for closed in old]
         with self.lock:
             for file_id in old_ids:

@@ -1,4 +1,4 @@
-"""Opening a journal on files, and the thread that keeps its files."""
+"""Opens a journal on files, and keeps its files on a thread."""
 
 import contextlib
 import logging
@@ -31,10 +31,10 @@ class _Look(Enum):
 
 
 class FileKeeper:
-    """Prepares files, uses them again, and compacts, on a thread of its own.
+    """Prepares, reuses and compacts files, on a thread of its own.
 
-    What it cannot do costs disk space, not messages: it says so, again each minute, and tries
-    again, whatever the reason is. Only a journal that another node has opened it leaves alone.
+    A failure costs disk space, not messages: it is logged, again each minute, and retried, whatever
+    the reason. Only a journal that another node has opened is left alone.
     """
 
     def __init__(self, opened: OpenedFiles, s: FileStoreSettings) -> None:
@@ -46,21 +46,21 @@ class FileKeeper:
         self.start = self._worker.start
 
     def wake(self) -> None:
-        """Have it look now; any thread, never waits long."""
+        """Make it look now; any thread, never waits long."""
         self._worker.put(_Look.NOW)
 
     def stop(self) -> None:
-        """End the thread after the step that is under way."""
+        """End the thread after the current step."""
         self._worker.stop()
         self._worker.join(_JOIN_SECONDS)
 
     def keep(self) -> None:
-        """Do all that is to be done once; raises JournalError."""
+        """Do all the upkeep that is due; raises JournalError."""
         self._opened.directory_lock.try_hold()
-        # One file is written, the rest of the least that there are to be is ready.
+        # One file is being written; the rest of the minimum is kept ready.
         ready = max(1, self._settings.journal_min_files - 1)
         for files in self._opened.instances:
-            files.reclaim()  # first: on a full disk it is all that can be done
+            files.reclaim()  # first: on a full disk nothing else is possible
             files.prepare(ready)
             if files.wants_compaction():
                 freed = files.compact()
@@ -69,16 +69,16 @@ class FileKeeper:
 
     def _run(self) -> None:
         while self._is_to_look():
-            # Asked first: what the look left out may be put off no more at its end.
+            # Asked first: what this look postpones may be due again at its end.
             put_off = self._puts_something_off()
             try:
                 self.keep()
             except Fenced:
-                return  # the writer meets it too, and says so
+                return  # the writer meets it too, and reports it
             except JournalError as error:
                 self._say(str(error), None)
             except MemoryError:
-                raise  # the node is to end with this thread
+                raise  # ends this thread and with it the node
             except Exception as error:  # noqa: BLE001 - without this thread the disk would fill up
                 self._say(f"{type(error).__name__}: {error}", error)
             else:
@@ -90,10 +90,10 @@ class FileKeeper:
         return any(files.puts_off_compaction for files in self._opened.instances)
 
     def _is_to_look(self) -> bool:
-        """Wait until there may be something to do; return whether it is to be done."""
+        """Wait for a wake-up or the period; return False once it is told to stop."""
         with contextlib.suppress(Empty):
             self._worker.take(timeout=_KEEP_SECONDS)
-            while True:  # woken several times it looks once
+            while True:  # several wake-ups cause one look
                 self._worker.take_now()
         return not self._worker.stopping.is_set()
 

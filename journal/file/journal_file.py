@@ -1,4 +1,4 @@
-"""A journal file, and what becomes of it.
+"""A journal file, and its states.
 
 ==========  ====================================================================================
 state       what it is
@@ -7,10 +7,10 @@ unfinished  being made, under a name that no reader takes for a journal file's
 free        has its name and its header, and waits to be written
 running     is written, by one writer; what is in it counts up to the last record that is durable
 closed      sealed at its end: read, and copied from when it is compacted
-unneeded    closed, and nothing in it is needed: removed, or made a free file with another id
+unneeded    closed, and nothing in it is needed: removed, or reused as a free file with another id
 ==========  ====================================================================================
 
-A file that its writer left running is sealed by whoever opens the journal next, where it ends.
+The next node that opens the journal seals a file that its writer left running, where it ends.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class JournalFile:
     header: FileHeader
     size: int
     is_own: bool
-    """Whether this generation made it: only such a file is used again."""
+    """Whether this generation made it: only such a file is reused."""
     order: int = 0
     """Where it stands among the others, once it is sealed."""
 

@@ -101,13 +101,13 @@ class QueuedMessage(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """How often a message was delivered in vain."""
+    """How often delivery of a message failed."""
 
     record_seq: int
     """Of the record that says so."""
     attempts: int
     retry_ms: int
-    """Before when it is not delivered again; 0 at once."""
+    """When it may be delivered again; 0 at once."""
 
 
 class MessageIndex(RecordIndex):
@@ -125,7 +125,7 @@ class MessageIndex(RecordIndex):
         self._shared_moments: dict[int, Moment] = {}
         """By the seq of the body that references share."""
         self._attempts: dict[int, Attempts] = {}
-        """By the seq of the message that was delivered in vain."""
+        """By the seq of the message whose delivery failed."""
         self._counts: dict[int, int] = {}
         """The seqs of messages, by those of the records of their attempts."""
         self.highest_seq = 0
@@ -169,7 +169,7 @@ class MessageIndex(RecordIndex):
             self._moments.add(moment, seq)
 
     def _count(self, file_id: int, message_seq: int, attempts: Attempts) -> None:
-        """Take note of attempts, in the place of those that were known."""
+        """Record failed deliveries, replacing those known before."""
         self._counts[attempts.record_seq] = message_seq
         before = self._attempts.get(message_seq)
         if self._place(message_seq) is None:
@@ -180,7 +180,7 @@ class MessageIndex(RecordIndex):
             self._kill(before.record_seq, file_id)
 
     def attempts_of(self, seq: int) -> tuple[int, int]:
-        """Return how often a message was delivered in vain, and before when it is not again."""
+        """Return how often delivery of a message failed, and when it may be retried."""
         found = self._attempts.get(seq)
         return (0, 0) if found is None else (found.attempts, found.retry_ms)
 
@@ -191,7 +191,7 @@ class MessageIndex(RecordIndex):
         sizes: Sequence[int],
         offsets: Sequence[int],
     ) -> None:
-        """Take note of messages of one queue each, in the order of their seqs: the hot path."""
+        """Add messages of one queue each, in the order of their seqs: the hot path."""
         first = messages[0]
         self.add(file_id, Added(first[0], first[0], _MESSAGE, first[1], offsets[0], sizes[0]))
         if len(messages) == 1:
@@ -376,7 +376,7 @@ class MessageIndex(RecordIndex):
             segment = _Segment(file_id)
             for position in positions:
                 place = self._place(position.seq)
-                # One that was deleted meanwhile stays in the new file, dead.
+                # A record deleted meanwhile stays in the new file as a dead one.
                 kind, queue_id, body = _DEAD, 0, 0
                 if place is not None:
                     before, at = place

@@ -1,7 +1,7 @@
-"""Which messages of the files have a moment, in the order of the moments. No IO.
+"""The messages of the files that have a moment, in the order of the moments. No IO.
 
-Sixteen bytes a message, in columns by the second of the moment. One that is deleted stays until it
-is met, or until most that are here are dead: then they are swept away.
+Sixteen bytes a message, in columns by the second of the moment. A deleted one stays until it is met
+or until most entries are dead, when they are swept.
 """
 
 from array import array
@@ -63,7 +63,7 @@ class MomentIndex:
         self._sweep_at = _SWEEP_AT
 
     def add(self, moment: Moment, seq: int) -> None:
-        """Take note of a message, whose seq is higher than all before."""
+        """Add a message, whose seq is higher than all before."""
         of_kind = self._seconds.setdefault(moment.kind, {})
         number = moment.at_ms // _MS
         second = of_kind.get(number)

@@ -64,8 +64,8 @@ class OpenedFiles:
     def close(self, *, seal: bool) -> None:
         """Close everything; ``seal`` if all that the files hold is known. Never raises."""
         for files in self.instances:
-            # Sealing is a courtesy to whoever opens the journal next: without it the file is read,
-            # and if it is not durable it is made so.
+            # Sealing only saves the next node work: without it that reads the file to its end
+            # and makes it durable.
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=seal)
         self.fence.close()
@@ -166,7 +166,7 @@ def _open_fenced(
         horizon = contents.highest_id
         _write_first_records(bindings, contents, horizon + id_block, token)
         fence.check()
-        is_complete = True  # or perhaps, if the next line fails
+        is_complete = True  # or possibly, if the next line fails
         fence.adopt(fence.write(replace(state, complete=state.generation)))
         for kind, listing in contents.listings:
             (messages if kind is Kind.MESSAGES else bindings).discard(listing)
@@ -194,7 +194,7 @@ def _open_fenced(
 
 
 def _large_references(contents: Contents, bound: list[Binding]) -> Iterator[LargeReference]:
-    """Yield what needs a large body: messages in queues, and transactions in doubt."""
+    """Yield what refers to large bodies: messages in queues, and transactions in doubt."""
     yield from contents.messages.large_references()
     for binding in bound:
         if isinstance(binding, PreparedTransaction):
@@ -224,7 +224,7 @@ def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
 def _write_first_records(
     bindings: JournalFiles, contents: Contents, id_limit: int, token: int
 ) -> None:
-    """Resolve what was in doubt, reserve ids, and so put the first records into our own file."""
+    """Write the first records of our own file: resolve transactions in doubt, reserve ids."""
     records = [
         end_record(
             RecordType.COMMIT_RECORD if committed else RecordType.ROLLBACK_RECORD,

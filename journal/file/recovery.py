@@ -154,10 +154,10 @@ def list_files(
 
 
 def remove_unborn(directory: Path, listing: Listing, complete: int) -> None:
-    """Remove what openings that came to nothing have left; raises JournalIOError.
+    """Remove what failed openings have left; raises JournalIOError.
 
-    Nobody began to write in a file of a generation later than the ``complete`` one, nor in one that
-    has no name yet. On a full disk they would be in the way of each opening that follows.
+    Files of a generation later than the ``complete`` one hold nothing yet, nor do those that have
+    no name yet. On a full disk they would block every later opening.
     """
     unborn = [one.path for one in listing.stale if one.header.generation > complete]
     with io_errors(f"tidy {directory}"):
@@ -166,7 +166,7 @@ def remove_unborn(directory: Path, listing: Listing, complete: int) -> None:
 
 
 def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
-    # Of those that are not sealed only one has records: the one that was written last.
+    # Of the files that are not sealed only the one written last has records.
     order = 0 if found.seal is None else found.seal.order
     return found.seal is None, order, found.header.generation, found.file_id
 
@@ -182,7 +182,7 @@ def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: i
         listing.damaged.append((path, str(error)))
         return
     except UnknownVersion as error:
-        # Not damage: nobody is to recover what another version of Orthia can read.
+        # Not damage: another version of Orthia can read it, so it must not be recovered.
         raise UnknownFormat(path, str(error)) from None
     if (header.kind, header.file_id) != (kind, file_id):
         true_name = header.kind.file_name(header.file_id)
@@ -212,11 +212,11 @@ class FileScan:
         """Where the last durable record ends."""
         self.damages: list[Damage] = []
         self.torn_bytes = 0
-        """How much lies behind ``end`` that looks like records and never was durable."""
+        """How many bytes behind ``end`` look like records and never were durable."""
         self._durable_sync = 1
         """The sync that the record at ``_taken_end`` belongs to."""
         self._taken_end = HEADER_BYTES
-        """Where the last record that was taken ends: before ``end``, if damage lies between."""
+        """Where the last accepted record ends: before ``end``, if damage lies between."""
 
     def records(self) -> Iterator[tuple[Scanned, bool]]:
         """Yield each record and whether its payload is intact; one that is not is damaged."""
@@ -239,7 +239,7 @@ class FileScan:
                 return
 
     def release(self) -> None:
-        """Let go of the data, so that it can be closed."""
+        """Release the data, so that it can be closed."""
         self._view.release()
 
     def _take(self, found: Scanned) -> Scanned:
@@ -326,7 +326,7 @@ _WHOLE: Final = frozenset(
 
 
 def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
-    """Return the payload of a record whose meaning is in it; others are read when asked for."""
+    """Return the payload if replaying needs it; other payloads are read on demand."""
     begin = record.end - record.payload_size
     if record.record_type in _WITH_PAYLOAD or record.user_record_type in _WHOLE:
         return data[begin : record.end]
@@ -339,9 +339,9 @@ def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
 
 
 class Transactions:
-    """Gives records on once their transaction is committed: the fold over a journal's records.
+    """Passes records on once their transaction is committed: the fold over a journal's records.
 
-    Records of no transaction go through at once. What is neither committed nor prepared when the
+    Records outside transactions pass at once. What is neither committed nor prepared when the
     journal ends was never durable as a whole, and is dropped.
     """
 
@@ -388,7 +388,7 @@ class Transactions:
     def commit(self, tx_id: int, count: int | None = None) -> list[tuple[int, Scanned, bytes]]:
         """Commit a transaction of ``count`` records, or of any number.
 
-        One whose records are gone was compacted since.
+        If its records are gone, it was compacted since.
         """
         if tx_id in self._watched:
             self.committed.add(tx_id)
@@ -485,7 +485,7 @@ def directory_of(s: FileStoreSettings, kind: Kind) -> Path:
 
 
 def published(s: FileStoreSettings, complete: int) -> dict[Kind, list[Control]]:
-    """Return the compactions that are to be carried out; raises JournalDamaged."""
+    """Return the compactions that must be carried out; raises JournalDamaged."""
     return {kind: read_controls(directory_of(s, kind), kind, complete) for kind in Kind}
 
 
@@ -496,7 +496,7 @@ def read_contents(
 
     Raises JournalIOError, UnknownFormat.
 
-    What is damaged is noted in the listings, and what is in doubt is decided in the index.
+    The listings note what is damaged; transactions in doubt are resolved in the index.
     """
     listings = {
         kind: list_files(directory_of(s, kind), kind, complete, compactions.get(kind, ()))
@@ -542,7 +542,7 @@ def read_payload(found: FoundFile, position: Position) -> bytes:
 
 
 def refuse_files_without_fence(s: FileStoreSettings) -> None:
-    """Raise JournalDamaged if there are files of a journal; for a fence that was never written.
+    """Raise JournalDamaged if there are files of a journal although its fence was never written.
 
     Raises ForeignJournal if they are Artemis'.
     """
@@ -590,9 +590,9 @@ def refuse_damage(directory: Path, listing: Listing) -> None:
 
 
 def take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents:
-    """Finish what was published, read everything, make it durable and seal it where it ends."""
-    # Once, after the fence is written: what a writer that lost its place publishes later is void.
-    # Seen by some of what follows and not by the rest it would have files removed that count.
+    """Carry out what was published, read everything, make it durable and seal it."""
+    # Read once, after the fence is written: what a fenced writer publishes later is void. If only
+    # some of the following steps saw it, files that count would be removed.
     compactions = published(s, complete)
     for kind, controls in compactions.items():
         with io_errors(f"finish a compaction in {directory_of(s, kind)}"):
@@ -616,7 +616,7 @@ def take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Contents
 
 
 ALWAYS_ZERO_AT: Final = HEADER_BYTES - 1
-"""In the sector of the seal, which it has written once more, and no part of what that says."""
+"""A byte in the sector of the seal that is no part of it: writing it rewrites the sector."""
 _COPY_BYTES: Final = 1024 * 1024
 
 
@@ -640,13 +640,13 @@ def seal_files(listing: Listing, complete: int) -> None:
 def _seal_at_end(path: Path, seal: Seal) -> None:
     with path.open("r+b", buffering=0) as file:
         _write_again(file.fileno(), seal.end)
-        # Before the seal, which says that all before it was durable.
+        # Before the seal, which states that all before it is durable.
         os.fsync(file.fileno())
         disk.seal(file.fileno(), encode_seal(seal))
 
 
 def _sync_seal(path: Path) -> None:
-    # One that is gone its writer had sealed durably, and nothing in it is needed any more.
+    # A file that has vanished was sealed durably by its writer, and nothing in it is needed.
     with contextlib.suppress(FileNotFoundError), path.open("r+b", buffering=0) as file:
         disk.write_all(file.fileno(), b"\0", ALWAYS_ZERO_AT)
         os.fsync(file.fileno())

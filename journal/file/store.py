@@ -3,7 +3,7 @@
 A change that stands alone is one record, whole or torn. A unit of several is a transaction: its
 records and a commit, in one file. A unit that changes bindings and messages, which are in two
 instances, is prepared in the bindings, committed in the messages, and then committed in the
-bindings; whoever opens the journal in between asks the messages how it ended.
+bindings; a node that opens the journal in between learns from the messages how it ended.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,7 +91,7 @@ class FileStore(BatchStore):
 
     @override
     def has_room(self) -> bool:
-        """Ask nobody: the files are looked after by a thread of their own."""
+        """Return the last state: a thread of its own keeps the files."""
         return not self._is_out_of_room
 
     @property
@@ -108,7 +108,7 @@ class FileStore(BatchStore):
                 if size > files.room:
                     files.reserve(self._sizes(batch))
         except NoRoomOnDisk as error:
-            self._rolled()  # perhaps a file is not needed any more
+            self._rolled()  # perhaps a file is no longer needed
             raise NoRoom(str(error)) from error
 
     def _needed(self, batch: Batch) -> Iterator[tuple[JournalFiles, int]]:
@@ -154,7 +154,7 @@ class FileStore(BatchStore):
 
     def _store(self, batch: Batch) -> None:
         messages, bindings = self._opened.messages, self._opened.bindings
-        self._opened.fence.check()  # a batch of nothing is refused as any other
+        self._opened.fence.check()  # an empty batch is refused like any other
         if not batch.touches_bindings:
             sync = self._sync(batch.items)
             if batch.rows or batch.guarded or batch.counted:
@@ -164,7 +164,7 @@ class FileStore(BatchStore):
                 self._write_simple(batch, sync=sync)
             return
         # The few batches that bind: bindings first, so that no message is of an unknown queue; and
-        # before them the ids of a cache that ends, which nobody would look for without its binding.
+        # before them the ids of a cache that ends, which nothing finds without its binding.
         own = {row.seq for row in batch.rows} if batch.forgotten else set()
         self._forget([seq for seq in batch.forgotten if seq not in own], sync=True)
         split = [item for item in batch.items if _is_split(item)]
@@ -225,7 +225,7 @@ class FileStore(BatchStore):
             change = _Change([delete_record(batch.deletes, self._token)], effective=True)
             self._write(files, [change], sync=sync)
         elif not batch.messages:
-            self._opened.fence.check()  # a batch of nothing is refused as any other
+            self._opened.fence.check()  # an empty batch is refused like any other
 
     def _fitting(self, sizes: Sequence[int]) -> int:
         """Return how many messages, of payloads of ``sizes``, fit into the file that is written."""
@@ -282,7 +282,7 @@ class FileStore(BatchStore):
         return _Change(records, effective=True)
 
     def _commit(self, tx_id: int) -> _Change:
-        # How many records it has is not said: they may be in a file that was compacted since.
+        # Without a count of its records: they may be in a file that was compacted since.
         commit = end_record(RecordType.COMMIT_RECORD, tx_id, None, self._token)
         return _Change([commit], effective=False)
 
@@ -291,7 +291,7 @@ class FileStore(BatchStore):
     def _write(
         self, files: JournalFiles, changes: Iterable[_Change], *, sync: bool
     ) -> list[tuple[int, Record, int]]:
-        """Write changes, each whole in one file, and have the index take note.
+        """Write changes, each whole in one file, and add them to the index.
 
         Returns what does not count yet: file, record and offset.
         """
@@ -338,8 +338,7 @@ class FileStore(BatchStore):
                         pass
                     case _:
                         index.add(file_id, added_at(record, offset))
-            # Deletes last: a unit may delete what a later one of its batch cannot have added, and
-            # what an earlier one has.
+            # Deletes last: a unit may delete what an earlier unit of its batch added.
             for file_id, record, _ in placed:
                 if record.record_type in (RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX):
                     index.delete(file_id, decode_seqs(record.payload))

@@ -1,4 +1,4 @@
-"""What an operator does with the files of a journal that no node has open: compact and recover."""
+"""Operator commands on a journal that no node has open: compact and recover."""
 
 import contextlib
 import shutil
@@ -34,7 +34,7 @@ ATTIC: Final = "attic"
 
 @dataclass(frozen=True)
 class Compacted:
-    """What compacting one instance came to."""
+    """The result of compacting one instance."""
 
     directory: Path
     records: int
@@ -44,7 +44,7 @@ class Compacted:
 
 @dataclass
 class Recovered:
-    """What recovering came to."""
+    """The result of a recovery."""
 
     findings: list[str] = field(default_factory=list)
     """What could not be read, a sentence each; nothing if all could."""
@@ -79,7 +79,7 @@ def compact(s: FileStoreSettings, *, salvage: bool = False) -> list[Compacted]:
 
 
 def recover(s: FileStoreSettings) -> Recovered:
-    """Keep what can be read of a damaged journal, and say what could not.
+    """Keep what can be read of a damaged journal, and report what could not.
 
     Files that are not whole are copied into the attic first. Raises JournalInUse, JournalIOError,
     ForeignJournal, UnknownFormat.
@@ -168,14 +168,14 @@ def _set_controls_aside(s: FileStoreSettings, recovered: Recovered) -> None:
                 said = f"{path}: there is no {names}, which replaces other files"
                 made = [directory / kind.file_name(file_id) for file_id in control.new]
                 if all((directory / kind.file_name(file_id)).exists() for file_id in control.old):
-                    # Nothing of them was removed, so that they have all that was compacted.
+                    # None of them was removed, so they have all that was compacted.
                     aside += [one for one in made if one.exists()]
                     recovered.findings.append(f"{said}; these are there, and count")
                 else:
                     with io_errors(f"finish a compaction in {directory}"):
                         publish_outputs(directory, kind, control)
                     recovered.findings.append(f"{said}; what is left of all of them counts")
-            # The control file last: without it there would be two of some records.
+            # The control file last: without it some records would exist twice.
             for one in (*aside, path):
                 recovered.kept_in.append(_keep(one))
                 with io_errors(f"set {one} aside"):

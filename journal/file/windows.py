@@ -1,7 +1,7 @@
 """Windows and counts of queues: planned in the index, read from the files.
 
-What is planned may be deleted, compacted or its file used again before it is read. So a record that
-is not what was planned is looked up again, and only if it still stands there it is corrupt.
+A planned record may be deleted or compacted, or its file reused, before it is read. So a record
+that is not as planned is looked up again, and is corrupt only if the index still has it there.
 """
 
 import os

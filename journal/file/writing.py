@@ -214,7 +214,7 @@ def probe(open_file: Opener, path: Path) -> bool:
     except (JournalIOError, OSError, ValueError):
         return False
     finally:
-        # Left over it does no harm: the next probe writes it anew.
+        # A leftover does no harm: the next probe overwrites it.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
     return True

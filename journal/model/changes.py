@@ -72,14 +72,14 @@ class Row(NamedTuple):
 
 
 NO_REASONS: Final[dict[int, RemovalReason]] = {}
-"""Of every unit to which none was given yet; nobody writes into it."""
+"""The list of every unit that was given none yet; never modified."""
 _One = TypeVar("_One")
 
 
 def extended(these: Sequence[_One], more: Iterable[_One]) -> list[_One]:
     """Return what is in ``these`` and then ``more``; a list is its own."""
     if not isinstance(these, list):
-        return list(more)  # it was never given anything
+        return list(more)  # nothing was added so far
     these.extend(more)
     return these
 
@@ -131,8 +131,8 @@ class Changes:
         self.payload_bytes = 0
 
     def merge(self, other: "Changes") -> None:
-        """Make the changes of ``other`` behind these."""
-        self.deletes += other.deletes  # all there is of most
+        """Append the changes of ``other``."""
+        self.deletes += other.deletes  # most have nothing else
         if other.rows:
             self.rows = extended(self.rows, other.rows)
         if other.reasons:
@@ -181,7 +181,7 @@ class Changes:
         self.timed = extended(self.timed, times)
 
     def forget_times(self, seqs: Iterable[int]) -> None:
-        """Keep the times of messages no more."""
+        """Delete the times of messages."""
         self.untimed = extended(self.untimed, seqs)
 
     @property
@@ -205,6 +205,6 @@ class Changes:
         for seq in self.deletes:
             reason = self.reasons.get(seq, RemovalReason.ACKNOWLEDGED)
             if reason is RemovalReason.DUE:
-                continue  # it did not leave: it came to the queue that it was sent to
+                continue  # it did not leave: it reached the queue that it was sent to
             grouped.setdefault(reason, []).append(seq)
         return grouped

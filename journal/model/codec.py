@@ -67,11 +67,11 @@ class QueueBinding:
     max_consumers: int = -1
     auto_created: bool = False
     user: str | None = None
-    """Who had it created; None for the broker, the configuration, or nobody known."""
+    """Which user created it; None for the broker, the configuration, or an unknown user."""
     subscription: "DurableSubscription | None" = None
     """Whose durable subscription it is; None for any other queue."""
     auto_delete: bool = False
-    """Whether it goes when nobody uses it any more, whatever its address is configured with."""
+    """Whether it is deleted once unused, whatever its address is configured with."""
     options: QueueOptions = PLAIN
     priority: int | None = None
     """Which messages of the queue that has this name are kept under this id; None for those of no
@@ -384,7 +384,7 @@ _OPTIONS: Final = {one.name: one.default for one in fields(QueueOptions)}
 
 
 def encode_attempts(attempts: int, retry_ms: int) -> bytes:
-    """Return how often a message was delivered in vain, and before when it is not again."""
+    """Return how often delivery of a message failed, and when it may be retried."""
     body = _ATTEMPTS.pack(attempts, retry_ms)
     return body + _CRC.pack(zlib.crc32(body))
 

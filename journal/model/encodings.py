@@ -22,7 +22,7 @@ KNOWN: Final = frozenset({NO_HEAD, FIRST_ENCODING})
 
 
 class UnknownEncoding(LookupError):  # noqa: N818 - named for what is the case
-    """Nobody has registered what reads heads of this encoding: a mistake of the program.
+    """No reader is registered for heads of this encoding: a mistake of the program.
 
     No error of the message, for every tag that a record may have is known.
     """
@@ -77,7 +77,7 @@ _ENCODINGS: Final[dict[int, Encoding]] = {}
 
 
 def register_encoding(encoding: Encoding) -> None:
-    """Have heads of an encoding read by it from here on; raise ValueError if another reads them."""
+    """Register what reads heads of an encoding; raise ValueError if another one is registered."""
     there = _ENCODINGS.setdefault(encoding.tag, encoding)
     if encoding.tag not in KNOWN or type(there) is not type(encoding):
         raise ValueError(f"encoding {encoding.tag} is {type(there).__name__}'s, or of no record")

@@ -60,7 +60,7 @@ def _read_head(encoding: int, head: bytes) -> None:
 
 
 class Finding(NamedTuple):
-    """Something that is wrong with a row."""
+    """A defect of a row."""
 
     fault: str
     detail: str

@@ -22,7 +22,7 @@ class StoredPiece(NamedTuple):
 
 
 class BodyFinding(NamedTuple):
-    """Something that is wrong with a body."""
+    """A defect of a body."""
 
     position: int | None
     """Of the piece; None for the body."""

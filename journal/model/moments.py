@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""When messages leave their queues by themselves, and how often they were delivered in vain.
+"""When messages leave their queues by themselves, and how often their delivery failed.
 
 A message that is to be delivered later has a moment when it is due, one that expires has the moment
 when it does. The store keeps an index of these moments, and of those messages alone: MESSAGE_TIMES,
@@ -15,7 +15,7 @@ class MomentKind(IntEnum):
     """Why a message leaves its queue by itself."""
 
     NEVER = 0
-    """It does not: it has only been delivered in vain."""
+    """It does not: only its failed deliveries are kept."""
     DUE = 1
     """It was sent to be delivered later."""
     EXPIRES = 2
@@ -38,9 +38,9 @@ class MessageTime(NamedTuple):
     """A ``MomentKind``."""
     at_ms: int
     attempts: int = 0
-    """How often it was delivered in vain."""
+    """How often its delivery failed."""
     retry_ms: int = 0
-    """Before when it is not delivered again, milliseconds since 1970 UTC; 0 at once."""
+    """When it may be delivered again, milliseconds since 1970 UTC; 0 at once."""
 
 
 class MomentPlace(NamedTuple):

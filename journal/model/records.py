@@ -40,7 +40,7 @@ class UserRecordType(IntEnum):
     """That a message with this id was stored; its ``queue_id`` is that of its address' id cache."""
     ADDRESS_BINDING = 44
     DELIVERY_ATTEMPTS = 103
-    """How often a message, the record's ``id``, was delivered in vain; in files only. Orthia's own:
+    """How often delivery of a message, the record's ``id``, failed; in files only. Orthia's own:
     Artemis updates the message's record, which an older node would take for damage."""
     PREPARED_TRANSACTION = 100
     """A transaction in doubt, whole, in BINDINGS. Orthia's own: in Artemis' journal a transaction's

@@ -43,7 +43,7 @@ from orthia.journal.model.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
 Refused = Callable[[OrthiaError], None]
-"""Gets the reason why a unit is not stored, and never will be, though others are."""
+"""Called with the reason why a unit is not stored, and never will be, though others are."""
 Binding = QueueBinding | AddressBinding | PreparedTransaction | RecordVersion | IdCacheBinding
 
 
@@ -76,11 +76,11 @@ class Unit(Changes):
         self.messages: Sequence[tuple[Sequence[int], bytes]] = ()
         """Those to be stored, each with its queues, and ..."""
         self.deleted: Sequence[MessageLocation] = ()
-        """... those to be deleted, which ``place`` makes changes of."""
+        """... those to be deleted, which ``place`` turns into changes."""
         self.replaced: Sequence[tuple[int, MessageLocation]] = ()
         """Those of ``deleted`` that go for one of ``messages``, each with which that is."""
         self.attempted: Sequence[MessageTime] = ()
-        """Messages that were delivered in vain, which ``place`` makes changes of."""
+        """Messages whose delivery failed, which ``place`` turns into changes."""
         self.duplicate_ids: tuple[tuple[range, DuplicateId], ...] = ()
         """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
         self.guarded: tuple[Guarded, ...] = ()
@@ -90,8 +90,8 @@ class Unit(Changes):
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
         self.behind_all = behind_all
-        """Whether it is done behind all that was appended before it, also behind deletes that wait
-        for a lock of another session; other units are done before those."""
+        """Whether it waits for all that was appended before it, even for deletes that wait for a
+        lock of another session; other units do not wait for those."""
         self.only_deletes = False
         """Whether it deletes messages and changes nothing else, as most units do; so says whoever
         has filled it."""
@@ -155,7 +155,7 @@ class Unit(Changes):
         self.replaced = extended(self.replaced, ((by, location),))
 
     def count_attempts(self, time: MessageTime) -> None:
-        """Store how often a message was delivered in vain, with all that is kept of its time."""
+        """Store how often delivery of a message failed, with all that is kept of its time."""
         self.attempted = extended(self.attempted, (time,))
 
     def add_binding(self, binding: Binding) -> None:

@@ -20,9 +20,9 @@ class StoredMessage(NamedTuple):
     record: Message
     location: MessageLocation
     attempts: int = 0
-    """How often it was delivered in vain."""
+    """How often its delivery failed."""
     retry_ms: int = 0
-    """Before when it is not delivered again, milliseconds since 1970 UTC."""
+    """When it may be delivered again, milliseconds since 1970 UTC."""
 
 
 class Window(NamedTuple):

@@ -57,7 +57,7 @@ class HistoryRow(NamedTuple):
 
 
 def reserve_ids(database: Database, s: DatabaseStoreSettings, token: int, up_to: int) -> None:
-    """Have an empty journal say that ids up to this one were given out.
+    """Record in an empty journal that ids up to this one were given out.
 
     Raises StoreError, Fenced if ``token`` is not the newest.
     """

@@ -128,7 +128,7 @@ class PostgresqlStore(SqlStore):
         self._notices.clear()
 
     def _renew_plans(self, batch: Batch) -> None:
-        """Have statements planned anew after enough inserts: on an empty table any index is good.
+        """Discard cached plans after enough inserts: on an empty table any index looks good.
 
         Until autovacuum has looked at the table nothing else would undo such a plan.
         """

@@ -53,7 +53,7 @@ class Locker(ABC):
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease:
-        """Keep the lock for another period; raises LockLost if it is not ours any more."""
+        """Keep the lock for another period; raises LockLost if it is no longer ours."""
 
     @abstractmethod
     def release(self, lease: Lease) -> None:
@@ -89,10 +89,10 @@ class ExclusiveLock(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Let the lock go; nothing happens if it is not held."""
+        """Release the lock; does nothing if it is not held."""
 
     def abandon(self) -> None:
-        """Let the lock go at the end of the node manager, without waiting for anything."""
+        """Release the lock at the end of the node manager, without waiting for anything."""
         self.release()
 
     def is_free(self) -> bool:

@@ -1,4 +1,4 @@
-"""The lockers of somebody else, found by their entry points in the group ``orthia.lockers``."""
+"""Third-party lockers, found by their entry points in the group ``orthia.lockers``."""
 
 from importlib.metadata import entry_points
 from typing import Final

@@ -43,7 +43,7 @@ class Maintenance:
         return self._lost is None and self._lease.is_valid(monotonic_seconds())
 
     def raise_token(self, to: int) -> None:
-        """Have the lock say the greater token ``to``; the last thing that is done under it.
+        """Give the lock the greater token ``to``; the last step under this lock.
 
         Raises LockLost, StoreError.
         """

@@ -1,4 +1,4 @@
-"""The presence lock of a node: asked for, watched and let go on a thread of its own.
+"""Asks for, watches and releases a node's presence lock, on a thread of its own.
 
 A node that is live, or next in line, wants it. Whoever is live has it for as long as its process
 lives; whoever waits blocks in the database and is woken when that process is gone, or has handed
@@ -16,7 +16,7 @@ _CLOSE_SECONDS = 3.0
 
 
 class PresenceKeeper:
-    """Wants the lock from ``start`` to ``stop``."""
+    """Asks for the lock from ``start`` to ``stop``."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class PresenceKeeper:
         self._thread.start()
 
     def stand_back(self) -> None:
-        """Let the lock go for a period: it belongs to a node that is alive."""
+        """Release the lock for a period: it belongs to a node that is alive."""
         with self._changed:
             self._held_since = None
             self._stand_back = True
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let the lock go and end the thread; bounded, whatever the database does.
+        """Release the lock and end the thread; bounded, whatever the database does.
 
-        A thread that is in a call to a database that hangs outlives this. It does not ask for the
-        lock any more, and the next keeper waits for its end.
+        A thread in a call to a database that hangs outlives this call. It no longer asks for the
+        lock, and the next keeper waits for its end.
         """
         with self._changed:
             self._stopped = True
@@ -125,7 +125,7 @@ class PresenceKeeper:
             held = self._lock.acquire(self._lock.patience_seconds, lambda: not self._stopped)
         except OrthiaError:
             self._refused_since = None
-            # The keep-alive tells of a database that is away; here it is only asked again.
+            # The keep-alive reports a database that is unavailable; here it is only asked again.
             self._wait(self._period_seconds)
             return
         if held and not self._stopped:

@@ -85,7 +85,7 @@ class ServerLock:
         self._is_closed = False
 
     def close(self) -> None:
-        """Let every lock go; done twice it is the same."""
+        """Release every lock; repeating it does no harm."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -141,7 +141,7 @@ class ServerLock:
         path = self._lock_paths[lock]
         with _unavailable(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-            # Opened anew each time: one that was replaced since would lock nobody out.
+            # Reopened each time: a file that was replaced since would exclude nobody.
             if not try_lock(descriptor) or not _is_at(descriptor, path):
                 os.close(descriptor)
                 return False
@@ -150,7 +150,7 @@ class ServerLock:
         return True
 
     def release(self, lock: Lock) -> None:
-        """Let a lock go, if it is held."""
+        """Release a lock, if it is held."""
         if lock in self._held:
             self._held.discard(lock)
             os.close(self._descriptors.pop(lock))
@@ -170,7 +170,7 @@ class ServerLock:
         return False
 
     def why_lost(self, lock: Lock) -> str | None:
-        """Return why a lock that was taken locks nobody out any more; None if it does."""
+        """Return why a lock that was taken no longer excludes others; None if it does."""
         for descriptor, path in (
             (self._descriptors[lock], self._lock_paths[lock]),
             (self._state, self._path),
@@ -186,7 +186,7 @@ class ServerLock:
         """Hold the lock of the state's file: for a moment, so a long wait is an error."""
         give_up_seconds = time.monotonic() + _PATIENCE_SECONDS
         with _unavailable(self._path):
-            # A descriptor of its own: closing it lets the lock go, on whichever thread.
+            # A descriptor of its own: closing it releases the lock, on whichever thread.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             while not try_lock(descriptor):

@@ -43,7 +43,7 @@ class SharedFileLock(ExclusiveLock):
         self.release()
         self._directory.check()
         try:
-            # Opened anew each time: one that was replaced since would lock nobody out.
+            # Reopened each time: a file that was replaced since would exclude nobody.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be opened: {error.strerror}") from error
@@ -77,7 +77,7 @@ class SharedFileLock(ExclusiveLock):
 
     @override
     def release(self) -> None:
-        """Let the lock go; the file stays."""
+        """Release the lock; the file stays."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):

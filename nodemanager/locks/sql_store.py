@@ -90,7 +90,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             if reserve is None:
                 raise
             with self._urgent(), write_transaction(self._engine, what) as connection:
-                reserve.give()  # nobody else writes to the database by now
+                reserve.give()  # by now nobody else writes to the database
                 return work(connection)
         return found
 
@@ -210,7 +210,7 @@ class SqlNodeManagerStore(NodeManagerStore):
         what = f"release the {lock.name.lower()} lock"
         released = self._write(what, lambda connection: self._update_one(connection, free))
         if self._reserve is not None:
-            self._reserve.remove()  # whoever has another lease takes the space anew
+            self._reserve.remove()  # the holder of the other lease reserves the space again
         return released
 
     @override

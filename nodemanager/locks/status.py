@@ -67,7 +67,7 @@ class PairLocks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what was asked by."""
+        """Close what was used to ask."""
 
     @abstractmethod
     def read_status(self) -> NodeManagerStatus:
