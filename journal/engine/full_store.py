@@ -7,6 +7,7 @@ again. Runs on the writer's thread.
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from orthia.database import StoreError
@@ -46,7 +47,7 @@ class FullStore:
         self._clock = clock
         self._look_again_seconds = 0.0
         """When to look for room next, whatever else comes."""
-        self._kept: list[Appended] = []
+        self.kept: list[Appended] = []
         """Units that bind queues, while there is no room for them."""
         self.is_full = False
         self.look_seconds = ROOM_SECONDS
@@ -57,19 +58,14 @@ class FullStore:
         """Whether a probe is due, however busy the writer is."""
         return self.is_full and self._clock() >= self._look_again_seconds
 
-    @property
-    def keeps_any(self) -> bool:
-        """Whether anything is kept until there is room."""
-        return bool(self._kept)
-
     def with_kept(self, batch: Batch) -> Batch:
         """Return a batch with the kept units before it: a queue is bound before it has messages.
 
         Otherwise a node that ends in between would leave confirmed messages in no queue.
         """
-        if not self._kept or not (batch.messages or batch.rows or batch.touches_bindings):
+        if not (batch.messages or batch.rows or batch.touches_bindings):
             return batch
-        kept, self._kept = self._kept, []
+        kept, self.kept = self.kept, []
         return batch_of([*kept, *batch.items])
 
     def look(self) -> Batch | None:
@@ -83,12 +79,12 @@ class FullStore:
         self._look_again_seconds = self._clock() + self.look_seconds
         if not has_room:
             return None
-        kept, self._kept = self._kept, []
+        kept, self.kept = self.kept, []
         return batch_of(kept)
 
     def has_room(self) -> None:
         """Report that messages are accepted again, once what was kept is stored."""
-        if self.is_full and not self._kept:
+        if self.is_full and not self.kept:
             self.is_full = False
             LOGGER.warning("the store has room again: accepting messages")
             self._full(None)
@@ -104,7 +100,7 @@ class FullStore:
         frees: list[Appended] = []
         has_failed = True
         for item in batch.items:
-            needed = room_needed(item, self._kept)
+            needed = room_needed(item, self.kept)
             if needed is RoomNeeded.NONE:
                 frees.append(item)
                 continue
@@ -114,7 +110,7 @@ class FullStore:
                 )
                 frees = []
             if needed is RoomNeeded.KEPT:
-                self._kept.append(item)
+                self.kept.append(item)
             else:
                 self._storing.refuse(item, refusal_before(item) or full)
         if frees:
@@ -128,10 +124,15 @@ class FullStore:
         ``has_failed`` says whether the latest attempt failed; the new value is returned.
         """
         storing = self._storing
-        parts = Parts([(batch_of(items), failed.unresolved)])
+        parts: Parts = deque([(batch_of(items), failed.unresolved)])
         too_many = len(items) + 1
-        while (taken := storing.take(parts, again=again)) is not None:
-            part, unresolved = taken
+        while parts and not storing.abandoned.is_set():
+            part, unresolved = parts.popleft()
+            part, left = storing.locks.sift(part, unresolved=unresolved, again=again)
+            if left is not None:
+                parts.appendleft((left, unresolved))
+            if not part.items:
+                continue
             if len(part.items) >= max(2, too_many):
                 parts.extendleft((one, unresolved) for one in reversed(part.split()))
                 continue

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from threading import Event
+from typing import TypeAlias
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import BatchStore
@@ -24,7 +25,7 @@ from orthia.journal.model.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
 
-Parts = deque[tuple[Batch, bool]]
+Parts: TypeAlias = deque[tuple[Batch, bool]]
 """Parts of a batch still to be stored, in order, and whether an earlier attempt may have."""
 
 
@@ -43,8 +44,8 @@ class Storing:
     ) -> None:
         """``refused`` is called with each unit that is refused, and why."""
         self._refused = refused
-        self._unanswered = 0
-        """Units refused in a row to which the database did not answer."""
+        self.unanswered = 0
+        """Units refused in a row without an answer of the database; 0 once it stores something."""
         self.abandoned = abandoned
         self.has_refused = False
         """Whether any unit was refused: until then no sender need be checked."""
@@ -58,35 +59,12 @@ class Storing:
             meets_lock=self.locks.meets_lock,
         )
 
-    def take(
-        self, parts: Parts, *, again: bool, ahead: Callable[[Batch], Batch] | None = None
-    ) -> tuple[Batch, bool] | None:
-        """Take the next part, without what waits for a lock; None if nothing is left.
-
-        ``ahead`` puts before a part what has to be stored with it, unless the part may be stored
-        already. ``again`` says that the batch was put aside before.
-        """
-        while parts and not self.abandoned.is_set():
-            part, unresolved = parts.popleft()
-            if ahead is not None and not unresolved:
-                part = ahead(part)
-            part, left = self.locks.sift(part, unresolved=unresolved, again=again)
-            if left is not None:
-                parts.appendleft((left, unresolved))
-            if part.items:
-                return part, unresolved
-        return None
-
     def screened(self, batch: Batch) -> Batch | None:
         """Return a batch without its duplicates; None if it was abandoned meanwhile."""
         screened = self.attempts.screened(batch, self.duplicates.screen)
         if screened is not None:
             self.locks.keep_forgotten(screened)
         return screened
-
-    def answered(self) -> None:
-        """Record that the database stored something."""
-        self._unanswered = 0
 
     def refuse(self, item: Appended, reason: OrthiaError) -> None:
         """Refuse a unit, and mark its sender so that its later units are refused too."""
@@ -101,12 +79,12 @@ class Storing:
             error,
             units=len(batch.items),
             refusable=batch.items[0].refused is not None and batch.marker() is not None,
-            unanswered=self._unanswered,
+            unanswered=self.unanswered,
         )
         if step is NextStep.GIVE_UP:
             raise given_up(batch, error) from error
         if step is NextStep.REFUSE:
-            self._unanswered = 0 if is_answer(error) else self._unanswered + 1
+            self.unanswered = 0 if is_answer(error) else self.unanswered + 1
             LOGGER.error(
                 "the database refused %s, though it stores others: %s; nothing of it is stored, and"
                 " its client is told",

@@ -6,6 +6,7 @@ themselves, at rest a single message is stored at once.
 """
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from queue import Empty
 
@@ -95,7 +96,7 @@ class Writer:
             self._store_and_report(batch)
         self._look_at_locks()
         self.finished = not self._abandoned.is_set()
-        self.drained = self.finished and not (self._full_store.keeps_any or self._locks.put_aside)
+        self.drained = self.finished and not (self._full_store.kept or self._locks.put_aside)
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
@@ -151,11 +152,18 @@ class Writer:
         ``again`` says that it was put aside before.
         """
         storing, full = self._storing, self._full_store
-        parts = Parts([(batch, unresolved)])
+        parts: Parts = deque([(batch, unresolved)])
         if batch.guarded:
-            parts = Parts((part, False) for part in without_conflicts(batch))
-        while (taken := storing.take(parts, again=again, ahead=full.with_kept)) is not None:
-            part, unresolved = taken
+            parts = deque((part, False) for part in without_conflicts(batch))
+        while parts and not self._abandoned.is_set():
+            part, unresolved = parts.popleft()
+            if full.kept and not unresolved:
+                part = full.with_kept(part)
+            part, left = self._locks.sift(part, unresolved=unresolved, again=again)
+            if left is not None:
+                parts.appendleft((left, unresolved))
+            if not part.items:
+                continue
             stored = storable(part) if storing.has_refused else part
             if stored.guarded:
                 # Only what will be stored: an id that is refused must not evict another.
@@ -192,7 +200,7 @@ class Writer:
             else:
                 self._tell_in_turn(part, seconds, attempts)
             if stored.items:
-                storing.answered()
+                storing.unanswered = 0
             if full.is_full and (stored.messages or stored.rows):
                 self._look_for_room()  # a small message may fit where a larger one does not
 
