@@ -124,7 +124,7 @@ def parse_acceptor(
     if mistyped:
         wrong, meant = mistyped[0]
         raise ConfigurationError(
-            f"has the parameter {_shown(wrong)}, which nobody knows; expected {meant}"
+            f"has the parameter {_shown(wrong)}, which is unknown; expected {meant}"
         )
     idle: set[str] = set()
     if settings.tls is None:
@@ -143,7 +143,7 @@ def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
             near = nearest(one, list(PROTOCOLS))
             hint = f"; did you mean {near}?" if near else ""
             raise ConfigurationError(
-                f"has protocols={_shown(text)}, of which nobody knows {_shown(one)};"
+                f"has protocols={_shown(text)}, of which {_shown(one)} is unknown;"
                 f" expected some of {', '.join(PROTOCOLS)}{hint}"
             )
     return protocols

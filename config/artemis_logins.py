@@ -138,7 +138,7 @@ class _Reading:
                 NotApplied(
                     Location(self._file, 1),
                     f"domain {name!r}",
-                    "is not in this file, so it lets nobody in",
+                    "is not in this file, so no client can log in with it",
                 )
             )
             return ()
@@ -170,7 +170,7 @@ class _Reading:
                 self._note(
                     entry.line,
                     short,
-                    f"is {entry.flag.value} and not to be had here, so nobody could log in;"
+                    f"is {entry.flag.value} and not available, so no client could log in;"
                     f" expected some of {_ACTING}, or for an identity provider a"
                     " <token-login-module> of urn:orthia in broker.xml",
                 )
@@ -223,7 +223,7 @@ class _Reading:
             self._note(
                 entries[0].line,
                 LoginModule.CERTIFICATE.value,
-                "and a password are both required of each client, which is not to be had here;"
+                "and a password are both required of each client, which is not available;"
                 " expected them sufficient",
             )
 

@@ -73,7 +73,7 @@ class Reader(Sections):
         if local_name(kind) == "replication":
             self.note(
                 kind,
-                "nodes that replicate to one another are not to be had here; expected"
+                "nodes that replicate to one another are not available; expected"
                 " <shared-store>, with one database for both nodes",
             )
         if local_name(kind) != "shared-store" or not len(kind):

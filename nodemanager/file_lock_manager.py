@@ -146,9 +146,9 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         fresh = State.NOT_STARTED
         if self._files.update(expected=fresh, node_id=candidate, state=State.PAUSED) is not None:
             LOGGER.warning(
-                "%s is new, though the journal was in use: whether the pair was paused is not known"
-                " any more, so it is taken for paused; start the live node, until then no backup"
-                " takes over",
+                "%s is new, though the journal was in use: it no longer tells whether the pair was"
+                " paused, so it counts as paused; start the live node: until then no backup takes"
+                " over",
                 self._directory / STATE_FILE,
             )
 
@@ -246,7 +246,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                 shared = self._files.read()
                 if shared.token != former.token:
                     raise LockLost(
-                        f"the live lock is not held under token {former.token} any more: it was"
+                        f"the live lock is no longer held under token {former.token}: it was"
                         f" taken by {shared.live_holder or 'nobody'} under token {shared.token}"
                     )
             except StoreUnavailable as error:

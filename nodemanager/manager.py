@@ -236,7 +236,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
                 known = (former.holder_id, former.token)
                 if live.holder_id != self.holder_id and (live.holder_id, live.token) != known:
                     raise LockLost(
-                        f"the live lock is not held under token {former.token} any more: it is held"
+                        f"the live lock is no longer held under token {former.token}: it is held"
                         f" by {live.holder_id or 'nobody'} under token {live.token}"
                     )
                 lease = self._lockers[Lock.LIVE].take_over(live)

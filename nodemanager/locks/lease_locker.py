@@ -41,8 +41,8 @@ class RowLocker(Locker):
         now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
         if now is None:
             raise LockLost(
-                f"the {lease.lock.name.lower()} lock is not held by {lease.holder_id} under token"
-                f" {lease.token} any more: another node took it"
+                f"the {lease.lock.name.lower()} lock is no longer held by {lease.holder_id} under"
+                f" token {lease.token}: another node took it"
             )
         self._on_database_time(now, asked, self._clock())
         return lease.renewed(asked, self._expiration_ms)

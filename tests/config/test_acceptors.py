@@ -165,14 +165,14 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
     [
         (
             "tcp://h:1?protocols=STMP",
-            "has protocols='STMP', of which nobody knows 'STMP'; expected some of AMQP, CORE,"
+            "has protocols='STMP', of which 'STMP' is unknown; expected some of AMQP, CORE,"
             " HORNETQ, MQTT, OPENWIRE, STOMP; did you mean STOMP?",
         ),
-        ("tcp://h:1?protocols=AMQP,SMTP", "nobody knows 'SMTP'"),
-        ("tcp://h:1?protocols=", "nobody knows ''"),
+        ("tcp://h:1?protocols=AMQP,SMTP", "'SMTP' is unknown"),
+        ("tcp://h:1?protocols=", "'' is unknown"),
         (
             "tcp://h:1?sslEnable=true",
-            "has the parameter 'sslEnable', which nobody knows; expected sslEnabled",
+            "has the parameter 'sslEnable', which is unknown; expected sslEnabled",
         ),
     ],
 )

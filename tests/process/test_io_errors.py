@@ -130,7 +130,7 @@ def test_connectors_stay_stopped_when_the_lock_is_somebody_elses(ground: Ground)
         assert live.exit_code() == 74
         producer.wait_receipts(20)
         receipted = producer.finish()
-    assert "is not held under token 1 any more: it is held by backup@" in live.log
+    assert "is no longer held under token 1: it is held by backup@" in live.log
     receive_all(backup.port, QUEUE, receipted)
 
 
