@@ -16,6 +16,17 @@ _ROOT = Path(__file__).parents[1]
 _BELOW = {"config", "database", "nodemanager", "journal"}
 _ENCODINGS = {"broker.protocols.encodings", "broker.protocols.stomp.encoding"}
 """What reads the heads of messages, and knows messages and frames: as far as the pipeline goes."""
+_CORE = {
+    *("config", "journal", "broker.quoting", "broker.core.api", "broker.core.destinations"),
+    *("broker.core.errors", "broker.core.failures", "broker.core.identity"),
+    *("broker.core.slices", "broker.core.timers"),
+}
+"""What all rooms of the core know."""
+_QUEUE = {*_CORE, "broker.core.limits", "broker.core.selectors"}
+_TOPICS = {*_QUEUE, "broker.core.queue"}
+_ROUTING = {*_TOPICS, "broker.core.topics", "broker.security"}
+_SENDING = {*_ROUTING, "broker.core.routing"}
+_UPKEEP = {*_SENDING, "broker.core.sending", "broker.core.topics.durable"}
 _KNOWS = {
     "config": set[str](),
     "database": {"config"},
@@ -43,6 +54,21 @@ _KNOWS = {
     "broker.core.identity": {"journal"},
     "broker.core.api": {"config", "journal", "broker.core.slices", "broker.core.identity"},
     "broker.core.destinations": {"config", "broker.core.errors", "broker.quoting"},
+    "broker.core.failures": set(),
+    "broker.core.timers": set(),
+    # The rooms of the core: each knows those above it.
+    "broker.core.limits": {*_CORE, "broker.core.selectors"},
+    "broker.core.selectors": {
+        *("config", "journal", "broker.quoting", "broker.core.errors", "broker.core.slices")
+    },
+    "broker.core.queue": _QUEUE,
+    "broker.core.topics": _TOPICS,
+    "broker.core.routing": _ROUTING,
+    "broker.core.topics.durable": _SENDING,
+    "broker.core.sending": _SENDING,
+    "broker.core.upkeep": _UPKEEP,
+    # It makes queues of every kind, for whoever has any.
+    "broker.core.queue.factory": {*_SENDING, "broker.core.sending"},
     "broker.security": {
         *("config", "broker.quoting"),
         *("broker.core.errors", "broker.core.identity", "broker.core.destinations"),
@@ -174,7 +200,10 @@ def _module_of(imported: str, modules: Container[str]) -> str:
 
 _PROTOCOL = ("typing", "Protocol")
 _ABC = ("abc", "ABC")
-_BESIDE_VALUES = {"broker.core.api", "broker.core.identity", "journal.model.encodings"}
+_BESIDE_VALUES = {
+    *("broker.core.api", "broker.core.identity", "broker.core.queue.subscriptions"),
+    "journal.model.encodings",
+}
 """What the core and others tell each other in, and a class that is compiled with what uses it."""
 
 

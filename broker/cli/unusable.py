@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orthia.broker.core.routing.filters import unreadable_filters
+from orthia.broker.core.routing.address_rules import unreadable_filters
 from orthia.broker.tls.check import unusable_tls
 from orthia.config.settings import Settings
 from orthia.config.violations import Violation

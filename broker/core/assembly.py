@@ -26,11 +26,11 @@ from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.sending.uploads import Uploads
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.topics.durable import DurableSubscriptions
-from orthia.broker.core.topics.temporary import TemporaryDestinations
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
 from orthia.broker.core.upkeep.inspection import QueueInspection
-from orthia.broker.core.upkeep.reconfiguration import Reconfiguration, expiry_of
+from orthia.broker.core.upkeep.reconfiguration import Reconfiguration
+from orthia.broker.core.upkeep.temporary import TemporaryDestinations
 from orthia.broker.security.permissions import Security
 from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
@@ -69,7 +69,6 @@ class CoreParts:
     ) -> None:
         """Build them; nothing is opened yet."""
         limits = settings.stomp_limits
-        self.settings: Final = settings
         self.journal: Final = journal
         self.security: Final = security
         self.slices: Final = slices
@@ -78,13 +77,15 @@ class CoreParts:
         self.max_unacknowledged_bytes: Final = limits.max_unacknowledged_bytes
         self.store_use: Final = StoreUse(settings.store_limit)
         creations = QueueCreations(limits, settings.resource_limit_settings)
-        self.book: Final = AddressBook(settings, creations, self.store_use)
+        self.book: Final = AddressBook(settings, creations, self.store_use, timers.time_ms)
 
         duplicates = DuplicateIds(journal, journal.bindings, self.book, creations)
         self.context: Final = SendContext(
-            journal, timers.time_ms, duplicates, persistent=settings.persistence_enabled
+            journal, timers.time_ms, self.book, duplicates, persistent=settings.persistence_enabled
         )
-        undeliverable = Undeliverable(UndeliverableQueues(self.book, creations), self.context, gate)
+        undeliverable = Undeliverable(
+            UndeliverableQueues(self.book, creations, timers.time_ms), self.context, gate
+        )
         self.schedule_queues: Final = ScheduleQueues(
             self.book, creations, timers, is_persistent=settings.persistence_enabled
         )
@@ -132,5 +133,4 @@ class CoreParts:
             security,
             self.sources,
             self.housekeeping,
-            expiry_of(self.book, self.context, timers.time_ms),
         )

@@ -41,3 +41,15 @@ class ConnectionLimitExceeded(LimitExceeded):
 
 class NotLive(BrokerError):  # noqa: N818 - named for what is the case
     """This node is stopping, or is live no more."""
+
+
+class QuotaExceeded(BrokerError):  # noqa: N818 - named for what is the case
+    """An address, or the whole store, has as much as it may have."""
+
+
+class NoRoomInStore(BrokerError):  # noqa: N818 - named for what is the case
+    """The disk or the database under the store is full, or nearly."""
+
+
+class QueueInUse(BrokerError):  # noqa: N818 - named for what is the case
+    """A queue that is to be deleted has messages or consumers, and is not to lose them."""

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
+from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import refill as window_module
-from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits

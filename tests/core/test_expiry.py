@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.queue import taken
-from orthia.broker.core.upkeep.expiry import expires_at
+from orthia.broker.core.routing.address_expiry import expires_at
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings
@@ -373,7 +373,7 @@ def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
         patch.setattr(node.core.broker.queues()["orders"], "disposal", object())
         node.scan()
     assert node.core.consume("/queue/ExpiryQueue").texts == ["b"]
-    assert "queue 'orders': what has expired cannot be taken out" in caplog.text
+    assert "taking expired messages out of queue 'orders' failed" in caplog.text
     node.scan()
     assert node.core.consume("/queue/orders").texts == []
 
@@ -398,7 +398,7 @@ def test_a_look_that_fails_is_not_the_last(
     with monkeypatch.context() as patch:
         patch.setattr(node.core.journal, "read_reached", fail)
         node.scan()
-    assert "the look for what has expired failed, and is tried again" in caplog.text
+    assert "the scan for expired messages failed; retrying at the next one" in caplog.text
     assert not node.core.broker.queues()["orders"].disposal.look.is_under_way
     node.send("b", after_ms=1_000)
     node.scan()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.limits.quota import QuotaExceeded
+from orthia.broker.core.errors import QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
 from orthia.config.settings import Settings
 from tests.core.support import CoreUnderTest, anyone, message, settings
@@ -125,7 +125,7 @@ def test_what_has_no_room_is_dropped(full: Settings, caplog: pytest.LogCaptureFi
     assert consumer.texts == ["1", "2"]
     core.send(QUEUE, "6")
     assert consumer.texts == ["1", "2", "6"]
-    assert caplog.text.count("is dropped, as its policy DROP says") == 1
+    assert caplog.text.count("are dropped until there is room") == 1
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.errors import LimitExceeded, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import showing
-from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from orthia.broker.core.errors import QueueInUse
 from orthia.broker.core.queue import refill as window_module
-from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.address_settings import AddressSettings
 from orthia.config.settings import Settings
 from orthia.journal import Unit

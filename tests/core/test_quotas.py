@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
-from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.errors import BrokerError, NoRoomInStore, QuotaExceeded
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.broker.core.limits.quota import (
     AddressUse,
     Charges,
-    NoRoomInStore,
-    QuotaExceeded,
     StoreUse,
 )
 from orthia.config.address_settings import (

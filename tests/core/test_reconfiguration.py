@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
+from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized, QuotaExceeded
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.quota import QuotaExceeded
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.upkeep.reconfiguration import NewRules
@@ -294,7 +293,7 @@ def test_whoever_lost_a_permission_is_ended_whatever_else_fails(
     monkeypatch.setattr(AddressBook, "create_queue", failing)
     declared = declaring(QueueSettings("q", ANYCAST)).addresses
     core.reconfigure(replace(secured("b"), addresses=declared))
-    assert "what the changed broker.xml declares cannot be created" in caplog.text
+    assert "creating what the changed broker.xml declares failed" in caplog.text
     assert theirs.failures
 
 
@@ -372,6 +371,6 @@ def test_what_fails_keeps_nothing_else_back(
 
     monkeypatch.setattr(type(queue), "resume", failing)
     core.reconfigure(settings(max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
-    assert "queue 'a' cannot be as broker.xml says now" in caplog.text
+    assert "applying the changed broker.xml to queue 'a' failed" in caplog.text
     with pytest.raises(BrokerError):
         core.send("/queue/b", "y")

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.core.limits.quota import QuotaExceeded
+from orthia.broker.core.errors import LimitExceeded, QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
@@ -135,7 +134,7 @@ def test_a_refused_move_is_tried_after_a_while_and_others_at_once(
     assert depth(clock) == 1
     clock.pass_ms(1_200)
     assert clock.core.consume(QUEUE).texts == ["refused"]
-    told = [one for one in caplog.messages if "is due, and cannot be delivered" in one]
+    told = [one for one in caplog.messages if "is due and cannot be delivered" in one]
     assert len(told) == (1 if reason is POISON else 0)
 
 

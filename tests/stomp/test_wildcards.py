@@ -286,7 +286,7 @@ def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch
     known = core.broker.parts.book.known
     assert len(known) < 30
     assert all(len(one.heard_by) < 30 for one in known.values())
-    assert len(core.broker.parts.book.patterns._heard) < 30
+    assert len(core.broker.parts.book.patterns._used) < 30
     assert quiet.texts == []
 
 

@@ -1,11 +1,10 @@
-"""How many queues clients may have created: all together, each user, and each connection.
+"""Limits on how many queues clients create: all together, each user, and each connection.
 
-Whatever else brings a row of BINDINGS of its own counts as one: the messages of a queue that have
+Whatever else has a row of BINDINGS of its own counts as a queue: the messages of a queue that have
 another priority than most, and the duplicate ids of an address that has no queue.
 
-A queue is for good: it is stored, opened by every node that takes over, and nobody needs to use it.
-Who created it is stored with it, so that neither another connection nor another node lets a user
-begin at zero.
+A queue stays: it is stored, opened by every node that takes over, and nobody needs to use it. Its
+binding says who created it, so a user does not begin at zero by a new connection or a takeover.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from orthia.config.settings import StompLimits
 
 
 class QueueCreations:
-    """Counts; on the loop's thread."""
+    """Counts the queues that clients create; on the loop's thread."""
 
     def __init__(self, limits: StompLimits, users: Iterable[ResourceLimitSetting] = ()) -> None:
         """``users`` are the limits of single users."""
@@ -31,9 +30,10 @@ class QueueCreations:
         self._by_connection: WeakKeyDictionary[Principal, int] = WeakKeyDictionary()
 
     def refuse_if_too_many(self, principal: Principal, named: str) -> None:
-        """Raise LimitExceeded if a client must not have a queue created, ``named`` as it is told.
+        """Raise LimitExceeded if a client must not create one more queue.
 
-        Without security a login is what anybody says, and only connections are counted.
+        ``named`` is how the error calls it. Without security anybody may use any login, so only
+        connections are counted.
         """
         limits, what = self._limits, f"{named} is one more"
         self._refuse_if_all_have_too_many(named)
@@ -47,7 +47,7 @@ class QueueCreations:
     def refuse_for_broker(self, user: str | None, named: str) -> None:
         """Raise LimitExceeded if the broker must not create a queue for a user's messages.
 
-        What a client has the broker create without asking is bounded as what it asks for.
+        What a client makes the broker create counts as what it creates itself.
         """
         self._refuse_if_all_have_too_many(named)
         self._refuse_if_user_has_too_many(user, named)
@@ -58,7 +58,7 @@ class QueueCreations:
             raise LimitExceeded(f"the broker has max-queues {most} already: {named} is one more")
 
     def _refuse_if_user_has_too_many(self, user: str | None, named: str) -> None:
-        """Raise LimitExceeded if a user has had as many queues created as one may."""
+        """Raise LimitExceeded if a user has created as many queues as it may."""
         if user is None:
             return
         limits, what = self._limits, f"{named} is one more"
@@ -73,7 +73,7 @@ class QueueCreations:
 
     @staticmethod
     def user_of(principal: Principal) -> str | None:
-        """Return whom a queue is stored as created by; None if nobody knows."""
+        """Return which user a binding names as the creator; None if it is unknown."""
         return None if principal.unrestricted else principal.name
 
     def created(self, principal: Principal) -> None:
@@ -81,13 +81,13 @@ class QueueCreations:
         self._by_connection[principal] = self._by_connection.get(principal, 0) + 1
 
     def opened(self, user: str | None) -> None:
-        """Count a queue that a user once created."""
+        """Count a queue that a user created, on this node or an earlier one."""
         self._count += 1
         if user is not None:
             self._by_user[user] += 1
 
     def deleted(self, user: str | None, count: int = 1) -> None:
-        """Count queues of a user no more."""
+        """Stop counting queues of a user that are gone."""
         self._count -= count
         if user is not None:
             self._by_user[user] -= count

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""How much of messages is in memory, over all queues."""
+"""How many bytes of messages are in memory, over all queues, and who waits for room."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -8,23 +8,23 @@ from typing import Generic, Protocol, TypeVar
 from orthia.journal.model.message import Message
 
 SMALL_CLAIM = 65_536
-"""Bytes a consumer may hold however many others do not acknowledge what they have."""
+"""Bytes a consumer may hold however much others have not acknowledged."""
 _MOST_ASKED = 256
-"""How many holders are asked to make room at a time: there may be very many that cannot."""
+"""How many holders are asked to make room at a time: very many may have none to give."""
 LENT_WINDOW_BYTES = 1024 * 1024
-"""What is read at once of messages that hardly anybody wants, however full the memory is."""
+"""Bytes of one window of messages that few consumers want, however full memory is."""
 _MOST_LENT = 2
-"""How many such windows are in memory at a time, beyond the limit."""
+"""How many such windows may be in memory beyond the limit."""
 _UNLIMITED = 1 << 62
 """More bytes than there is memory."""
 MOST_GROUP_BYTES = 64 * 1024 * 1024
-"""What the names of the groups of all queues may take."""
+"""Bytes the names of the message groups of all queues may take."""
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
 
 def at_most(number: int) -> int | None:
-    """Return a limit as broker.xml and bindings have it, where -1 is none."""
+    """Return a limit of broker.xml or a binding, where -1 means none, as None."""
     return None if number < 0 else number
 
 
@@ -45,10 +45,10 @@ _Refused = TypeVar("_Refused")
 
 
 class Refused(Generic[_Refused]):
-    """Those who were refused for want of room, the longest waiting first.
+    """Those who wait for room, the longest waiting first.
 
-    Whoever refuses notes it here. So nobody waits for ever because room came back before anybody
-    looked whether there was any.
+    Whoever refuses somebody notes it here, so that nobody waits for ever for room that came back
+    before anybody asked.
     """
 
     __slots__ = ("_has_more", "_is_relieving", "_waiting")
@@ -57,29 +57,29 @@ class Refused(Generic[_Refused]):
         self._waiting: OrderedDict[_Refused, None] = OrderedDict()
         self._is_relieving = False
         self._has_more = False
-        """Whether room came back while others were told of it."""
+        """Whether room came back while others were being told."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def note(self, refused: _Refused) -> bool:
-        """Have somebody told when there is room; return False."""
+        """Tell somebody when there is room; return False."""
         self._waiting[refused] = None
         return False
 
     def forget(self, refused: _Refused) -> None:
-        """Tell somebody nothing any more."""
+        """Stop somebody from waiting."""
         self._waiting.pop(refused, None)
 
     def pop(self) -> _Refused:
-        """Return who waits longest, who is told no more."""
+        """Return who waits longest, and stop them from waiting."""
         return self._waiting.popitem(last=False)[0]
 
     def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Refused], None]) -> None:
-        """Call ``go_on`` for each, once, while there is room; the others wait on.
+        """Call ``go_on`` once for each while there is room; the others keep waiting.
 
-        What goes on may give room back at once: then those are told by the call that is under way,
-        for there may be very many, and a call within a call for each is more than Python has.
+        One that goes on may give room back at once. The call that is under way then tells the next:
+        there may be very many, and Python does not nest that many calls.
         """
         self._has_more = True
         if self._is_relieving:
@@ -89,7 +89,7 @@ class Refused(Generic[_Refused]):
             while self._has_more:
                 self._has_more = False
                 for _ in range(len(self._waiting)):
-                    # One that goes on may make others leave.
+                    # One that goes on may remove others.
                     if not self._waiting or not has_room():
                         break
                     go_on(self._waiting.popitem(last=False)[0])
@@ -98,37 +98,37 @@ class Refused(Generic[_Refused]):
 
 
 class _Claimant(Protocol):
-    """A consumer, which wants messages that its budget may refuse it."""
+    """A consumer whose budget may refuse it messages."""
 
     def resume(self) -> None:
         """Ask again."""
 
 
 class _Holder(Protocol):
-    """Something whose messages count against a budget."""
+    """An owner of messages that count against a budget."""
 
     def shed(self, size: int) -> bool:
-        """Drop up to ``size`` bytes, as far as nobody wants them soon and the table has them.
+        """Drop up to ``size`` bytes that the table has too and nobody wants soon.
 
-        Return whether to ask again; if not, it registers itself when it holds something again.
+        Return whether to ask again. If not, the holder registers when it holds something again.
         """
 
 
 class _Grouping(Protocol):
-    """What knows the groups of one queue."""
+    """The message groups of one queue."""
 
     size: int
-    """Bytes that all it knows counts for; ``GroupMemory`` sets it."""
+    """Bytes its groups count for; ``GroupMemory`` sets it."""
 
     def forget_one(self) -> bool:
-        """Forget the group that was quiet for longest, unless all are in use; return whether."""
+        """Forget the group that was idle longest; return False if all are in use."""
 
 
 class GroupMemory:
-    """Counts what the names of all queues' groups take; on the loop's thread.
+    """Counts the bytes of all queues' group names; on the loop's thread.
 
     Clients choose how many there are. Beyond the limit the queue with most of them forgets one for
-    each that is new.
+    each new one.
     """
 
     __slots__ = ("_largest", "limit", "used")
@@ -139,28 +139,28 @@ class GroupMemory:
         self._largest: _Grouping | None = None
 
     def add(self, owner: _Grouping, size: int) -> None:
-        """Count a group that is known from now on."""
+        """Count a new group."""
         self.used += size
         owner.size += size
         if self._largest is None or owner.size > self._largest.size:
             self._largest = owner
 
     def remove(self, owner: _Grouping, size: int) -> None:
-        """Count groups of so many bytes no more."""
+        """Stop counting groups of ``size`` bytes."""
         self.used -= size
         owner.size -= size
 
     def make_room(self, owner: _Grouping) -> None:
-        """Have a group be forgotten, if there is no room for one that ``owner`` just added."""
+        """Forget a group if there is no room for one that ``owner`` has just added."""
         if self.used > self.limit and not (self._largest and self._largest.forget_one()):
             owner.forget_one()
 
 
 class CreditPool:
-    """Bytes that several consumers may have together before they acknowledge.
+    """Bytes that several consumers share: delivered and not acknowledged yet.
 
-    Those are *claimed*. While they reach the limit the pool is *exhausted*: a consumer of it has
-    credit for ``small_claim`` only, and is asked again once others have acknowledged.
+    Those bytes are *claimed*. At the limit the pool is *exhausted*: each consumer then has credit
+    for ``small_claim`` only, and is asked again once others have acknowledged.
     """
 
     __slots__ = ("_refused", "claimed", "limit", "small_claim")
@@ -168,48 +168,48 @@ class CreditPool:
     def __init__(self, limit: int, small_claim: int) -> None:
         self.limit = limit
         self.small_claim = small_claim
-        """Bytes each consumer may have however little is left in the pool."""
+        """Bytes each consumer may claim even of an exhausted pool."""
         self.claimed = 0
         self._refused: Refused[_Claimant] = Refused()
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether what consumers do not acknowledge takes all there is."""
+        """Whether unacknowledged messages take the whole pool."""
         return self.claimed >= self.limit
 
     def refuse(self, claimant: _Claimant) -> bool:
-        """Note that somebody gets no more because the pool is exhausted; return False."""
+        """Let a consumer wait for an exhausted pool; return False."""
         return self._refused.note(claimant)
 
     def forget(self, claimant: _Claimant) -> None:
-        """Note that somebody wants no more."""
+        """Stop a consumer from waiting."""
         self._refused.forget(claimant)
 
     def relieve(self) -> None:
-        """Have those ask again that were refused, until the pool is exhausted again."""
+        """Resume consumers that wait, until the pool is exhausted again."""
         self._refused.relieve(lambda: not self.is_exhausted, lambda claimant: claimant.resume())
 
     def claim(self, size: int) -> None:
-        """Count a message that went to a consumer."""
+        """Count a message that was delivered."""
         self.claimed += size
 
     def unclaim(self, size: int) -> None:
-        """Count messages of so many bytes that are out of the consumers' hands for good."""
+        """Stop counting ``size`` bytes that no consumer has any more."""
         before = self.claimed
         self.claimed = before - size
         if self.claimed < self.limit <= before and self._refused:
             self._relieved()
 
     def _relieved(self) -> None:
-        """Have ``relieve`` called: it has something to do."""
+        """Call ``relieve``: there is room, and somebody waits for it."""
         self.relieve()
 
 
 class MemoryBudget(CreditPool):
-    """Counts bytes against ``global-max-size``.
+    """Counts bytes in memory against ``global-max-size``.
 
-    Claimed of them are the messages that consumers have and did not acknowledge, or gave back:
-    those cannot be left to the table.
+    Messages that consumers have not acknowledged, or have given back, are claimed: they cannot be
+    dropped from memory.
     """
 
     __slots__ = ("_holders", "_lent", "_relief", "groups", "used")
@@ -222,7 +222,7 @@ class MemoryBudget(CreditPool):
         super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
         self.used = 0
         self.groups = GroupMemory()
-        """What is beside it: the names of groups."""
+        """The names of message groups, which count beside it."""
         self._lent = 0
         self._relief = relieved
         self._holders: deque[_Holder] = deque()
@@ -232,7 +232,7 @@ class MemoryBudget(CreditPool):
 
     @property
     def room(self) -> int:
-        """How many bytes fit; may be below zero."""
+        """How many more bytes fit; may be below zero."""
         return self.limit - self.used
 
     def has_room(self, size: int) -> bool:
@@ -240,25 +240,25 @@ class MemoryBudget(CreditPool):
         return self.used + size <= self.limit
 
     def lend_window(self) -> bool:
-        """Lend a window of which little will be kept; return False if others have all just now."""
+        """Lend a window of which little is kept; return False if all are lent."""
         if self._lent >= _MOST_LENT:
             return False
         self._lent += 1
         return True
 
     def window_returned(self) -> None:
-        """Note that what was read of a window that was lent is in memory no more."""
+        """Take a lent window back: what was read for it is no longer in memory."""
         self._lent -= 1
 
     def register(self, holder: _Holder) -> None:
-        """Have ``holder`` asked to shed when another needs room.
+        """Ask ``holder`` to shed when another needs room.
 
-        Once while it holds something: of very many queues few hold anything.
+        It registers once while it holds something: of very many queues few hold anything.
         """
         self._holders.append(holder)
 
     def make_room(self, size: int) -> None:
-        """Have holders shed, each in its turn, until ``size`` bytes fit or enough were asked."""
+        """Let holders shed in turn until ``size`` bytes fit, or until enough were asked."""
         for _ in range(min(len(self._holders), _MOST_ASKED)):
             missing = size - self.room
             if missing <= 0:

@@ -1,18 +1,18 @@
 # mypyc compiles this module.
-"""How much the store holds, against the limits that operators set: each message is asked for first.
+"""How much the store holds, against the limits that operators set.
 
-A message counts from its sending until it is acknowledged, expired or moved, in each queue that has
-it: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``. The body of a large message
-counts as it comes, and while its transaction is open. What the broker itself moves
-to a dead-letter or expiry address is counted and never refused, and whoever takes messages out is
-asked nothing. What earlier nodes left counts from when it is counted, or read, in the background.
+A message is charged before it is stored, and counts in each queue that has it until it is
+acknowledged, expired or moved: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``.
+The body of a large message counts as it arrives, and while its transaction is open. What the broker
+itself moves to a dead-letter or expiry address is counted and never refused. What earlier nodes
+left counts from when it is counted, or read, in the background.
 """
 
 import logging
 from typing import NamedTuple
 
 from orthia.broker.core.api import FanOut
-from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.errors import NoRoomInStore, QuotaExceeded
 from orthia.broker.core.slices import Wait
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
@@ -23,56 +23,48 @@ UNLIMITED = 1 << 62
 """More than any store holds."""
 
 
-class QuotaExceeded(BrokerError):  # noqa: N818 - named for what is the case
-    """An address, or the whole store, has as much as it may have."""
-
-
-class NoRoomInStore(BrokerError):  # noqa: N818 - named for what is the case
-    """The disk or the database under the store is full, or nearly."""
-
-
 class ShownUse(NamedTuple):
     """What the store holds, for a metric."""
 
     used: int
     limit: int | None
     closed_by: frozenset[str]
-    """``disk`` or ``database``, while that is full; nothing is taken then."""
+    """``disk`` or ``database``, while that is full: nothing is admitted then."""
 
 
 class StoreUse:
-    """What all addresses hold together, and whether the store takes more at all."""
+    """What all addresses hold together, and whether the store admits anything."""
 
     __slots__ = ("_closed", "_max_bytes", "_refused_bytes", "limit", "used")
 
     def __init__(self, max_bytes: int) -> None:
-        """Begin empty; ``max_bytes`` below 0 is no limit."""
+        """Begin empty; ``max_bytes`` below 0 means no limit."""
         self._max_bytes = UNLIMITED if max_bytes < 0 else max_bytes
         self._closed: dict[str, str] = {}
         self._refused_bytes = 0
-        """The size that was refused last for ``limit``."""
+        """The size that ``limit`` refused last."""
         self.limit = self._max_bytes
-        """0 while nothing is taken."""
+        """0 while the store is closed."""
         self.used = 0
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is taken, however little it is."""
+        """Whether nothing is admitted, however small."""
         return bool(self._closed)
 
     def close(self, who: str, reason: str) -> None:
-        """Take nothing for a ``reason``, a whole sentence, until ``who`` calls ``reopen``."""
+        """Admit nothing, for a ``reason`` in a whole sentence, until ``who`` calls ``reopen``."""
         self._closed[who] = reason
         self.limit = 0
 
     def reopen(self, who: str) -> None:
-        """Take messages again, unless somebody else has closed it too."""
+        """Admit messages again, unless somebody else has closed it too."""
         self._closed.pop(who, None)
         if not self._closed:
             self.limit = self._max_bytes
 
     def close_or_reopen(self, who: str, reason: str | None) -> None:
-        """Close it for a ``reason``, or reopen it for None."""
+        """Close for a ``reason``; reopen for None."""
         if reason is None:
             self.reopen(who)
         else:
@@ -80,16 +72,15 @@ class StoreUse:
 
     @property
     def shown(self) -> "ShownUse":
-        """What an operator sees of it."""
+        """What an operator sees."""
         limit = None if self._max_bytes == UNLIMITED else self._max_bytes
         return ShownUse(self.used, limit, frozenset(self._closed))
 
     @property
     def refused_by(self) -> str | None:
-        """What refuses messages: ``disk``, ``database``, ``max-store-bytes``; None: nothing does.
+        """What refuses messages: ``disk``, ``database``, ``max-store-bytes``; None if nothing does.
 
-        The limit does while what it refused last would be refused again. May be asked on any
-        thread.
+        The limit does as long as it would refuse again what it refused last. On any thread.
         """
         closed_by = next(iter(self._closed.copy()), None)
         if closed_by is not None:
@@ -98,16 +89,16 @@ class StoreUse:
         return "max-store-bytes" if is_full else None
 
     def add(self, size: int) -> None:
-        """Count so many bytes more, or fewer, that were asked for elsewhere."""
+        """Count ``size`` bytes more, or fewer, which were admitted elsewhere."""
         self.used += size
 
     def refuse_if_closed(self) -> None:
-        """Raise NoRoomInStore if nothing is taken."""
+        """Raise NoRoomInStore if the store is closed."""
         if self._closed:
             raise NoRoomInStore(next(iter(self._closed.values())))
 
     def refuse_if_full(self, size: int) -> None:
-        """Raise QuotaExceeded or NoRoomInStore if ``size`` bytes more are not taken."""
+        """Raise QuotaExceeded or NoRoomInStore if ``size`` more bytes are not admitted."""
         self.refuse_if_closed()
         if self.used + size > self.limit:
             if size <= self.limit:  # else it is too large for an empty store
@@ -120,12 +111,12 @@ class StoreUse:
 
 
 class AddressUse:
-    """What the queues of one address hold, and what becomes of more than they may.
+    """What the queues of one address hold, and what happens at its limits.
 
-    With DROP, in one of the two policies, a message without room is dropped, and one that finds
-    room is taken whole, by each of its queues. With BLOCK senders are read on from when there is
-    room, and a message that finds room is taken whole, as is what a transaction sends: such an
-    address has more than it may by what each of its senders sent last. Else it is refused.
+    With DROP, in either of the two policies, a message without room is dropped; one that finds room
+    enters all of its queues. With BLOCK nothing is read from a sender until there is room; what it
+    has sent by then is admitted whole, as is a transaction, so the address exceeds its limit by
+    what each sender sent last. Otherwise a message without room is refused.
     """
 
     __slots__ = ("_blocks_at_bytes", "_blocks_at_messages", "_bytes_name", "_drops", "_has_dropped",
@@ -139,7 +130,7 @@ class AddressUse:
         self.used = 0
         self.messages = 0
         self.uploading = 0
-        """Bytes of bodies that are on their way, or of transactions that are open."""
+        """Bytes of bodies that are still arriving, or belong to open transactions."""
         self._waiting: dict[Wait, None] = {}
         """Senders that wait for room."""
         self.configure(settings)
@@ -154,13 +145,13 @@ class AddressUse:
         )
         self._has_dropped = False
         self.asks_first = self._drops or blocks
-        """Whether a full address does something else than refuse its messages."""
+        """Whether a full address drops messages or blocks senders, instead of refusing."""
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),
             ("page-limit-bytes", settings.page_limit_bytes),
         )
         self._most_used = self._max_bytes - self.uploading
-        """What messages may hold beside what is uploading."""
+        """Bytes that messages may hold beside what is uploading."""
         self._max_messages, self._messages_name = _least(
             ("max-size-messages", settings.max_size_messages if fails else -1),
             ("page-limit-messages", settings.page_limit_messages),
@@ -170,13 +161,13 @@ class AddressUse:
         self._let_senders_go_on()
 
     def drops(self, size: int) -> bool:
-        """Return whether a message of ``size`` bytes is dropped, since the address is full."""
+        """Return whether a message of ``size`` bytes is dropped because the address is full."""
         is_full = self._drops and self._has_no_room(size)
         if is_full and not self._has_dropped:
             self._has_dropped = True
             LOGGER.warning(
-                "address %s has as much as it may (%s), and what is sent there is dropped, as its"
-                " policy DROP says, until there is room (said once for each address)",
+                "address %s is full (%s): messages that are sent there are dropped until there is"
+                " room, as its policy DROP says (logged once for each address)",
                 quoted(self.name),
                 self._bytes_name or self._messages_name,
             )
@@ -185,7 +176,7 @@ class AddressUse:
     def refuse_if_dropped(self, size: int) -> None:
         """Raise QuotaExceeded if a message of ``size`` bytes would be dropped by now.
 
-        Of a transaction, which is done whole or not at all: there was room when it was routed.
+        For a transaction, which is done as a whole: there was room when the message was routed.
         """
         if self._drops and self._has_no_room(size):
             limits = (
@@ -203,7 +194,7 @@ class AddressUse:
         return self.messages >= self._max_messages or self.used + size > self._most_used
 
     def charge(self, size: int) -> None:
-        """Count a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""
+        """Charge a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""
         total = self.total
         used = self.used + size
         if (
@@ -220,7 +211,7 @@ class AddressUse:
         total.used += size
 
     def refuse_if_full(self, size: int) -> None:
-        """Raise QuotaExceeded or NoRoomInStore if a message of ``size`` bytes is not taken."""
+        """Raise QuotaExceeded or NoRoomInStore if a message of ``size`` bytes is not admitted."""
         self.total.refuse_if_full(size)
         if self.messages >= self._max_messages:
             raise QuotaExceeded(
@@ -231,9 +222,9 @@ class AddressUse:
         self.refuse_if_over(size, size)
 
     def refuse_if_over(self, size: int, missing: int) -> None:
-        """Raise QuotaExceeded if a message of ``size`` bytes is not taken.
+        """Raise QuotaExceeded if a message of ``size`` bytes is not admitted.
 
-        All but the ``missing`` ones are counted as uploading.
+        All but the ``missing`` bytes are counted as uploading.
         """
         if self.used + missing > self._most_used:
             coming = ""
@@ -248,22 +239,22 @@ class AddressUse:
             )
 
     def uploaded(self, size: int) -> None:
-        """Count bytes of bodies whose messages are not sent yet, or fewer."""
+        """Count ``size`` bytes more, or fewer, of bodies whose messages are not sent yet."""
         self.uploading += size
         self._most_used = self._max_bytes - self.uploading
         self.total.add(size)
 
     def add(self, size: int, messages: int = 1) -> None:
-        """Count messages that are there, whatever the limits are."""
+        """Charge messages whatever the limits are."""
         self.used += size
         self.messages += messages
         self.total.used += size
 
     def release(self, size: int, messages: int = 1) -> None:
-        """Count messages that are gone."""
+        """Release the charge of messages that are gone."""
         self.messages -= messages
         if not self.messages:
-            size = self.used  # whatever an older node wrote otherwise is gone with the last
+            size = self.used  # an older node may have counted some differently: nothing is left
         self.used -= size
         self.total.used -= size
         if self._waiting:
@@ -272,7 +263,7 @@ class AddressUse:
     # --- senders that wait for room
 
     def behind(self) -> FanOut | None:
-        """Return what senders wait for before they send more; None if they go on at once."""
+        """Return what senders wait for before they send more; None if there is room."""
         return self if self.is_behind else None
 
     @property
@@ -282,7 +273,7 @@ class AddressUse:
 
     @property
     def rest(self) -> bool | Wait:
-        """What steps yield that wait for room."""
+        """What steps yield to wait for room."""
         wait = Wait(self._leave)
         self._waiting[wait] = None
         return wait

@@ -1,7 +1,7 @@
-"""Clients that were refused, or ended with an error: told in the log, and counted by reason.
+"""Clients that are refused or disconnected with an error: logged, and counted by reason.
 
-A client that tries again and again must not fill the log: of each kind the first is told at once,
-and those that follow once in a while, as a number and the last of them.
+A client that keeps trying must not fill the log: the first refusal of each kind is logged at once,
+those that follow once a minute, as a number and the last of them.
 """
 
 import logging
@@ -16,21 +16,22 @@ from orthia.broker.core.errors import (
     DestinationRefused,
     LimitExceeded,
     LoginNotChecked,
+    NoRoomInStore,
     NotAuthorized,
+    QueueInUse,
+    QuotaExceeded,
 )
-from orthia.broker.core.limits.quota import NoRoomInStore, QuotaExceeded
-from orthia.broker.core.upkeep.deletion import QueueInUse
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import HeldElsewhere, StoreFull, UnitRefused
 
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
-"""How often refusals of one kind are told."""
+"""How often refusals of one kind are logged."""
 _LONGEST = 300
 
 
 class Refusal(Enum):
-    """Why; the label ``reason`` of the metric."""
+    """Why a client is refused; the label ``reason`` of the metric."""
 
     CONNECTIONS = "connections"
     """There are too many already."""
@@ -39,16 +40,16 @@ class Refusal(Enum):
     USER = "user-connections"
     """There are too many of its user already."""
     NO_CONNECT = "no-connect"
-    """It did not connect by its protocol in time."""
+    """It did not connect in time, as its protocol says."""
     TLS = "tls"
-    """Its TLS handshake failed, or it spoke no TLS where nothing else is spoken."""
+    """Its TLS handshake failed, or it spoke plain text to an acceptor with TLS."""
     PROTOCOL = "protocol"
-    """What it sent is not of the protocol, or not allowed."""
+    """It broke the protocol."""
     ORIGIN = "origin"
-    """It is a page in a browser, of a site that is not allowed."""
+    """It is a page in a browser, from a site that is not allowed."""
     AUTHENTICATION = "authentication"
     CERTIFICATE = "certificate"
-    """Its certificate is trusted, and no user's."""
+    """Its certificate is trusted and belongs to no user."""
     AUTHORIZATION = "authorization"
     IN_USE = "in-use"
     """It asked to delete a queue that has messages or consumers."""
@@ -61,11 +62,11 @@ class Refusal(Enum):
     NO_ROOM = "no-room"
     """The disk or the database under the store is full, or nearly."""
     STORE = "store"
-    """The database does not store what it sent, though it stores others."""
+    """The database refused what it sent, and stores what others send."""
     SILENCE = "silence"
-    """Nothing came of it for as long as it had promised, or for connectionTtl."""
+    """It was silent for longer than it had promised, or than connectionTtl."""
     FAILURE = "failure"
-    """The broker failed at what it asked for: a fault of the broker, of which the log has more."""
+    """The broker failed: a fault of its own, which the log describes."""
     SLOW = "slow"
     """It reads or acknowledges too slowly for what it subscribed to, or for all memory."""
 
@@ -89,12 +90,12 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
 
 
 def refusal_of(error: OrthiaError) -> Refusal:
-    """Return what an error is that a client is told."""
+    """Return which kind of refusal an error is."""
     return next((kind for base, kind in _KINDS if isinstance(error, base)), Refusal.PROTOCOL)
 
 
 class _Told:
-    """What of one kind was told, and what was not."""
+    """What of one kind is logged, and what is not yet."""
 
     def __init__(self) -> None:
         self.until = -float("inf")
@@ -103,7 +104,7 @@ class _Told:
 
 
 class Refusals:
-    """Tells and counts; no time of its own."""
+    """Logs and counts refusals; callers pass the time."""
 
     def __init__(self, count: Callable[[str], None] = lambda _: None) -> None:
         """``count`` is called with the reason of each refusal, for a metric."""
@@ -111,14 +112,14 @@ class Refusals:
         self._told = {kind: _Told() for kind in Refusal}
 
     def count(self, kind: Refusal) -> None:
-        """Count a refusal that is told by whoever decided it."""
+        """Count a refusal that somebody else logs."""
         self._count(kind.value)
 
     def note(self, kind: Refusal, address: str, reason: str, now: float) -> None:
         """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds."""
         self._count(kind.value)
         if kind is Refusal.AUTHENTICATION:
-            return  # failed logins are told by ``orthia.broker.security.logins``
+            return  # ``orthia.broker.security.logins`` logs failed logins
         told, shown = self._told[kind], _one_line(reason)
         if now >= told.until and not told.untold:
             told.until = now + QUIET_SECONDS
@@ -128,7 +129,7 @@ class Refusals:
             told.last = (address, shown)
 
     def tick(self, now: float) -> None:
-        """Tell what was kept back, once it is time."""
+        """Log what was kept back, once it is time."""
         for told in self._told.values():
             if told.untold and now >= told.until:
                 LOGGER.warning(
@@ -142,5 +143,5 @@ class Refusals:
 
 
 def _one_line(reason: str) -> str:
-    """Return a text, of which a client may have written a part, as the log may have it."""
+    """Return a text on one line and shortened, as a client may have written a part of it."""
     return "".join(one if one.isprintable() else " " for one in reason)[:_LONGEST]

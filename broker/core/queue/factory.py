@@ -14,7 +14,6 @@ from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.memory import MemoryBudget, Refused
-from orthia.broker.core.limits.topic_memory import TopicMemory
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.last_value import LastValues
 from orthia.broker.core.queue.newest import ValueCount
@@ -29,6 +28,7 @@ from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topics.topic import Topic
+from orthia.broker.core.topics.topic_memory import TopicMemory
 from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""One address of a node: its queues, and the subscribers of its topic."""
+"""One address of a node: its queues, its topic, and what a message must pass to reach them."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +20,11 @@ from orthia.config.queues import QueueOptions
 from orthia.journal.model.message import Message
 
 BROKER: Final = Principal("", frozenset(), unrestricted=True)
-"""Who sends what the broker itself sends."""
+"""The sender of what the broker itself sends."""
 
 
 class Address:
-    """An address of this node: its queues, and the topic subscribers that are there."""
+    """An address of this node: its queues, and its topic if anybody subscribed."""
 
     __slots__ = (
         "anycast_queues",
@@ -56,41 +56,41 @@ class Address:
         self.settings = settings
         self.use = use
         self.topic: Topic | None = None
-        """Those who hear it without a queue, if there was anybody yet."""
+        """Its subscribers without a queue; None until there is one."""
         self.configured: frozenset[RoutingType] = frozenset()
-        """The types it is configured with; none for an address that is not configured."""
+        """The routing types it is configured with; empty if it is not configured."""
         self.types: frozenset[RoutingType] = frozenset()
-        """What it is, whoever uses it: as it is configured, and as its queues are."""
+        """Its routing types: as it is configured, and as its queues are."""
         self.anycast_queues: deque[Queue] = deque()
         self.multicast_queues: list[Queue] = []
         self.gates: dict[Queue, Gate] = {}
-        """What those of its queues that do not take every message ask of it."""
+        """The gates of those of its queues that do not take every message."""
         self.origins: dict[Queue, str] = {}
-        """The address of those that take nothing but what was undeliverable there."""
+        """For each queue that takes only what was undeliverable at one address, that address."""
         self.of_origin: dict[str, dict[Queue, None]] = {}
-        """The same queues, by that."""
+        """The same queues, by that address."""
         self.hearing = hearing
-        """Finds out which addresses with wildcards hear it, and notes it in the next two."""
+        """Finds the wildcard addresses that match this one, and notes them in the next two."""
         self.heard_by: tuple[Address, ...] = ()
-        """Those that did when a message was sent to it last; some of them may be used no more."""
+        """Those that matched when the last message was sent; some may not be used any more."""
         self.heard_up_to = 0
-        """The number of the name with wildcards that came last until then."""
+        """The number of the newest wildcard address at that time."""
         self.diverts: tuple[Divert, ...] = ()
         self.forward = forward
         self.router: Router | None = None
-        """None if every message goes to all of its queues, or to the one whose turn it is."""
-        self._look_again()
+        """None if every message goes to all of its queues, or to the next ANYCAST one."""
+        self._update_router()
         self.schedules: set[Queue] = set()
-        """Of what is sent to the address to be delivered later."""
+        """Queues of messages for the address that are not due yet."""
 
     def configure(self, settings: ResolvedAddressSettings) -> None:
-        """Be as other settings say from now on; its queues are told by the caller."""
+        """Apply other settings; the caller tells the queues."""
         self.settings = settings
         self.use.configure(settings)
-        self._look_again()
+        self._update_router()
 
     def options_of_new(self, name: str) -> QueueOptions:
-        """Return what a new queue does of which nothing is said; raises DestinationRefused."""
+        """Return the default options of a new queue; raises DestinationRefused."""
         options = options_of(self.settings, {})
         if options.conflict is not None:
             raise DestinationRefused(
@@ -100,7 +100,7 @@ class Address:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything would be missed if the node forgot the address."""
+        """Whether anything would be lost if the node forgot the address."""
         return bool(
             self.configured
             or self.anycast_queues
@@ -112,7 +112,7 @@ class Address:
 
     @property
     def type_of_plain_name(self) -> RoutingType:
-        """What its name means without a prefix."""
+        """The routing type that its name means without a prefix."""
         known = self.configured or self.types
         if len(known) == 1:
             return next(iter(known))
@@ -120,21 +120,21 @@ class Address:
 
     @property
     def type_of_new_queue(self) -> RoutingType:
-        """What a queue of it is that is created for a client that does not say."""
+        """The routing type of a new queue for a client that names none."""
         if len(self.types) == 1:
             return next(iter(self.types))
         default = self.settings.default_queue_routing_type if self.types else None
         return default or self.settings.default_address_routing_type
 
     def declare(self, types: frozenset[RoutingType]) -> None:
-        """Note what the address is configured as."""
+        """Set the routing types that the address is configured with."""
         self.configured = types
         self._find_types()
 
-    def have_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
-        """Set what a queue of the address takes: what its ``gate`` lets in, or all without one.
+    def set_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
+        """Set the gate of a queue; without one the queue takes every message.
 
-        That is nothing but what was undeliverable at the address ``origin``, if there is one.
+        With an ``origin`` the gate takes only what was undeliverable at that address.
         """
         self._forget_origin(queue)
         if origin is not None and queue.routing_type is RoutingType.MULTICAST:
@@ -143,13 +143,13 @@ class Address:
         if gate is not None:
             self.gates[queue] = gate
             if self.router is None:
-                self._look_again()
+                self._update_router()
         elif self.gates.pop(queue, None) is not None:
-            self._look_again()
+            self._update_router()
 
     def add_queue(self, queue: Queue, gate: Gate | None = None, origin: str | None = None) -> None:
-        """Note a queue of the address, with its gate: see ``have_gate``."""
-        self.have_gate(queue, gate, origin)
+        """Add a queue, with its gate: see ``set_gate``."""
+        self.set_gate(queue, gate, origin)
         self.types |= {queue.routing_type}
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.append(queue)
@@ -157,17 +157,17 @@ class Address:
             self.multicast_queues.append(queue)
 
     def hear(self, by: "tuple[Address, ...]", up_to: int) -> None:
-        """Have it heard by addresses with wildcards, of those that came ``up_to`` a number."""
+        """Set which wildcard addresses match this one, of those with a number ``up_to``."""
         needs_router = bool(by) != bool(self.heard_by)
         self.heard_by = by
         self.heard_up_to = up_to
         if needs_router:
-            self._look_again()
+            self._update_router()
 
     def router_of_topic(self, newest: int) -> Router | None:
-        """Return what routes its MULTICAST messages; None if every one goes to all of its queues.
+        """Return the router of MULTICAST messages; None if each goes to all queues.
 
-        Of names with wildcards the ``newest`` has that number.
+        ``newest`` is the number of the newest wildcard address.
         """
         if self.router is None and self.heard_up_to != newest:
             return self._router()
@@ -176,9 +176,9 @@ class Address:
     def route_by(self, diverts: Sequence[Divert]) -> None:
         """Replace the diverts of the address."""
         self.diverts = tuple(diverts)
-        self._look_again()
+        self._update_router()
 
-    def _look_again(self) -> None:
+    def _update_router(self) -> None:
         needed = self.gates or self.heard_by or self.diverts or self.use.asks_first
         self.router = self._router() if needed else None
 
@@ -189,12 +189,12 @@ class Address:
         return self.hearing(self)
 
     def remove_queue(self, queue: Queue) -> None:
-        """Route nothing to a queue any more."""
+        """Stop routing messages to a queue."""
         if queue in self.schedules:
             self.schedules.remove(queue)
             return
         self.gates.pop(queue, None)
-        self._look_again()
+        self._update_router()
         self._forget_origin(queue)
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.remove(queue)
@@ -214,16 +214,17 @@ class Address:
         self.types = self.configured | frozenset(left)
 
     def anycast(self) -> Queue | None:
-        """Return the queue whose turn it is."""
+        """Return the ANYCAST queue whose turn it is."""
         queues = self.anycast_queues
         if len(queues) > 1:
             queues.rotate(-1)
         return queues[0] if queues else None
 
     def takers(self, record: Message) -> list[Queue]:
-        """Return the queues that take what the broker itself sends: one ANYCAST, and others.
+        """Return the queues that take a message of the broker itself: one ANYCAST, all MULTICAST.
 
-        Of those for what is of one address, which may be thousands, only the right ones are asked.
+        Of the queues for what is undeliverable at one address, perhaps thousands, only those of the
+        right address are asked.
         """
         one = self.anycast()
         asked: Iterable[Queue] = self.multicast_queues
@@ -238,7 +239,7 @@ class Address:
         ]
 
     def anycast_to_consume(self) -> Queue | None:
-        """Return the next queue that may have another consumer, or any if none may."""
+        """Return the next queue that takes another consumer; if none does, any queue."""
         queue = self.anycast()
         for _ in range(1, len(self.anycast_queues)):
             if queue is None or queue.takes_consumers:

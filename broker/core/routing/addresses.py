@@ -1,10 +1,10 @@
 # mypyc compiles this module.
-"""The addresses of a live node: what a destination means, and what is created for it.
+"""The addresses and queues of a live node by name, and the routing type of a destination.
 
 An address may be ANYCAST, with queues of which each message goes to one, and MULTICAST, where each
-queue and each subscriber gets a copy; or both, and then what is sent to the one is not seen by the
-other. What it is follows from the configuration and from the queues that are stored, and never from
-who used it first: so it is the same for every client, and after a takeover.
+queue and each subscriber gets a copy; or both, each with its own messages. Its types follow from
+the configuration and from the queues that are stored, never from who used it first: so they are the
+same for every client, and after a takeover.
 
 | the address       | ``/queue/X`` or ``/topic/X``            | ``X``                            |
 |-------------------|-----------------------------------------|----------------------------------|
@@ -14,11 +14,11 @@ who used it first: so it is the same for every client, and after a takeover.
 
 The default is ``default-address-routing-type``. A type that an address neither is configured with
 nor has queues of is created for it: ``auto-create-addresses`` and the permission ``createAddress``
-must allow that, to whoever asks. A message for subscribers alone needs no such permission.
+must allow that for each client. A message for subscribers alone needs no such permission.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,12 +32,12 @@ from orthia.broker.core.limits.quota import AddressUse, StoreUse
 from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
+from orthia.broker.core.routing.address_expiry import as_moved
 from orthia.broker.core.routing.address_rules import AddressRules
 from orthia.broker.core.routing.diverts import Divert
 from orthia.broker.core.routing.patterns import Patterns
 from orthia.broker.core.routing.router import Routed, gate_of, origin_of
 from orthia.broker.core.slices import GO_ON, Finding, Steps
-from orthia.broker.core.upkeep.expiry import AddressExpiry
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings, options_of
@@ -48,7 +48,7 @@ from orthia.journal.model.message import Message
 
 LOGGER = logging.getLogger("orthia.broker")
 MIN_SWEEP = 1_000
-"""How many addresses there are at least before the unused ones are forgotten."""
+"""The least number of addresses at which unused ones are forgotten."""
 
 
 class _Factory(Protocol):
@@ -69,6 +69,7 @@ class AddressBook:
         settings: Settings,
         creations: QueueCreations,
         store_use: StoreUse,
+        time_ms: Callable[[], int],
     ) -> None:
         """Begin empty; ``factory`` is set before the first queue is opened.
 
@@ -78,29 +79,28 @@ class AddressBook:
         """Makes queues. It needs where undeliverable messages go, which is in the book."""
         self.queues: dict[str, Queue] = {}
         self.bindings: dict[str, QueueBinding] = {}
-        """What is stored of each queue, by its name."""
+        """The stored binding of each queue, by its name."""
         self.known: dict[str, Address] = {}
-        """The addresses that somebody uses, and some that nobody uses any more, by name."""
+        """The addresses that are in use, and some that are not any more, by name."""
         self.temporary: dict[str, Principal] = {}
-        """Addresses that are a connection's own, and whose."""
-        self.expiry: AddressExpiry | None = None
-        """Has what diverts take expire as its new address says; None where none says so."""
+        """Temporary addresses, and whose they are."""
         self.filters = FilterMemory(settings.stomp_limits.max_selector_bytes)
         """What the filters take that clients gave queues."""
         self.left_over: list[Queue] = []
-        """Queues of earlier nodes whose messages nobody is to get any more."""
+        """Queues of earlier nodes that are not durable; they are to be deleted."""
         self.wildcards = settings.wildcard_addresses
         self.patterns = Patterns(self.wildcards, self.temporary)
         self.said = AddressRules(settings)
-        """What ``broker.xml`` says of addresses; ``refreshing`` has an address be as others say."""
+        """What ``broker.xml`` says of addresses; ``refreshing`` applies new rules to an address."""
         self._creations = creations
         self._store_use = store_use
+        self._time_ms = time_ms
         self._sweep_at = MIN_SWEEP
 
     # --- what an address is
 
     def address(self, name: str) -> Address:
-        """Return an address; one that is not known is made, and forgotten when nobody uses it."""
+        """Return an address; a new one is forgotten again once nobody uses it."""
         address = self.known.get(name)
         if address is None:
             self._sweep()
@@ -117,7 +117,7 @@ class AddressBook:
         return address
 
     def refreshing(self, name: str) -> Steps:
-        """Have an address, if it is known, be as the rules say, which are others now."""
+        """Apply changed rules to an address, if it is known."""
         address = self.known.get(name)
         if address is None:
             return
@@ -129,7 +129,9 @@ class AddressBook:
             return
         address.configure(settings)
         for queue in (*address.anycast_queues, *address.multicast_queues, *address.schedules):
-            with by_itself("queue %s cannot be as broker.xml says now", quoted(queue.name)):
+            with by_itself(
+                "applying the changed broker.xml to queue %s failed", quoted(queue.name)
+            ):
                 queue.configure(settings)
                 if not queue.is_leaving:
                     queue.resume()  # there may be room for more
@@ -141,7 +143,7 @@ class AddressBook:
         binding = self.bindings[name]
         options = replace(binding.options, filter=options.filter, enabled=options.enabled)
         binding = self.bindings[name] = replace(binding, options=options)
-        self.address(queue.address).have_gate(queue, gate_of(binding, queue), origin_of(binding))
+        self.address(queue.address).set_gate(queue, gate_of(binding, queue), origin_of(binding))
         self._count_filter(binding)
 
     def _count_filter(self, binding: QueueBinding) -> None:
@@ -152,7 +154,7 @@ class AddressBook:
         )
 
     def _sweep(self) -> None:
-        """Forget addresses that clients made and nobody uses: clients can make any number."""
+        """Forget addresses that nobody uses: clients can create any number."""
         if len(self.known) < self._sweep_at:
             return
         unused = {name: one for name, one in self.known.items() if not one.is_used}
@@ -162,33 +164,33 @@ class AddressBook:
         self._sweep_at = max(MIN_SWEEP, 2 * len(self.known))
 
     def types_of(self, name: str) -> frozenset[RoutingType]:
-        """Return what an address is, whoever uses it; nothing for one that is not known."""
+        """Return the routing types of an address; none if it is not known."""
         address = self.known.get(name)
         return frozenset() if address is None else address.types
 
     def settings_of(self, name: str) -> ResolvedAddressSettings:
-        """Return what is set for an address."""
+        """Return the settings of an address."""
         return self.address(name).settings
 
     def use_of(self, destination: str) -> AddressUse:
-        """Return what the address that a destination means holds."""
+        """Return the limits of the address that a destination names."""
         return self.address(parse(destination).address).use
 
     def routing_type(self, where: Destination) -> RoutingType:
-        """Return what a destination is: as it says, or as its address is."""
+        """Return the routing type of a destination: its own, or that of its address."""
         if where.routing_type is not None:
             return where.routing_type
         address = self.known.get(where.address)
         if (address is None or not address.types) and where.address in self.queues:
-            return RoutingType.ANYCAST  # the name of a queue, which has another address
+            return RoutingType.ANYCAST  # the name of a queue of another address
         return self.address(where.address).type_of_plain_name
 
     def hears_many(self, name: str) -> bool:
-        """Return whether a subscription to an address of that name hears others."""
+        """Return whether an address of that name matches others by wildcards."""
         return self.wildcards.routing_enabled and self.wildcards.is_pattern(name)
 
     def is_there(self, temporary: Destination) -> bool:
-        """Return whether a temporary destination is still its connection's."""
+        """Return whether a temporary destination still exists."""
         name = temporary.address
         is_topic = temporary.routing_type is RoutingType.MULTICAST
         return name in self.temporary and (is_topic or name in self.queues)
@@ -199,7 +201,7 @@ class AddressBook:
         return known is not None and bool(known.anycast_queues or known.multicast_queues)
 
     def is_needed(self, address: str) -> bool:
-        """Return whether an address has a queue or is to have messages later, or is configured."""
+        """Return whether an address has a queue or scheduled messages, or is configured."""
         is_used = self.has_queues(address) or self.has_schedules(address)
         return is_used or (address in self.known and bool(self.known[address].configured))
 
@@ -211,7 +213,7 @@ class AddressBook:
         )
 
     def has_schedules(self, name: str) -> bool:
-        """Return whether messages are to come to an address, or to a queue of it, later."""
+        """Return whether an address, or a queue of it, has scheduled messages."""
         address = self.known.get(name)
         waiting = () if address is None else address.schedules
         return any(one.depth or not one.is_counted for one in waiting)
@@ -219,12 +221,12 @@ class AddressBook:
     # --- its queues
 
     def depths(self) -> dict[str, int]:
-        """Return how many messages each queue has, as far as counted; may be called anywhere."""
-        # A list, at once, whatever the loop does meanwhile.
+        """Return how many messages each queue has, as far as counted; on any thread."""
+        # A list, made at once: the loop may change the dictionary meanwhile.
         return {name: queue.depth for name, queue in list(self.queues.items())}
 
     def counters(self) -> QueueCounters:
-        """Return what happened to the messages of all queues together; may be called anywhere."""
+        """Return what happened to the messages of all queues together; on any thread."""
         total = QueueCounters()
         for queue in list(self.queues.values()):  # at once, as above
             total.add(queue.counters)
@@ -243,9 +245,9 @@ class AddressBook:
         options: QueueOptions | None = None,
         durable: bool = True,
     ) -> Queue:
-        """Create a queue, whoever it is for; raises DestinationRefused, NotLive.
+        """Create a queue, without asking any permission; raises DestinationRefused, NotLive.
 
-        What is not said of it is as the settings of its address have it.
+        What is left out is as the settings of its address say.
         """
         known = self.address(address)
         if max_consumers is None:
@@ -265,11 +267,11 @@ class AddressBook:
         return self.open_queue(self.factory.bind(binding), unread_up_to=0)
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
-        """Open a queue that has a binding; messages up to the seq are in the table only."""
+        """Open a queue that has a binding; messages up to ``unread_up_to`` are only stored."""
         address = self.address(binding.address)
         configured = self.said.queues.get(binding.name)
         if configured is not None:
-            # What the file says counts, and not what was stored when the queue was made.
+            # The file counts, not what was stored when the queue was created.
             options = options_of(address.settings, configured.options)
             binding = replace(binding, options=options)
         queue = self.factory.queue(binding, address, unread_up_to)
@@ -286,41 +288,38 @@ class AddressBook:
         return queue
 
     def leave_over(self, binding: QueueBinding, *, unread_up_to: int) -> None:
-        """Open a queue of before this node that is not durable: under no name, to be deleted.
-
-        Its name is free at once, also for one that is configured.
-        """
+        """Open a queue of an earlier node that is not durable, to be deleted; its name is free."""
         address = self.address(binding.address)
         self.left_over.append(self.factory.queue(binding, address, unread_up_to))
 
     def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
-        """Have what a queue has of another priority than most, which is open already."""
+        """Open the messages of another priority of a queue that is open already."""
         queue = self.queues.get(binding.name)
         if queue is None:
             LOGGER.error(
-                "there is no queue %s, of which binding %d says that it has messages of priority"
-                " %d: nobody gets them",
-                quoted(binding.name),
+                "binding %d is for messages of queue %s with priority %d, and there is no such"
+                " queue: these messages are not delivered",
                 binding.queue_id,
+                quoted(binding.name),
                 binding.priority,
             )
             return
         queue.open_level(binding, unread_up_to)
 
     def trimming(self) -> Steps:
-        """Have queues that may keep few messages keep no more of what earlier nodes left."""
+        """Trim queues with a size limit of their own to it: earlier nodes may have left more."""
         for queue in [*self.queues.values()]:
             queue.open_trimmed()
             yield GO_ON
 
     def withdraw(self, queue: Queue) -> None:
-        """Route nothing to a queue any more; its name is not free yet."""
+        """Stop routing to a queue; its name is not free yet."""
         self.address(queue.address).remove_queue(queue)
 
     def forget(self, queue: Queue) -> None:
-        """Have a queue's name free again: it is stored no more."""
+        """Free the name of a queue whose binding is deleted."""
         if self.queues.get(queue.name) is not queue:
-            return  # its name was free before
+            return  # another queue has its name already
         del self.queues[queue.name]
         del self.bindings[queue.name]
         self._creations.deleted(queue.user, len(queue.ids))
@@ -329,16 +328,15 @@ class AddressBook:
     # --- what the broker itself sends
 
     def ensure_queues(self, name: str, record: Message | None = None) -> Sequence[Queue]:
-        """Return the queues for what the broker itself sends to ``name``: never none.
+        """Return the queues for what the broker itself sends to address ``name``: never none.
 
-        As of what clients send, each queue of a MULTICAST address gets it, if it takes the
-        ``record``. One that has none gets a queue, of its own type, where that of a client would be
-        lost.
+        Each queue of a MULTICAST address gets it, if it takes the ``record``. An address without a
+        queue gets one: what a client sends there would be lost.
         """
         queue = self.queues.get(name)
         if queue is not None:
             if queue.address != name and self.bindings[name].auto_created:
-                # A client made it, perhaps to get what is not for it.
+                # A client created it, perhaps to get what is not for it.
                 raise DestinationRefused(
                     f"queue {quoted(name)} was created by a client for address"
                     f" {quoted(queue.address)}, so address {quoted(name)} has no queue of its name:"
@@ -353,7 +351,7 @@ class AddressBook:
             if record is not None and address.gates:
                 existing = address.takers(record)
                 if not address.configured:
-                    kind = RoutingType.ANYCAST  # its queues are those of other addresses' letters
+                    kind = RoutingType.ANYCAST  # its queues are for dead letters of other addresses
         else:
             next_one = address.anycast()
             existing = [] if next_one is None else [next_one]
@@ -368,11 +366,11 @@ class AddressBook:
         kind: RoutingType,
         through: Collection[Divert],
     ) -> Finding[list[Routed]]:
-        """Route what a divert takes; see ``orthia.broker.core.routing.router.Forward``."""
+        """Route a diverted message; see ``orthia.broker.core.routing.router.Forward``."""
         name, copy = divert.address, divert.diverted(record)
-        if self.expiry is not None:
-            copy = self.expiry.forwarded(copy)
         address = self.address(name)
+        if self.said.changes_messages:
+            copy = as_moved(copy, address.settings, self._time_ms())
         types = address.types or {address.settings.default_address_routing_type}
         found: list[Routed] = []
         for one in divert.kinds(kind, types):
@@ -380,7 +378,7 @@ class AddressBook:
             topics = () if address.topic is None else (address.topic,)
             router = address.router_of_topic(self.patterns.newest)
             if one is not RoutingType.MULTICAST:
-                # As of a dead letter: where there is no queue one is made, and nothing is lost.
+                # As for a dead letter: without a queue one is created, so nothing is lost.
                 first = address.anycast() or self.ensure_queues(name)[0]
                 router = address.router
                 queues = [first] if router is None else list(address.anycast_queues)

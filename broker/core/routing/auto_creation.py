@@ -1,7 +1,7 @@
 # mypyc compiles this module.
-"""What is created for clients: who may have an address or a queue created, and what it gets.
+"""Addresses and queues that are created for clients: who may create which, and their options.
 
-Nothing of what is refused is kept: whoever comes next is asked the same.
+A refusal leaves nothing behind: the next client is asked the same.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.resources import ReservedNames
-from orthia.broker.core.virtual_topic_queues import VirtualTopicQueues
+from orthia.broker.core.routing.virtual_topic_queues import VirtualTopicQueues
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
@@ -50,23 +50,23 @@ class AutoCreation:
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
-        """Keep the names for the broker that it uses by these settings, from now on."""
+        """Reserve the names that the broker itself uses by these settings."""
         self._brokers_targets = _brokers_targets(settings)
         self._reserved = ReservedNames(settings)
 
     def create_type(
         self, principal: Principal, name: str, address: Address, routing_type: RoutingType
     ) -> None:
-        """Have an address be of a type, if that may be; raises DestinationRefused, NotAuthorized.
+        """Raise DestinationRefused or NotAuthorized if a client must not add a type to an address.
 
-        Nothing is kept of it: whoever comes next is asked the same.
+        Nothing is kept: the next client is asked the same.
         """
         if routing_type not in address.types:
             self.refuse_type(name, address, routing_type)
             self._security.check(principal, "createAddress", name)
 
     def refuse_type(self, name: str, address: Address, routing_type: RoutingType) -> None:
-        """Raise DestinationRefused if an address must not be of a type that it is not of itself."""
+        """Raise DestinationRefused if an address must not get a routing type that it lacks."""
         has = ", ".join(sorted(one.value for one in address.types))
         if address.configured:
             raise DestinationRefused(
@@ -80,7 +80,7 @@ class AutoCreation:
             )
 
     def _refuse_if_temporary(self, address: str, name: str) -> None:
-        """Refuse one more queue of a temporary address: it would get what is for its owner."""
+        """Refuse another queue of a temporary address: it would get its owner's messages."""
         if address in self._book.temporary:
             raise DestinationRefused(
                 f"queue {quoted(name)} cannot be one of address {quoted(address)}, which is"
@@ -88,9 +88,9 @@ class AutoCreation:
             )
 
     def refuse_reserved(self, name: str, address: str) -> None:
-        """Refuse a client's queue by whose name the broker finds one of its own.
+        """Refuse a client's queue that has the name of one that the broker itself creates.
 
-        What the broker itself puts into a queue of that name would be its owner's.
+        Its consumers would get what the broker puts into the queue of that name.
         """
         if is_schedule(name):
             raise DestinationRefused(
@@ -168,7 +168,7 @@ class AutoCreation:
         *,
         to_consume: bool,
     ) -> Queue:
-        """Return a new queue of an address, if a client may have it; raises BrokerError."""
+        """Create a queue of an address, if a client may; raises BrokerError."""
         self._refuse_if_temporary(address_name, name)
         address = self._book.address(address_name)
         self.create_type(principal, address_name, address, routing_type)
@@ -181,8 +181,8 @@ class AutoCreation:
         options = address.options_of_new(name)
         self._creations.refuse_if_too_many(principal, quoted(name))
         if to_consume:
-            # Not the limits of what messages take: a consumer of several queues, refused for one
-            # that is not there yet, could not make room in the others.
+            # The limits of the address do not apply: a consumer of several queues that was refused
+            # one of them could not make room in the others.
             self._store_use.refuse_if_closed()
         else:
             address.use.refuse_if_full(0)

@@ -17,19 +17,19 @@ _Declaration = tuple[str, QueueSettings]
 
 
 class DeclaredAddresses:
-    """Creates what is declared and not there; on the loop's thread."""
+    """Creates what is declared and missing; on the loop's thread."""
 
     def __init__(self, book: AddressBook) -> None:
         self._book = book
         self._types: dict[str, AddressConfiguration] = {}
         self._queues: dict[str, _Declaration] = {}
-        """As they were declared last."""
+        """What was declared last."""
 
     def creating(self) -> Steps:
-        """Create what was declared since, and have what is there be as it is declared now.
+        """Create what is missing, and apply changed declarations to what exists; raises NotLive.
 
-        What is declared no more stays, with its messages, as with Artemis'
-        ``config-delete-queues`` and ``config-delete-addresses`` OFF. Raises NotLive.
+        What is no longer declared stays, with its messages, as with Artemis'
+        ``config-delete-queues`` and ``config-delete-addresses`` OFF.
         """
         book = self._book
         declared = book.said.addresses
@@ -45,12 +45,12 @@ class DeclaredAddresses:
             for queue in address.queues:
                 queues[queue.name] = address.name, queue
                 if self._queues.get(queue.name) != queues[queue.name]:
-                    self._have(address.name, queue)
+                    self._apply(address.name, queue)
                 yield GO_ON
             yield GO_ON
         self._queues = queues
 
-    def _have(self, address: str, declared: QueueSettings) -> None:
+    def _apply(self, address: str, declared: QueueSettings) -> None:
         stored = self._book.queues.get(declared.name)
         options = options_of(self._book.address(address).settings, declared.options)
         if stored is None:
@@ -65,7 +65,7 @@ class DeclaredAddresses:
                 durable=declared.durable,
             )
             return
-        self._tell_what_stays(stored, address, declared)
+        self._warn_of_what_stays(stored, address, declared)
         stored.max_consumers = at_most(declared.max_consumers)
         if stored.address == address:
             self._book.refilter(stored.name, options)
@@ -82,7 +82,7 @@ class DeclaredAddresses:
                 ", ".join(later),
             )
 
-    def _tell_what_stays(self, stored: Queue, address: str, declared: QueueSettings) -> None:
+    def _warn_of_what_stays(self, stored: Queue, address: str, declared: QueueSettings) -> None:
         name = quoted(stored.name)
         if stored.is_leaving:
             LOGGER.warning("queue %s is being deleted, and is created at the next start", name)

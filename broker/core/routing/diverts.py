@@ -1,7 +1,7 @@
-"""Diverts: what is sent to one address goes to another, too or instead, in the same unit.
+"""Diverts: a message that is sent to one address goes to another, also or instead, in one unit.
 
-The copy says where it was sent, as in Artemis: ``_AMQ_ORIG_ADDRESS``. It keeps its time to expire,
-and passes diverts of its new address, but none a second time.
+The copy names the address it was sent to, as in Artemis: ``_AMQ_ORIG_ADDRESS``. It keeps the time
+when it expires. The diverts of its new address apply to it, but no divert takes it twice.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from orthia.journal.model.message import Message
 
 
 class Divert:
-    """One divert, ready to be asked; raises ConfigurationError for a filter that cannot be read."""
+    """One divert; raises ConfigurationError for a filter that cannot be parsed."""
 
     __slots__ = ("_selector", "address", "is_exclusive", "name", "settings")
 
@@ -31,11 +31,11 @@ class Divert:
             ) from None
 
     def takes(self, record: Message) -> bool:
-        """Return whether a message is diverted."""
+        """Return whether the divert takes a message."""
         return self._selector is None or self._selector.matches(record)
 
     def diverted(self, record: Message) -> Message:
-        """Return the message as it goes to the other address."""
+        """Return the copy for the other address."""
         origin = {"_AMQ_ORIG_ADDRESS": record.address}
         if record.expires_ms and record.encoding != NO_HEAD:
             origin["expires"] = str(record.expires_ms)
@@ -43,7 +43,7 @@ class Divert:
         return copy._replace(expires_ms=record.expires_ms)
 
     def kinds(self, kind: RoutingType, of_address: Iterable[RoutingType]) -> list[RoutingType]:
-        """Return what a message, sent as of a ``kind``, is of at an address of those types."""
+        """Return the types a message of a ``kind`` gets at an address ``of_address`` types."""
         wanted = self.settings.routing_type
         if wanted is DivertRoutingType.PASS:
             return [kind]

@@ -1,11 +1,11 @@
-"""Subscriptions to many addresses at once: which addresses hear which.
+"""Wildcard addresses, and which addresses each of them matches.
 
-A name with wildcards that has a queue or a subscriber is an address too. An address knows which of
-them stand for it as of a number that each gets when it comes; when a message is sent, those that
-came since are matched, in steps. So nothing is done for all addresses when a subscription comes,
-nor for all subscriptions when an address does, and what is kept is of the order of the addresses
-and the subscriptions, not of their product: of pairs that were found ``MOST_PAIRS`` are kept.
-The addresses that were not sent to for longest are matched anew.
+A name with wildcards that has a queue or a subscriber is an address too. Each gets a number when it
+comes, and every other address knows which of them match it up to a number. When a message is sent
+to an address those with higher numbers are matched, in steps. So a new subscription costs nothing
+for each address, a new address nothing for each subscription, and what is kept is in proportion to
+the addresses and the subscriptions, not to their product: of pairs that match, ``MOST_PAIRS`` are
+kept. Addresses that were not sent to for longest are matched again.
 """
 
 from collections import OrderedDict
@@ -17,17 +17,17 @@ from orthia.broker.core.slices import GO_ON, Finding
 from orthia.config.wildcards import WildcardAddresses
 
 MOST_PAIRS: Final = 1_048_576
-"""How often all addresses together may know of one that hears them: some 8 bytes each."""
+"""Pairs of an address and a wildcard address that matches it, in all: some 8 bytes each."""
 _GONE: Final = -1
-"""What an address that is forgotten is up to date with: nothing is kept for it any more."""
+"""The number that a forgotten address knows: nothing is kept for it any more."""
 _AT_ONCE: Final = 64
-"""How many names with wildcards are matched before others have a turn."""
+"""How many wildcard addresses are matched in one step."""
 
 
 class _Pattern:
-    """A name with wildcards that is heard, in a list of all of them by their numbers.
+    """A wildcard address in use, in a linked list of all by their numbers.
 
-    One that is gone still knows the one before: whoever goes through the list goes on from there.
+    One that is gone still knows the one before, so that steps that are at it can go on.
     """
 
     __slots__ = ("address", "after", "before", "matches", "name", "number")
@@ -49,38 +49,38 @@ class _Pattern:
 
 
 class Patterns:
-    """The names with wildcards that are heard; on the loop's thread."""
+    """The wildcard addresses in use; on the loop's thread."""
 
     def __init__(self, wildcards: WildcardAddresses, temporary: Container[str]) -> None:
-        """Nobody else hears the ``temporary`` addresses."""
+        """No wildcard matches the ``temporary`` addresses."""
         self.newest = 0
-        """The number of the one that came last; an address that knows of it is up to date."""
+        """The number of the newest one; an address that knows it is up to date."""
         self._wildcards = wildcards
         self._temporary = temporary
-        self._heard: dict[str, _Pattern] = {}
+        self._used: dict[str, _Pattern] = {}
         self._last: _Pattern | None = None
         self._known_to: OrderedDict[Address, None] = OrderedDict()
-        """The addresses that know who hears them; those that were sent to last are at the end."""
+        """The addresses that know which match them; the one that was sent to last is at the end."""
         self._pairs = 0
 
     def listen(self, name: str, address: Address) -> None:
-        """Have an address hear all that its name stands for, if it has wildcards."""
+        """Let an address get the messages of all that its name matches, if it has wildcards."""
         wildcards = self._wildcards
-        if name in self._heard or not wildcards.routing_enabled or not wildcards.is_pattern(name):
+        if name in self._used or not wildcards.routing_enabled or not wildcards.is_pattern(name):
             return
         self.newest += 1
         pattern = _Pattern(name, address, wildcards.matcher(name), self.newest, self._last)
         if self._last is not None:
             self._last.after = pattern
-        self._last = self._heard[name] = pattern
+        self._last = self._used[name] = pattern
 
     def hearing(self, address: Address) -> Finding[Iterable[Address]]:
-        """Find out which addresses with wildcards stand for one and are used."""
+        """Find the wildcard addresses in use that match an address."""
         name, newest, pattern = address.use.name, self.newest, self._last
         known_up_to, known = address.heard_up_to, address.heard_by
         for one in known:
             if not one.is_used:
-                self._forget(one.use.name)  # used again it is a new one, to all addresses
+                self._forget(one.use.name)  # if it is used again it gets a new number
         if name in self._temporary:
             pattern = None
         found: list[Address] = []
@@ -95,7 +95,7 @@ class Patterns:
             number += 1
             if not number % _AT_ONCE:
                 yield GO_ON
-        # Of the known ones one may have been left by all, and have come anew.
+        # One may have been forgotten and have come again, and so be in both.
         used = (one for one in known if one.is_used)
         hearing = tuple(dict.fromkeys((*used, *reversed(found))))
         if address.heard_up_to == known_up_to and address.heard_by is known:
@@ -103,7 +103,7 @@ class Patterns:
         return hearing
 
     def _keep(self, address: Address, hearing: tuple[Address, ...], up_to: int) -> None:
-        """Have an address know who hears it, and those that were not sent to for longest not."""
+        """Let an address know what matches it; forget that of those sent to longest ago."""
         if len(hearing) != len(address.heard_by) or up_to != address.heard_up_to:
             self._pairs += len(hearing) - len(address.heard_by)
             address.hear(hearing, up_to)
@@ -118,7 +118,7 @@ class Patterns:
             oldest.hear((), 0)
 
     def left(self, gone: Iterable[tuple[str, Address]]) -> None:
-        """Take note that addresses are forgotten, with their names."""
+        """Forget addresses that the book has forgotten, with their names."""
         for name, address in gone:
             self._forget(name)
             self._known_to.pop(address, None)
@@ -126,7 +126,7 @@ class Patterns:
             address.hear((), _GONE)
 
     def _forget(self, name: str) -> None:
-        pattern = self._heard.pop(name, None)
+        pattern = self._used.pop(name, None)
         if pattern is None:
             return
         before, after = pattern.before, pattern.after

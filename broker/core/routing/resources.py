@@ -1,14 +1,13 @@
-"""The queues of their own that undeliverable messages of an address have: Artemis' ``resources``.
+"""Where undeliverable messages go, and queues for those of one address: Artemis' ``resources``.
 
 With ``auto-create-dead-letter-resources`` a dead letter of address ``A`` goes to a queue ``DLQ.A``
-of the dead-letter address, created for the first of them, and with ``auto-create-expiry-resources``
-what expires to ``EXP.A`` of the expiry address. A queue like that takes what is from its address
-alone, by a filter. No client may make a queue of such a name: it would get what the broker puts
-there.
+of the dead-letter address, which the first one creates; with ``auto-create-expiry-resources`` an
+expired message goes to ``EXP.A`` of the expiry address. A filter of such a queue takes the messages
+of its address only. No client may create a queue of such a name: it would get these messages.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -17,6 +16,7 @@ from orthia.broker.core.errors import BrokerError, DestinationRefused
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import BROKER
+from orthia.broker.core.routing.address_expiry import as_undeliverable
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.router import Routed, filter_of
 from orthia.broker.core.slices import found
@@ -31,10 +31,13 @@ LOGGER = logging.getLogger("orthia.broker")
 
 
 class UndeliverableQueues:
-    """Says where undeliverable messages go; on the loop's thread."""
+    """Finds the queues for undeliverable messages; on the loop's thread."""
 
-    def __init__(self, book: AddressBook, creations: QueueCreations) -> None:
+    def __init__(
+        self, book: AddressBook, creations: QueueCreations, time_ms: Callable[[], int]
+    ) -> None:
         self._book = book
+        self._time_ms = time_ms
         self._creations = creations
 
     def route(
@@ -45,8 +48,8 @@ class UndeliverableQueues:
         ``record`` is what address ``target`` gets; its diverts apply as to what is sent there.
         Raises BrokerError.
         """
-        if self._book.expiry is not None:
-            record = self._book.expiry.undeliverable(record)
+        if self._book.said.changes_messages:
+            record = as_undeliverable(record, self._book.settings_of(target), self._time_ms())
         queues = self._queues_for(queue, target, reason, record)
         router = self._book.address(target).router
         if router is None:
@@ -69,10 +72,10 @@ class UndeliverableQueues:
             counters, is_expired = queue.counters, reason is RemovalReason.EXPIRED
             if counters.expired == 1 if is_expired else not counters.dead_lettered:
                 LOGGER.warning(
-                    "what is %s of queue %s goes to address %s without a queue of its own there: %s"
-                    " (said once for each queue)",
-                    reason.value,
+                    "messages of queue %s that are %s go to address %s without a queue of their own"
+                    " there: %s (logged once for each queue)",
                     queue.name,
+                    reason.value,
                     target,
                     error,
                 )
@@ -81,9 +84,9 @@ class UndeliverableQueues:
         return [first, *(one for one in others if one is not first)]
 
     def _own_queue(self, name: str, target: str, of: Queue) -> Queue:
-        """Return the queue for what is of an address, created if there is none.
+        """Return the queue for undeliverable messages of queue ``of``, created if there is none.
 
-        It counts as one that the user had created who had the other; raises BrokerError.
+        It counts as created by the user who created ``of``; raises BrokerError.
         """
         book = self._book
         queue, text = book.queues.get(name), filter_of(of.address)
@@ -112,9 +115,9 @@ class UndeliverableQueues:
 def own_queue_name(
     settings: ResolvedAddressSettings, address: str, reason: RemovalReason
 ) -> str | None:
-    """Return the name of the queue for what is undeliverable of an address; None if it has none.
+    """Return the name of the queue for undeliverable messages of an address; None without one.
 
-    That is so, too, where the name would be too long.
+    An address whose queue's name would be too long has none.
     """
     if reason is RemovalReason.EXPIRED:
         if not settings.auto_create_expiry_resources:
@@ -128,13 +131,13 @@ def own_queue_name(
 
 
 class ReservedNames:
-    """Which names such queues have, of whatever addresses."""
+    """The names that such queues may have."""
 
     def __init__(self, settings: Settings) -> None:
         self._ends = list(_ends(settings.address_settings))
 
     def has(self, name: str) -> bool:
-        """Return whether a queue of that name may be made for what is undeliverable."""
+        """Return whether the broker may create a queue of that name for undeliverable messages."""
         return any(
             len(name) > len(prefix) + len(suffix)
             and name.startswith(prefix)
@@ -144,7 +147,7 @@ class ReservedNames:
 
 
 def _ends(settings: tuple[AddressSettings, ...]) -> Iterator[tuple[str, str]]:
-    """Yield each prefix with each suffix: they are inherited one by one."""
+    """Yield each prefix with each suffix: settings inherit them one by one."""
     default = ResolvedAddressSettings()
     for is_on, prefix, suffix in (
         (

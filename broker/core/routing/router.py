@@ -1,13 +1,12 @@
-"""Who gets a message where that depends on the message, on who sent it, or on other addresses.
+"""Who gets a message where that depends on the message, on its sender, or on other addresses.
 
-An address has a router only if something of it asks: a queue with a filter, one that is not enabled
-or takes nothing without a consumer, a durable subscription without its owner's own messages, a
-subscription by wildcards that hears it, a divert, a policy BLOCK or DROP. Every other
-message goes to the queues and the topic of its address as they are.
+An address has a router only if it needs one: for a queue with a filter, one that is disabled or
+takes nothing without a consumer, a durable subscription without its owner's own messages, a
+wildcard that matches the address, a divert, or a policy BLOCK or DROP. All other messages go to the
+queues and the topic of their address.
 
-To ask many takes long, so it is done in steps. A message goes to those that were there at the first
-of them and are there at the last: whoever comes amid it came after the message. All that follows is
-one step, so that it is in the journal before anything that is sent to the same queues later.
+Asking many queues takes long, so it is done in steps. A message goes to those that exist at the
+first step and still exist at the last: whoever comes in between comes after the message.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -29,9 +28,9 @@ from orthia.journal.model.message import Message
 _ORIGIN: Final = "_AMQ_ORIG_ADDRESS"
 _FROM: Final = f"{_ORIGIN} = '"
 _AT_ONCE: Final = 64
-"""How many queues without a filter are asked before others have a turn."""
+"""How many queues without a filter are asked in one step."""
 Gate = Callable[[Message, Principal], bool]
-"""Whether a queue takes a message of a sender."""
+"""Says whether a queue takes a message of a sender."""
 
 
 class Routed(NamedTuple):
@@ -43,27 +42,27 @@ class Routed(NamedTuple):
 
 
 class _Listeners(Protocol):
-    """Those who hear an address by wildcards."""
+    """A wildcard address that matches another."""
 
     @property
     def gates(self) -> dict[Queue, Gate]:
-        """What their queues ask of messages, of those that do."""
+        """The gates of those of its queues that have one."""
 
     @property
     def multicast_queues(self) -> list[Queue]:
-        """Their queues."""
+        """Its queues."""
 
     @property
     def topic(self) -> Topic | None:
-        """Those without a queue."""
+        """Its subscribers without a queue."""
 
 
 Hearing = Callable[[], Finding[Iterable[_Listeners]]]
-"""Finds out who hears an address by wildcards."""
+"""Finds the wildcard addresses that match an address."""
 
 
 class Forward(Protocol):
-    """Routes what a divert takes."""
+    """Routes a message that a divert takes."""
 
     def __call__(
         self,
@@ -73,14 +72,14 @@ class Forward(Protocol):
         kind: RoutingType,
         through: Collection[Divert],
     ) -> Finding[list[Routed]]:
-        """Find out who gets a message at the divert's address, which may have diverts itself.
+        """Find who gets a message at the address of a divert, which may have diverts itself.
 
-        It was of a ``kind``, and has been ``through`` other diverts, which it does not take twice.
+        It was sent as a ``kind``, and went ``through`` other diverts: none takes it twice.
         """
 
 
 class Router:
-    """What the messages of one address are asked before they go to its queues."""
+    """Decides who gets the messages of one address."""
 
     __slots__ = ("_diverts", "_forward", "_gates", "_hearing")
 
@@ -91,10 +90,10 @@ class Router:
         diverts: Sequence[Divert],
         forward: Forward | None,
     ) -> None:
-        """``gates`` are of those queues of the address that do not take every message.
+        """``gates`` has the queues of the address that do not take every message.
 
-        ``hearing`` finds out who hears it by wildcards; without it nobody does. Without ``forward``
-        there are no ``diverts``.
+        ``hearing`` finds the wildcard addresses that match it; None if there are none. Without
+        ``forward`` there are no ``diverts``.
         """
         self._gates = gates
         self._hearing = hearing
@@ -109,10 +108,10 @@ class Router:
         topics: Sequence[Topic],
         through: Collection[Divert] = (),
     ) -> Finding[list[Routed]]:
-        """Find out who gets a message that is for ``queues`` and ``topics``, in one unit.
+        """Find who gets a message that is for ``queues`` and ``topics``, in one unit.
 
-        Of ANYCAST queues that is the first that takes it. An exclusive divert takes it from all of
-        them, and from the other diverts, as in Artemis.
+        Of ANYCAST queues the first that takes it gets it. An exclusive divert takes it from all of
+        them and from the other diverts, as in Artemis.
         """
         kind = queues[0].routing_type if queues else RoutingType.MULTICAST
         there = [(list(queues), self._gates)]
@@ -141,7 +140,7 @@ class Router:
         kind: RoutingType,
         through: Collection[Divert] = (),
     ) -> Finding[tuple[list[Routed], bool]]:
-        """Find out who gets a message by diverts, and whether one of them is exclusive."""
+        """Find who gets a message by diverts, and whether one of them is exclusive."""
         forward = self._forward
         if forward is None:
             return [], False
@@ -162,9 +161,9 @@ def _take(
     *,
     is_copy: bool = False,
 ) -> Finding[None]:
-    """Add those of some queues that take a message; a step for each filter."""
+    """Add those of some queues that take a message; one step for each filter."""
     size, large = size_in_store(record), record.large
-    # Counted as an upload where it was sent to; what a divert makes of it was sent to nowhere.
+    # Its address counts it as an upload already; the address of a divert does not.
     uploaded = 0 if large is None or is_copy else large.size
     for number, one in enumerate(queues, 1):
         gate = gates.get(one)
@@ -178,10 +177,10 @@ def _take(
 
 
 def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
-    """Return what a queue asks of its messages; None if it takes all of them.
+    """Return the gate of a queue; None if it takes every message.
 
-    Which raises SelectorRefused for a filter that this version does not understand. That is read
-    when a message comes: a node opens any number of queues with filters as fast as others.
+    The gate raises SelectorRefused for a filter that this version cannot parse. It parses the
+    filter with the first message, so that opening many queues with filters is not slower.
     """
     asks: list[Gate] = []
     if binding.subscription is not None and binding.subscription.no_local:
@@ -191,7 +190,7 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
     if binding.options.purge_on_no_consumers:
         asks.append(lambda *_: queue.consumers > 0)
     if binding.options.last_value_key is not None:
-        asks.append(lambda *_: True)  # what is routed is stored by a unit, which can delete, too
+        asks.append(lambda *_: True)  # a routed message makes a plan, which can replace others
     text, origin = binding.options.filter, origin_of(binding)
     if origin is not None:
         asks.append(lambda record, _: origin_address(record) == origin)
@@ -200,7 +199,7 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
 
 
 class QueueGate:
-    """What one queue asks of its messages."""
+    """Says which messages one queue takes."""
 
     __slots__ = ("_asks", "_filter", "_queue", "_selector")
 
@@ -210,11 +209,11 @@ class QueueGate:
         self._asks = asks
         self._filter = text
         self._selector: Selector | None = None
-        """Parsed when the first message is asked, or before, and kept as long as the queue is."""
+        """Parsed with the first message or before, and kept as long as the queue is."""
 
     @property
     def is_read(self) -> bool:
-        """Whether it can be asked without a selector to be parsed first."""
+        """Whether it can be asked without parsing a selector first."""
         return self._selector is not None or self._filter is None
 
     def reading(self) -> Finding[None]:
@@ -236,7 +235,7 @@ class QueueGate:
 
 
 def origin_of(binding: QueueBinding) -> str | None:
-    """Return the address of a queue that takes what was undeliverable there alone; else None."""
+    """Return the address for whose undeliverable messages a queue is; None if it is for others."""
     text = binding.options.filter
     if text is None or not (text.startswith(_FROM) and text.endswith("'")):
         return None
@@ -246,13 +245,13 @@ def origin_of(binding: QueueBinding) -> str | None:
 
 
 def filter_of(address: str) -> str:
-    """Return the filter of the queue for what is undeliverable of an address."""
+    """Return the filter of a queue for the undeliverable messages of an address."""
     quoted_address = address.replace("'", "''")
     return f"{_FROM}{quoted_address}'"
 
 
 def origin_address(record: Message) -> str:
-    """Return the address at which a message was undeliverable; empty if it was at none."""
+    """Return the address at which a message was undeliverable; empty if there is none."""
     address = Said(record).get(_ORIGIN)
     return address if isinstance(address, str) else ""
 
@@ -268,7 +267,7 @@ def routed_by(
     queues: Sequence[Queue],
     topic: Topic | None,
 ) -> Finding[list[Routed]]:
-    """Find out who gets a message for ``queues`` and ``topic``, unless a router says otherwise."""
+    """Find who gets a message for ``queues`` and ``topic``: all of them, or as a router says."""
     topics = () if topic is None else (topic,)
     if router is None:
         return [Routed(record, queues, topics)]
@@ -277,9 +276,9 @@ def routed_by(
 
 
 def still_there(routed: list[Routed]) -> list[Routed]:
-    """Return who gets a message of those that were found, of which some may be gone since.
+    """Leave out queues that are being deleted since they were found.
 
-    Raises DestinationRefused if the one queue that was to have it is.
+    Raises DestinationRefused if that is the one queue that was to get the message.
     """
     left: list[Routed] = []
     for one in routed:

@@ -26,13 +26,13 @@ from orthia.journal.model.codec import DurableSubscription
 LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST
 _VIRTUAL_TOPIC: Final = re.compile(r"Consumer\.[^.]+\.(VirtualTopic\..+)")
-"""What consumers of a virtual topic are called, unless Classic's configuration says otherwise."""
+"""The default names of queues of a virtual topic in Classic."""
 _WILDCARDS = frozenset({"*", "#", ">"})
-"""Words that stand for others in a subscription: Artemis' and Classic's."""
+"""Wildcards of a subscription in Artemis and Classic."""
 
 
 class Sources:
-    """Finds what is consumed, and has it created where that is allowed; on the loop's thread."""
+    """Finds sources, and creates them where that is allowed; on the loop's thread."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Sources:
         self._creation = creation
         self._security = security
         self._make_topic = make_topic
-        self._has_told = False
-        """Whether it was said that somebody hears nothing of a virtual topic."""
+        self._has_warned = False
+        """Whether the warning about virtual topics was logged."""
 
     def to_consume(self, principal: Principal, where: Destination) -> Queue | Topic:
-        """Return what a subscription is to; creates it where that is allowed.
+        """Return the queue or topic of a subscription, created where that is allowed.
 
         Raises DestinationRefused, NotAuthorized, LimitExceeded.
         """
@@ -63,7 +63,7 @@ class Sources:
         return self._queue_to_consume(principal, where)
 
     def to_browse(self, principal: Principal, where: Destination) -> Queue:
-        """Return the queue that somebody wants to look through; nothing is created for it.
+        """Return the queue that a client wants to browse; nothing is created.
 
         Raises DestinationRefused, NotAuthorized.
         """
@@ -107,7 +107,7 @@ class Sources:
         )
 
     def _topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
-        """Return what a subscriber without a queue is to hear; raises BrokerError."""
+        """Return the topic for a subscriber without a queue; raises BrokerError."""
         self._check_consume(principal, where.address)
         address = self._refuse_wildcard_unless_topic(where.address)
         self._creation.create_type(principal, where.address, address, _MULTICAST)
@@ -119,7 +119,7 @@ class Sources:
         return address.topic
 
     def topic_without_own(self, principal: Principal, where: Destination) -> Topic:
-        """Return what a subscriber is to hear that does not hear itself; raises BrokerError."""
+        """Return the topic for a subscriber with no-local; raises BrokerError."""
         if where.queue is not None or self._book.routing_type(where) is not _MULTICAST:
             raise DestinationRefused(
                 f"no-local is of topics, and {quoted(where.address)} is not one, or its queue is"
@@ -129,14 +129,14 @@ class Sources:
         return self._topic_to_hear(principal, where)
 
     def _queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
-        """Return the queue of that name, whatever its address, or one of the address' queues."""
+        """Return the queue of that name, of whatever address, or a queue of that address."""
         named = self._book.queues.get(where.address)
         if named is not None:
             self.check_consume(principal, named)
-            self._say_if_of_virtual_topic(named)
+            self._warn_of_virtual_topic(named)
             return named
         queue = self._book.address(where.address).anycast_to_consume()
-        # The queue is the broker's choice, or one of the name of its address.
+        # The queue is the broker's choice, or has the name of its address.
         name = where.address if queue is None else queue.name
         self._security.check(principal, "consume", where.address, name)
         self._creation.virtual_topics.check(principal, "consume", where.address, name)
@@ -144,31 +144,31 @@ class Sources:
         if queue is None:
             self._refuse_wildcard(where.address, RoutingType.ANYCAST)
             queue = self._creation.anycast_queue(principal, where.address, to_consume=True)
-            self._say_if_of_virtual_topic(queue)
+            self._warn_of_virtual_topic(queue)
         return queue
 
-    def _say_if_of_virtual_topic(self, queue: Queue) -> None:
-        """Tell the operator of a client of Classic that hears nothing of its virtual topic."""
+    def _warn_of_virtual_topic(self, queue: Queue) -> None:
+        """Warn of a client of Classic that gets no messages of its virtual topic."""
         found = _VIRTUAL_TOPIC.fullmatch(queue.name)
-        if found is None or queue.address != queue.name or self._has_told:
+        if found is None or queue.address != queue.name or self._has_warned:
             return
-        self._has_told = True
+        self._has_warned = True
         LOGGER.warning(
             "a client consumes from %s, as clients of Classic do from virtual topics: it is a queue"
             " of its own here, and gets nothing that is sent to %s; set"
             " virtualTopicConsumerWildcards=Consumer.*.%%3E%%3B2 of its acceptor, delete the queue,"
-            " and have it subscribe again (said once)",
+            " and have it subscribe again (logged once)",
             quoted(queue.name),
             quoted(found[1]),
         )
 
     def check_consume(self, principal: Principal, queue: Queue) -> None:
-        """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
+        """Raise NotAuthorized or DestinationRefused if a client must not consume from a queue."""
         self._check_consume(principal, queue.address, queue.name)
         refuse_if_leaving(queue)
 
     def ending_unpermitted(self) -> Steps:
-        """End each connection with a consumer of what its user may not consume any more."""
+        """End each connection that consumes what its user may not consume any more."""
         for queue in list(self._book.queues.values()):
             for subscription in queue.subscriptions:
                 self._end_unless_permitted(subscription, queue.address, queue.name)
@@ -186,16 +186,16 @@ class Sources:
     ) -> None:
         if subscription.is_closed or subscription.principal.unrestricted:
             return
-        with by_itself("a consumer of %s cannot be judged by changed permissions", quoted(name)):
+        with by_itself("checking a consumer of %s by changed permissions failed", quoted(name)):
             try:
                 self._check_consume(subscription.principal, name, queue)
             except NotAuthorized as error:
                 subscription.fail(f"the permissions were changed: {error}")
 
     def _check_consume(self, principal: Principal, name: str, queue: str | None = None) -> None:
-        """Raise NotAuthorized if somebody must not hear an address, or one that it stands for.
+        """Raise NotAuthorized if a client must not consume from an address, or one it matches.
 
-        By a ``queue`` of it, if there is one.
+        ``queue`` is the queue of the address that it would consume from, if there is one.
         """
         self._security.check(principal, "consume", name, queue)
         if queue is not None:
@@ -205,9 +205,9 @@ class Sources:
             self._security.check_pattern(principal, "consume", name)
 
     def _type_to_consume(self, where: Destination) -> RoutingType:
-        """Return what a subscription is to; of an address of both types what its queues default to.
+        """Return the routing type of a subscription.
 
-        So ``default-queue-routing-type`` says it, where it is set.
+        For an address of both types ``default-queue-routing-type`` decides, where it is set.
         """
         known = self._book.known.get(where.address)
         if where.routing_type is None and known is not None and len(known.types) > 1:
@@ -227,7 +227,7 @@ class Sources:
         return address
 
     def _refuse_wildcard(self, name: str, kind: RoutingType) -> None:
-        """Refuse what would be taken for a subscription to several addresses, and is none here.
+        """Refuse a subscription that looks like a wildcard and is none here.
 
         A subscriber to the one address of that name would wait for messages that never come.
         """

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""Where a message goes: the queues and the topic that its destination means."""
+"""Where a message goes: the queues and the topic that its destination names."""
 
 from typing import Final
 
@@ -16,15 +16,15 @@ from orthia.config.address_settings import RoutingType
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every message: an enumeration looks its members up each time."""
 _BY_UNIT: Final = Router({}, None, (), None)
-"""For a queue that is named itself: what is routed is stored by a unit, which can delete, too, and
-an address that is full is asked what it does."""
+"""For a queue that is named itself, if it replaces last values or its address may drop or block: a
+routed message makes a plan, which does that."""
 Route = tuple[str, list[Queue], Topic | None, Router | None]
-"""An address, the queues and the topic that a message for it goes to, and what says which of them
-take it, where not all do. Of ANYCAST queues one gets it."""
+"""An address, the queues and the topic that a message for it goes to, and the router that decides
+among them, where there is one. Of ANYCAST queues one gets the message."""
 
 
 class Targets:
-    """Finds them, and has them created where that is allowed; on the loop's thread."""
+    """Finds targets, and creates them where that is allowed; on the loop's thread."""
 
     def __init__(self, book: AddressBook, creation: AutoCreation, security: Security) -> None:
         self._book = book
@@ -33,9 +33,9 @@ class Targets:
         self._security = security
 
     def route(self, principal: Principal, destination: str) -> Route:
-        """Return where a message goes: no topic, if nobody hears it, and no router, if all get it.
+        """Return where a message goes: no topic without subscribers, no router if all get it.
 
-        Raises DestinationRefused, NotAuthorized.
+        Raises DestinationRefused, NotAuthorized, LimitExceeded.
         """
         where = parse(destination)
         name, kind, only, is_temporary = where

@@ -1,1 +1,1 @@
-"""What is sent, and how it becomes a unit of the journal: at once, later, in a transaction."""
+"""Sending: at once, later, in a transaction; each as one plan and one unit of the journal."""

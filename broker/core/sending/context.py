@@ -8,8 +8,9 @@ from orthia.broker.core.errors import LimitExceeded, NotLive
 from orthia.broker.core.limits.memory import size_in_memory
 from orthia.broker.core.queue.newest import ValueCount
 from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.routing.address_expiry import as_sent
+from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.sending.duplicates import DuplicateIds
-from orthia.broker.core.upkeep.expiry import AddressExpiry
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import LargeBody, Message, encode_message
@@ -22,6 +23,7 @@ class SendContext:
         self,
         journal: MessageJournal,
         time_ms: Callable[[], int],
+        book: AddressBook,
         duplicates: DuplicateIds,
         *,
         persistent: bool,
@@ -33,12 +35,11 @@ class SendContext:
         self.journal = journal
         self.duplicates = duplicates
         self.persistent = persistent
-        self.expiry: AddressExpiry | None = None
-        """Applies the expiry settings of addresses; None where no address has any."""
         self.values = ValueCount()
         """How many values the last value queues of the node have."""
         self._large = journal.large
         self._time_ms = time_ms
+        self._book = book
 
     def record(self, address: str, message: OutgoingMessage) -> Message:
         """Return a message as it is stored and delivered, stamped with this moment."""
@@ -46,7 +47,9 @@ class SendContext:
         # Unpacked: looking up each field of a tuple by its name takes several times as long.
         head, body, _, expires_ms, priority, large, encoding, stated, _ = message
         record = Message(address, head, body, now_ms, expires_ms, priority, large, encoding, stated)
-        return record if self.expiry is None else self.expiry.sent(record)
+        if self._book.said.changes_messages:
+            return as_sent(record, self._book.settings_of(address))
+        return record
 
     def encoded(self, record: Message) -> bytes:
         """Return the bytes of a record; raises LimitExceeded."""

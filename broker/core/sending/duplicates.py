@@ -1,8 +1,8 @@
-"""Duplicate ids of what is sent: a message that is sent again is not stored, nor published, again.
+"""Duplicate ids: a message that is sent a second time is neither stored nor published again.
 
-Where a message is stored its id is, in the same transaction, so that the next live node knows it:
-``orthia.journal.engine.duplicates``. Where nothing is stored of it, since it is only published or
-nothing is ever stored here, ids are in memory as the messages are.
+The id of a message that is stored is stored in the same transaction, so that the next live node
+knows it: ``orthia.journal.engine.duplicates``. If nothing of a message is stored, because it is
+only published or because this node stores nothing, its id is in memory.
 """
 
 from collections import Counter, OrderedDict
@@ -21,7 +21,7 @@ from orthia.journal.model.codec import IdCacheBinding
 from orthia.journal.model.unit import Binding
 
 MOST_IN_MEMORY = 100_000
-"""Ids of messages that are not stored, of all addresses together."""
+"""Ids in memory, of all addresses together."""
 _DIGEST_BYTES = 16
 
 
@@ -44,28 +44,28 @@ class DuplicateIds:
             if one.user is not None:
                 creations.opened(one.user or None)
         self._inherited = set(self._caches)
-        """Addresses of which earlier nodes stored ids, nobody knows how many."""
+        """Addresses for which earlier nodes stored an unknown number of ids."""
         self._stored: Counter[str] = Counter()
-        """How many ids of an address were given to the store by this node."""
+        """How many ids of an address this node has stored."""
         self._asked = 0
         self._newest: dict[str, int] = {}
-        """By address, the number of the last message whose id is stored there, of this node's."""
+        """By address, the number of the last message with an id that this node got for it."""
         self._held: Counter[str] = Counter()
-        """By address, how much is being made ready that is to be stored with ids."""
+        """By address, how many plans are being filled that use its ids."""
         self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
-        """By address, the one sent to last at the end."""
+        """By address; the address that was sent to last is at the end."""
         self._count = 0
 
-    def _kept(self, address: str) -> int:
+    def _cache_size(self, address: str) -> int:
         return self._book.settings_of(address).id_cache_size
 
     def to_store(self, principal: Principal, address: str, duplicate_id: str) -> DuplicateId | None:
-        """Return by what the journal knows a message that queues get; None if it need not.
+        """Return the id under which the journal guards a message; None if it keeps no ids.
 
-        The first id of an address that has no queue counts as a queue does, since nothing else
-        bounds how many there are. Raises NotLive, LimitExceeded.
+        The first id of an address without a queue counts as a queue: nothing else bounds how many
+        such addresses there are. Raises NotLive, LimitExceeded.
         """
-        keep = self._kept(address)
+        keep = self._cache_size(address)
         if keep < 1:
             return None
         cache = self._caches.get(address)
@@ -81,10 +81,9 @@ class DuplicateIds:
             self._newest[address] = self._asked
 
     def newest(self, address: str) -> int | None:
-        """Return what tells the newest stored id of an address from any that comes after it.
+        """Return a number that grows with each id that is sent to an address, known or new.
 
-        Also one that was sent again counts: whoever sent it may do so once more. It is 0 while
-        nobody has sent one to this node, and None if no ids of the address are stored.
+        0 while this node got none; None if no ids of the address are stored.
         """
         return self._newest.get(address, 0) if address in self._caches else None
 
@@ -93,25 +92,25 @@ class DuplicateIds:
         return HeldIds(self._held, self._renew)
 
     def is_held(self, address: str) -> bool:
-        """Return whether something is being made ready that needs the ids of an address."""
+        """Return whether a plan is being filled that uses the ids of an address."""
         return address in self._held
 
     def addresses(self) -> list[str]:
-        """Return the addresses of which ids are stored."""
+        """Return the addresses with stored ids."""
         return list(self._caches)
 
     def holds(self, address: str, cache_id: int) -> bool:
-        """Return whether the ids of an address are still in the cache that ``to_store`` said."""
+        """Return whether the ids of an address are still in the cache with this id."""
         cache = self._caches.get(address)
         return cache is not None and cache.cache_id == cache_id
 
     def is_known(self, address: str, duplicate_id: str) -> bool:
-        """Return whether a message that nothing is stored of was published before."""
+        """Return whether a message of which nothing is stored was sent before."""
         return _digest(duplicate_id) in self._in_memory.get(address, ())
 
     def note(self, address: str, duplicate_id: str) -> None:
-        """Know a message that nothing is stored of from now on."""
-        keep = self._kept(address)
+        """Remember the id of a message of which nothing is stored."""
+        keep = self._cache_size(address)
         if keep < 1:
             return
         known = self._in_memory.setdefault(address, OrderedDict())
@@ -127,7 +126,7 @@ class DuplicateIds:
             self._count -= len(forgotten)
 
     def forget(self, address: str) -> IdCacheBinding | None:
-        """Return the id cache of an address that is gone, if it had one: it has none any more."""
+        """Forget the ids of an address; return its stored cache, if it has one."""
         self._newest.pop(address, None)
         self._stored.pop(address, None)
         self._inherited.discard(address)
@@ -137,8 +136,8 @@ class DuplicateIds:
         return cache
 
     def most_stored(self, address: str) -> int:
-        """Return how many ids of an address the store may have, at most."""
-        keep = self._kept(address)
+        """Return how many ids of an address the store has at most."""
+        keep = self._cache_size(address)
         return keep if address in self._inherited else min(keep, self._stored[address])
 
     def _bind(self, principal: Principal, address: str) -> IdCacheBinding:

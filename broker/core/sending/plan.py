@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from orthia.broker.core.api import Done, MessageReference, OnRefused, OutgoingMessage
-from orthia.broker.core.errors import DestinationRefused, NotLive
+from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_memory, size_in_store
 from orthia.broker.core.limits.quota import AddressUse, Charges
@@ -35,7 +35,7 @@ from orthia.broker.core.routing.router import Routed
 from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.duplicates import HeldIds
 from orthia.broker.core.slices import GO_ON
-from orthia.broker.core.topics.publication import Publication, refusal_of_journal
+from orthia.broker.core.topics.publication import Publication
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
@@ -305,7 +305,7 @@ class SendPlan:
         try:
             locations = iter(context.journal.append_unit(unit))
         except (RecordTooLarge, JournalClosed) as error:
-            raise refusal_of_journal(error) from None
+            raise _refusal_by_journal(error) from None
         self._is_applied = True
         values = self._values
         for number, (queues, record) in enumerate(self._messages):
@@ -494,7 +494,12 @@ def send_plain(
     except (RecordTooLarge, JournalClosed) as error:
         queue.in_flight -= 1
         queue.use.release(size)
-        raise refusal_of_journal(error) from None
+        raise _refusal_by_journal(error) from None
+
+
+def _refusal_by_journal(error: RecordTooLarge | JournalClosed) -> BrokerError:
+    """Return what it means to a client that the journal does not take a message."""
+    return NotLive(str(error)) if isinstance(error, JournalClosed) else LimitExceeded(str(error))
 
 
 # --- last values

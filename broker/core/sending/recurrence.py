@@ -1,10 +1,10 @@
-"""How often a message that is delivered later is delivered: Classic's period, repeat and cron.
+"""How often a scheduled message is delivered: Classic's period, repeat and cron.
 
 A message with a period and a number of repeats is a *series*: it is delivered when it is due, and
-then that many times more, one period after the other. One with a cron pattern is never delivered
-itself: each time of the pattern begins a series, after the delay if there is one, else after the
-period; without repeats it is delivered then, once. Times of a pattern are UTC's, so that they are
-the same on both nodes.
+then that many times more, one period after the other. A message with a cron pattern is not
+delivered itself: each time of the pattern begins a series, after the delay if there is one, else
+after the period; without repeats that is one delivery. The times of a pattern are in UTC, so that
+they are the same on both nodes.
 """
 
 import json
@@ -15,24 +15,24 @@ from typing import Final, NamedTuple
 from orthia.config.errors import OrthiaError
 
 FOR_EVER = -1
-"""As many repeats as there is time for."""
+"""Repeats without end."""
 LATEST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what is due later was not meant so, and cannot be shown."""
+"""The end of the year 9999: a later time is a mistake, and cannot be shown."""
 MOST_CHARACTERS: Final = 256
-"""Of a cron pattern: what it costs to read one is in proportion."""
+"""The longest cron pattern: the cost of reading one is in proportion."""
 _FIELDS: Final = 5
 
 
 MIN_PERIOD_MS = 100
-"""What lies between two deliveries of a message at least: each is a transaction of the journal."""
+"""The shortest time between two deliveries of a message: each is a transaction of the journal."""
 
 
 class RecurrenceRefused(OrthiaError):  # noqa: N818 - named for what is the case
-    """A pattern cannot be read, or names a time that never comes."""
+    """A pattern cannot be parsed, or names a time that never comes."""
 
 
 class Recurrence(NamedTuple):
-    """What follows when a message was due."""
+    """What follows once a message was due."""
 
     period_ms: int = 0
     repeats: int = 0
@@ -40,14 +40,14 @@ class Recurrence(NamedTuple):
     cron: str = ""
     """A pattern of five fields; empty for a series."""
     delay_ms: int = 0
-    """Of a pattern: how long after its times a series begins."""
+    """With a pattern: how long after each of its times a series begins."""
 
     def encode(self) -> str:
-        """Return it as it is stored."""
+        """Return the stored form."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     def after(self, due_ms: int, now_ms: int) -> "Following":
-        """Return what follows a moment that has come, ``now_ms``."""
+        """Return what follows the moment ``due_ms``, at ``now_ms``."""
         if self.cron:
             begins = list(self._series(now_ms))
             again = (next_time(self.cron, max(due_ms, now_ms)), self)
@@ -55,7 +55,7 @@ class Recurrence(NamedTuple):
         if not self.repeats:
             return Following(is_delivered=True, scheduled=[])
         left = FOR_EVER if self.repeats == FOR_EVER else self.repeats - 1
-        # Times that passed while no node was live are not made up for, as in Classic.
+        # Times that passed while no node was live are skipped, as in Classic.
         period_ms = max(self.period_ms, MIN_PERIOD_MS)  # earlier nodes stored any
         following = due_ms + period_ms
         if following <= now_ms:
@@ -73,10 +73,10 @@ class Recurrence(NamedTuple):
 
 
 class Following(NamedTuple):
-    """What becomes of a message whose moment has come."""
+    """What happens to a message that is due."""
 
     is_delivered: bool
-    """Whether it goes to its queues now."""
+    """Whether it is delivered now."""
     scheduled: list[tuple[int, Recurrence]]
     """When it is due again, milliseconds since 1970 UTC, and what follows then."""
 
@@ -85,7 +85,7 @@ ONCE = Recurrence()
 
 
 def decode(stored: str) -> Recurrence:
-    """Return what was stored; raises ValueError."""
+    """Return a recurrence from its stored form; raises ValueError."""
     try:
         return Recurrence(**json.loads(stored))
     except TypeError as error:
@@ -93,7 +93,7 @@ def decode(stored: str) -> Recurrence:
 
 
 def next_time(cron: str, after_ms: int) -> int:
-    """Return the first time of a pattern behind a moment; raises RecurrenceRefused."""
+    """Return the first time of a pattern after a moment; raises RecurrenceRefused."""
     if len(cron) > MOST_CHARACTERS:
         raise RecurrenceRefused(
             f"the cron pattern {cron!r:.100} has {len(cron)} characters, and may have"
@@ -104,7 +104,7 @@ def next_time(cron: str, after_ms: int) -> int:
             f"the cron pattern {cron!r:.100} has {len(cron.split())} fields, and is to have"
             f" {_FIELDS}: minute, hour, day, month, weekday"
         )
-    # Few brokers ever meet a pattern.
+    # Imported here: few brokers ever need it.
     from cronsim import CronSim, CronSimError
 
     after = datetime.fromtimestamp(after_ms / 1000, UTC)

@@ -1,14 +1,14 @@
 # mypyc compiles this module.
-"""Messages that are delivered later: where they wait, and what becomes of them when they are due.
+"""Scheduled messages: finding those that are due, and sending them.
 
-Each destination with such messages has a queue of its own for them, its *schedule*, which nobody
-consumes from: so they count against the limits of its address, are listed, deleted, exported and
-audited as all messages are, and survive what queues survive. None of them is in memory. The store
-finds those that are due by an index on their moments, a few at a time, and by its own clock: so
-none is early, whatever the node's clock shows.
+Each destination with scheduled messages has a queue of its own for them, its *schedule*, which
+nobody consumes from. So they count against the limits of the address, are listed, deleted, exported
+and audited like all messages, and survive what queues survive. None of them is in memory. The store
+finds those that are due by an index on their moments, a few at a time and by its own clock: so none
+is early, whatever the node's clock shows.
 
 When a message is due, one unit of the journal takes it out of its schedule and puts it at the end
-of the queues that its destination has *then*; who hears a topic without a queue gets it then, too.
+of the queues that its destination has *then*; topic subscribers without a queue get it then, too.
 A node that dies in between leaves it in one place or the other.
 """
 
@@ -20,6 +20,7 @@ from typing import Final
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.routing.address_expiry import LATEST_MS
 from orthia.broker.core.routing.router import Routed
 from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.plan import SendPlan
@@ -27,7 +28,6 @@ from orthia.broker.core.sending.recurrence import ONCE, Recurrence, decode
 from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
-from orthia.broker.core.upkeep.expiry import LATEST_MS
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import HeldElsewhere, JournalClosed, StoreFull
@@ -41,20 +41,20 @@ from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Timed
 
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE: Final = 200
-"""Messages that are moved before the store is asked for more."""
+"""Messages of one read: they are moved before the store is asked for more."""
 _COPIES_AT_ONCE: Final = 1_000
-"""Copies on their way to the store beyond which no message is moved: others wait behind them."""
+"""Copies on their way to the store; beyond it no message is moved, as others wait behind them."""
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 _COUNT_STEP: Final = 5_000
 _LONGEST_MS: Final = 60_000
-"""How long at most until the clock is looked at again: it may be set meanwhile."""
+"""The longest timer: the clock may be set meanwhile."""
 _RETRY_MS: Final = 1_000
 _AFTER_REFUSAL_MS: Final = 10_000
-"""When a message is tried again that could not be moved."""
+"""How long to wait before moving a message again that could not be moved."""
 
 
 class Schedule:
-    """Moves what is due; on the loop's thread."""
+    """Moves messages that are due; on the loop's thread."""
 
     def __init__(
         self,
@@ -67,34 +67,34 @@ class Schedule:
         self._journal = journal
         self._slices = slices
         self._copies = 0
-        """How many copies of messages are on their way to the store."""
+        """Copies of messages on their way to the store."""
         self._room: list[Wait] = []
-        """Who waits for there to be fewer, or for the journal to be full no more."""
+        """Steps that wait for fewer copies, or for room in the journal."""
         journal.register_room_listener(self._has_room)
         self._context = context
         self._queues = queues
         self._timers = timers
         self._is_busy = False
-        """Whether the store was asked, or has work of ours that it did not answer."""
+        """Whether a read or a move is under way."""
         self._wake_ms: int | None = None
-        """When the next timer ends, by the clock of messages."""
+        """When the next timer ends, by the clock of messages; None without one."""
         self._next_ms: int | None = None
         """When the next message is due, as far as this node knows; None if there is none."""
         self._outstanding = 0
         self._after: MomentPlace | None = None
         """Where to read on; None once all that was due was read."""
         self._retry_ms: int | None = None
-        """When to look again, whatever is due: something could not be moved."""
+        """When to look again because something could not be moved."""
         self._moving: set[int] = set()
         self._left: set[int] = set()
-        """What is gone since the store was asked, which may show it yet."""
+        """Messages that are gone since the last read began, which may still show them."""
         self._cancelled: set[int] = set()
         self._told: set[int] = set()
 
     # --- coming in
 
     def placed(self, at_ms: int) -> None:
-        """Take note that a message was stored that is due at a moment."""
+        """Note that a message is stored that is due at a moment."""
         if self._next_ms is None or at_ms < self._next_ms:
             self._next_ms = at_ms
             self._arm()
@@ -102,7 +102,7 @@ class Schedule:
     # --- when to look
 
     def start(self) -> None:
-        """Look for what earlier nodes left, and count it."""
+        """Look for messages that earlier nodes left, and count them."""
         if any(True for _ in self._queues.schedules()):
             self._look()
 
@@ -118,7 +118,7 @@ class Schedule:
 
     def _wake(self, wake_ms: int) -> None:
         if self._wake_ms != wake_ms:
-            return  # an earlier one was wanted, and came
+            return  # an earlier timer has replaced this one
         self._wake_ms = None
         now = self._timers.time_ms()
         if self._is_busy:
@@ -135,7 +135,7 @@ class Schedule:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do the next step: count a schedule of an earlier node, read on, or wait."""
+        """Count a schedule that an earlier node left, or read on, or wait for the next moment."""
         try:
             uncounted = self._uncounted()
             if uncounted is not None:
@@ -158,7 +158,7 @@ class Schedule:
         except JournalClosed:
             return  # this node is ending: the next one goes on
 
-    # --- counting what earlier nodes left: while nothing is moved, so that it is exact
+    # --- counting what earlier nodes left, while nothing is moved: so the count is exact
 
     def _uncounted(self) -> tuple[Queue, int] | None:
         for queue in self._queues.schedules():
@@ -174,9 +174,10 @@ class Schedule:
         def counted(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
                 LOGGER.warning(
-                    "what queue %s holds is not counted, and is asked for again: %s",
+                    "counting the scheduled messages of queue %s failed: %s; retrying in %d s",
                     queue.name,
                     counts,
+                    _RETRY_MS // 1000,
                 )
                 self._timers.call_later(_RETRY_MS, self._go_on)
                 return
@@ -192,23 +193,27 @@ class Schedule:
 
     def _read(self, reached: Reached | OrthiaError) -> None:
         if isinstance(reached, OrthiaError):
-            LOGGER.error("what is due cannot be read, and is tried again: %s", reached)
+            LOGGER.error(
+                "reading scheduled messages that are due failed: %s; retrying in %d s",
+                reached,
+                _RETRY_MS // 1000,
+            )
             self._timers.call_later(_RETRY_MS, self._go_on)
             return
         self._after = reached.next_after
         if reached.next_at_ms is not None:
-            # By the store's clock: where that is behind, looking at once would find nothing.
+            # By the store's clock: if that is behind, looking at once would find nothing.
             ahead_ms = reached.next_at_ms - reached.now_ms
             self.placed(max(reached.next_at_ms, self._timers.time_ms() + ahead_ms))
         for corrupt in reached.corrupt:
             if corrupt.seq not in self._told:
                 self._told.add(corrupt.seq)
-                LOGGER.error("a message that is due cannot be read: %s; its row stays", corrupt)
+                LOGGER.error("a scheduled message cannot be read: %s; its row stays", corrupt)
         self._outstanding = 1
         self._slices.run(self._moving_all(reached))
 
     def _moving_all(self, reached: Reached) -> Steps:
-        """Move what was read, one message after the other, while the journal has room."""
+        """Move what was read, one message after the other, when the journal has room."""
         schedules = {queue.id: queue for queue in self._queues.schedules()}
         try:
             self._forget([seq for seq in reached.gone if not self._is_known(seq)])
@@ -221,7 +226,7 @@ class Schedule:
                 if self._is_known(seq):
                     continue
                 if queue is None:
-                    self._forget([seq])  # it lies in a queue: it is not waiting
+                    self._forget([seq])  # it is in a queue already
                 elif not queue.is_leaving:
                     yield from self._move(queue, timed, reached.now_ms)
                 yield GO_ON
@@ -230,7 +235,7 @@ class Schedule:
             return  # this node is ending: the next one goes on
 
     def _is_known(self, seq: int) -> bool:
-        """Whether what the store showed is on its way already, or gone by now."""
+        """Return whether a message that was read is on its way already, or gone by now."""
         return seq in self._moving or seq in self._cancelled or seq in self._left
 
     def _has_room(self) -> None:
@@ -313,17 +318,17 @@ class Schedule:
         self._outstanding += is_awaited
 
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
-        """Try again later; a store without room says so itself."""
+        """Try again later. A store without room is logged elsewhere."""
         self._retry_ms = self._timers.time_ms() + _AFTER_REFUSAL_MS
         if not isinstance(error, StoreFull | HeldElsewhere) and seq not in self._told:
             self._told.add(seq)
             LOGGER.error(
-                "message %d of queue %s is due, and cannot be delivered; it stays there, and is"
-                " tried again every %d s: %s",
+                "message %d of queue %s is due and cannot be delivered: %s; it stays there,"
+                " retrying every %d s",
                 seq,
                 schedule.name,
-                _AFTER_REFUSAL_MS // 1000,
                 error,
+                _AFTER_REFUSAL_MS // 1000,
             )
 
     # --- being cancelled
@@ -331,7 +336,7 @@ class Schedule:
     def cancel(self, queue: Queue, seq: int, done: Callable[[int], None]) -> None:
         """Delete a message that is not due; ``done`` gets 1 once it is gone.
 
-        0 if it is not there, or just being delivered.
+        Or 0 if there is no such message, or if it is just being delivered.
         """
         if not is_schedule(queue.name) or seq in self._moving | self._cancelled:
             self._timers.call_later(0, lambda: done(0))
@@ -355,7 +360,7 @@ class Schedule:
             if count:
                 queue.left(seq, size)
             else:
-                # It may have become due meanwhile, and was passed over.
+                # It may have become due meanwhile and been skipped.
                 self.placed(self._timers.time_ms())
             done(count)
 
@@ -365,14 +370,14 @@ class Schedule:
 def _following(
     record: Message, at_ms: int, now_ms: int
 ) -> tuple[Message | None, list[Message], str | None]:
-    """Return the message that is delivered now, if one is, those due later, and whose it is."""
+    """Return the message to deliver now, if any, those due later, and the sender's client id."""
     fields = decode_fields(record.stated)
     recurrence: Recurrence = ONCE if fields.recurrence is None else decode(fields.recurrence)
     following = recurrence.after(at_ms, now_ms)
     rest = fields._replace(delivery_ms=None, recurrence=None, client_id=None)
     plain = record._replace(stated=encode_fields(rest))
     if fields.recurrence is not None and record.expires_ms:
-        # Each is a message of its own: how long it is good for counts from when it comes.
+        # Each delivery is a message of its own: its time to live begins when it is due.
         lasts_ms = record.expires_ms - record.timestamp_ms
         plain = plain.expiring(min(now_ms + lasts_ms, LATEST_MS))
     rest = rest._replace(client_id=fields.client_id)

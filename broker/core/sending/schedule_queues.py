@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""The queues in which messages wait that are delivered later: one of each destination."""
+"""Schedules: the queues of messages that are not due yet, one for each destination."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,12 +25,12 @@ from orthia.journal.model.message import Message
 
 
 class Scheduling(Policy):
-    """Tells when the messages of a queue are due, from which nobody consumes."""
+    """The policy of a schedule: nobody consumes from it, and each new message sets a timer."""
 
     __slots__ = ("_queue_name", "_scheduled")
 
     def __init__(self, queue_name: str, scheduled: Callable[[int], None]) -> None:
-        """``scheduled`` hears of each message that comes when it is due."""
+        """``scheduled`` is called with the moment of each new message."""
         self._queue_name = queue_name
         self._scheduled = scheduled
 
@@ -49,12 +49,12 @@ class Scheduling(Policy):
 
 
 class ScheduleQueues:
-    """Finds and makes them, and says where what was in one goes; on the loop's thread."""
+    """Finds and creates schedules, and routes what is due; on the loop's thread."""
 
     def __init__(
         self, book: AddressBook, creations: QueueCreations, timers: Timers, *, is_persistent: bool
     ) -> None:
-        """Without ``is_persistent`` nothing is stored, and so nothing is delivered later."""
+        """A node that is not ``is_persistent`` stores nothing, so it schedules nothing."""
         self._book = book
         self._creations = creations
         self._timers = timers
@@ -63,7 +63,7 @@ class ScheduleQueues:
     def put_off(
         self, principal: Principal, destination: str, message: OutgoingMessage
     ) -> tuple[OutgoingMessage, Queue | None]:
-        """Return where a message waits until it is due; None if it is to be delivered at once."""
+        """Return the schedule of a message that is not due yet; None for one that is."""
         fields = decode_fields(message.stated)
         if not self._is_put_off(fields):
             fields = fields._replace(delivery_ms=None, recurrence=None)
@@ -76,20 +76,20 @@ class ScheduleQueues:
         stated = message.stated
         if principal.client_id is not None:
             stated = encode_fields(fields._replace(client_id=principal.client_id))
-        # What waits is in the store, also what need not outlive the node once it is delivered.
+        # A scheduled message is stored, also one that need not survive once it is delivered.
         message = message._replace(stated=stated, persistent=True)
         return message, self.schedule_of(principal, destination)
 
     def _is_put_off(self, fields: Fields) -> bool:
-        """Return whether a message that states this is not to be delivered at once."""
+        """Return whether a message with these fields is not due yet, or recurs."""
         if fields.delivery_ms is None:
             return False
         return fields.recurrence is not None or fields.delivery_ms > self._timers.time_ms()
 
     def schedule_of(self, principal: Principal, destination: str) -> Queue | None:
-        """Return where messages wait that are sent to a destination to be delivered later.
+        """Return the schedule of a destination, created if there is none; raises BrokerError.
 
-        None for a temporary one that is gone. Raises BrokerError.
+        None for a temporary destination that is gone.
         """
         where = parse(destination)
         if where.is_temporary and not self._book.is_there(where):
@@ -117,14 +117,11 @@ class ScheduleQueues:
         return queue
 
     def schedules(self) -> list[Queue]:
-        """Return where messages wait that are delivered later."""
+        """Return all schedules."""
         return [queue for queue in self._book.queues.values() if is_schedule(queue.name)]
 
     def schedule_named(self, name: str) -> Queue:
-        """Return the queue of that name that holds what is delivered later.
-
-        Raises DestinationRefused.
-        """
+        """Return the schedule of that name; raises DestinationRefused."""
         queue = self._book.queues.get(name)
         if queue is None or not is_schedule(name):
             raise DestinationRefused(
@@ -136,10 +133,10 @@ class ScheduleQueues:
     def route_due(
         self, schedule: Queue, record: Message, client_id: str | None
     ) -> Finding[list[Routed]]:
-        """Find out who gets a message of a schedule at this moment, as if it was sent now.
+        """Find who gets a message of a schedule, as if the client ``client_id`` sent it now.
 
-        A queue that is gone is created anew: whether that may be was asked when it was sent, by the
-        client ``client_id``. Raises BrokerError.
+        A queue that is gone is created again: its creation was permitted when the message was sent.
+        Raises BrokerError.
         """
         name = schedule.address
         _, is_qualified, only = schedule.name.partition(QUALIFIED)

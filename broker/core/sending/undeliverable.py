@@ -1,12 +1,12 @@
 # mypyc compiles this module.
-"""What becomes of messages that cannot be delivered: expired, or delivered too often in vain.
+"""Messages that cannot be delivered: expired, or delivered too often in vain.
 
-In the transaction that takes such a message out of its queue it goes to the expiry address or the
-dead-letter address. Where ``broker.xml`` names none that is the default one: nothing is dropped but
-where an empty address says so. A dead letter that has nowhere else to go stays in its queue.
+The transaction that takes such a message out of its queue moves it to the expiry address or the
+dead-letter address. If ``broker.xml`` names none that is the default one; only an empty address
+drops the message. A dead letter that has nowhere else to go stays in its queue.
 
-Where ``auto-create-dead-letter-resources`` or ``auto-create-expiry-resources`` is set it goes to
-the queue of its own address there, and to what else of that address takes it.
+With ``auto-create-dead-letter-resources`` or ``auto-create-expiry-resources`` it goes to the queue
+for its address there, and to the other queues of that address that take it.
 """
 
 import logging
@@ -47,7 +47,7 @@ class Undeliverable:
         target = queue.settings.expiry_address
         if queue.counters.expired == 1:
             LOGGER.warning(
-                "messages of queue %s expire and are %s (said once for each queue)",
+                "messages of queue %s expire and are %s (logged once for each queue)",
                 queue.name,
                 _what_becomes("expiry-address", target, DEFAULT_EXPIRY_ADDRESS),
             )
@@ -67,7 +67,7 @@ class Undeliverable:
             if is_first:
                 LOGGER.warning(
                     "message %d of queue %s was delivered %d times in vain, and stays: the queue is"
-                    " its own dead-letter-address (said once for each queue)",
+                    " its own dead-letter-address (logged once for each queue)",
                     reference.seq,
                     queue.name,
                     reference.attempts,
@@ -77,7 +77,7 @@ class Undeliverable:
         if is_first:
             LOGGER.warning(
                 "message %d of queue %s was delivered %d times in vain (max-delivery-attempts) and"
-                " is %s (said once for each queue)",
+                " is %s (logged once for each queue)",
                 reference.seq,
                 queue.name,
                 reference.attempts,

@@ -1,9 +1,7 @@
 """A message of a topic, of which there is one for all of its subscribers."""
 
-from orthia.broker.core.api import Done, MessageReference, OnRefused
-from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.selectors import Said
-from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.model.message import Message
 from orthia.journal.model.unit import Sender
 
@@ -39,13 +37,3 @@ class PublishedReference(MessageReference):
     __slots__ = ("publication",)
 
     publication: Publication
-
-
-def naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
-    """Return what refuses with the callback that was given, whatever was made of it."""
-    return lambda error, _: on_refused(error, on_stored)
-
-
-def refusal_of_journal(error: RecordTooLarge | JournalClosed) -> BrokerError:
-    """Return what it means to a client that the journal does not take a message."""
-    return NotLive(str(error)) if isinstance(error, JournalClosed) else LimitExceeded(str(error))

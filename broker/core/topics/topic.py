@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from orthia.broker.core.api import Consumer, FanOut
-from orthia.broker.core.limits.topic_memory import TopicMemory
 from orthia.broker.core.queue.subscriptions import Source, Subscription
-from orthia.broker.core.queue.volatile import VolatileQueue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
 from orthia.broker.core.topics.publication import Publication
+from orthia.broker.core.topics.topic_memory import TopicMemory
+from orthia.broker.core.topics.volatile import VolatileQueue
 from orthia.journal.model.message import DEFAULT_PRIORITY
 from orthia.journal.model.unit import Sender
 

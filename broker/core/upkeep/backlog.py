@@ -1,13 +1,13 @@
 # mypyc compiles this module.
-"""Counting what earlier epochs left in the queues, after a takeover and beside the work of clients.
+"""Counting the messages that earlier epochs left, after a takeover and beside the work of clients.
 
-The journal is asked for a bounded stretch at a time, which goes through all queues: what that costs
-depends on the messages there are, not on the queues. What it answers is taken in slices, between
-which the loop serves clients. A queue of which a window was read in the meantime is asked for again
-by itself, and reads no other window until that is answered.
+The journal counts a bounded number of messages at a time, through all queues: the cost depends on
+the number of messages, not of queues. The loop takes each answer in slices and serves clients in
+between. A queue that read a window meanwhile is counted again alone, and reads no other window
+until that is done.
 
-What queues have of other priorities than most is asked for first, a little of each: until it is
-known whether there is any, nothing of these queues is delivered.
+Messages of other priorities than most are counted first, a few of each queue: a queue delivers
+nothing until it is known whether it has any.
 """
 
 import logging
@@ -24,35 +24,35 @@ from orthia.journal.model.windows import BEGINNING, QueueCounts, QueuePlace
 
 LOGGER = logging.getLogger("orthia.broker")
 COUNT_STEP = 5_000
-"""Messages the journal looks at for one answer: some milliseconds' work. MariaDB reads a message to
-know its size, so that more could take it longer than a window may have to wait."""
+"""Messages the journal counts for one answer, which takes milliseconds. MariaDB reads each message
+to know its size, so more of them could keep a window waiting for too long."""
 SLICE = 1_000
-"""Queues that take their counts before the loop does anything else."""
+"""Queues that take their counts in one turn of the loop."""
 _FIRST_STEP: Final = 500
 _WINDOW_MS = 50
-"""When a queue is asked for again of which a window is on its way."""
+"""How long to wait before counting a queue again of which a window is being read."""
 
 
 class _Counted(Protocol):
-    """A queue, or what it has of one priority."""
+    """A queue, or its messages of one priority."""
 
     id: int
 
     @property
     def uncounted_after(self) -> int | None:
-        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+        """The seq after which messages of earlier epochs are not counted; None if all are."""
 
     def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
-        """Take note of how many messages the store has with ``after < seq <= up_to``."""
+        """Add how many messages the store has with ``after < seq <= up_to``."""
 
     def give_up_counting(self) -> None:
-        """Note that what is not counted by now is not going to be."""
+        """Note that counting ends here; the rest is counted when it is read."""
 
     def hold_windows(self) -> bool:
-        """Read no window until ``release_windows``; return False if one is on its way."""
+        """Read no window until ``release_windows``; return False if one is being read."""
 
     def release_windows(self) -> None:
-        """Read on."""
+        """Read windows again."""
 
 
 class BacklogCount:
@@ -67,18 +67,18 @@ class BacklogCount:
         self._again: deque[_Counted] = deque()
 
     def add(self, queue: _Counted) -> None:
-        """Have a queue counted, before the start."""
+        """Add a queue to count, before the start."""
         if queue.uncounted_after is not None:
             self._queues[queue.id] = queue
 
     def add_level(self, level: _Counted) -> None:
-        """Have counted what a queue has of another priority than most, before the start."""
+        """Add a queue's messages of another priority than most, before the start."""
         if level.uncounted_after is not None:
             self._first.append(level)
             self._queues[level.id] = level
 
     def start(self) -> None:
-        """Begin; it ends by itself, or with the journal."""
+        """Begin to count; it ends by itself, or with the journal."""
         if self._first:
             self._count_first()
         elif self._queues:
@@ -88,7 +88,7 @@ class BacklogCount:
         after = QueuePlace(self._first.popleft().id, 0)
 
         def answered(counts: QueueCounts | OrthiaError) -> None:
-            if not isinstance(counts, OrthiaError):  # else the walk says so, too
+            if not isinstance(counts, OrthiaError):  # the walk logs errors
                 self._note(after, counts)
             self.start()
 
@@ -99,7 +99,7 @@ class BacklogCount:
     def _walk(self, after: QueuePlace) -> None:
         def answered(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
-                _say(counts)
+                _warn(counts)
                 for queue in self._queues.values():
                     queue.give_up_counting()
             else:
@@ -112,7 +112,7 @@ class BacklogCount:
             self._timers.call_later(0, lambda: self._take(slices))
 
     def _walked(self, after: QueuePlace, counts: QueueCounts) -> Iterator[None]:
-        """Have each queue of a stretch take its count, then go on."""
+        """Let each queue take its count of one answer, then ask for the next."""
         if after.queue_id not in counts.messages:
             self._note(after, counts)
         for queue_id in counts.messages:
@@ -123,7 +123,7 @@ class BacklogCount:
             self._walk(counts.next_after)
             return
         for queue in self._queues.values():
-            queue.counted(0, self._horizon, 0, 0)  # the store has nothing of one that was not met
+            queue.counted(0, self._horizon, 0, 0)  # the store has nothing for the others
             if queue.uncounted_after is not None:
                 self._again.append(queue)
             yield
@@ -139,7 +139,7 @@ class BacklogCount:
             payload_bytes = counts.payload_bytes.get(queue.id, 0)
             queue.counted(after.seq, up_to, messages, payload_bytes)
 
-    # --- one queue after the other, those that were read from meanwhile
+    # --- one queue after the other: those that read a window meanwhile
 
     def _count_again(self) -> None:
         again = self._again
@@ -155,7 +155,7 @@ class BacklogCount:
 
         def answered(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
-                _say(counts)
+                _warn(counts)
                 again.popleft()
                 queue.give_up_counting()
             else:
@@ -177,9 +177,9 @@ class BacklogCount:
             return  # this node is ending: the next one counts
 
 
-def _say(error: OrthiaError) -> None:
+def _warn(error: OrthiaError) -> None:
     LOGGER.warning(
-        "not all messages that earlier nodes left are counted: until they are read, the depths of"
-        " their queues are shown too low: %s",
+        "counting the messages that earlier nodes left failed: %s; the depths of queues are too low"
+        " until the rest is read",
         error,
     )

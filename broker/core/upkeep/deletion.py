@@ -2,16 +2,16 @@
 
 | step     | what is done                                                                 |
 |----------|------------------------------------------------------------------------------|
-| asked    | who may not is refused, and what would lose something unless that is wanted  |
-| leaving  | no message is routed to it any more, and no consumer; those there are ended  |
-| settling | what was on its way when that began is stored, and is in the queue           |
+| asked    | permissions are checked; without force a queue that is in use is kept        |
+| leaving  | no message and no consumer gets there any more; its consumers are ended      |
+| settling | messages that were on their way are stored, and are in the queue             |
 | emptying | its messages are deleted from the store, a window at a time                  |
-| unbound  | its binding is deleted: the name is free; with the last queue of an address  |
-|          | go the duplicate ids that are kept of it                                     |
+| unbound  | its binding is deleted and its name is free; with the last queue of an       |
+|          | address go the address' duplicate ids                                        |
 
 The binding goes last: a node that dies in between leaves a queue with fewer messages, which can be
-deleted again. A message it shares with other queues stays theirs. With retention the history has
-what was in it, as ``deleted``.
+deleted again. Other queues keep the messages they share with it. With retention the history has its
+messages, as ``deleted``.
 """
 
 import logging
@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.api import Done
-from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.errors import DestinationRefused, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
@@ -47,10 +47,6 @@ Deleted = Callable[[int], None]
 """Gets the number of messages that went with the queue."""
 
 
-class QueueInUse(BrokerError):  # noqa: N818 - named for what is the case
-    """A queue has messages or consumers, and what it has is not to be lost."""
-
-
 class Deletions:
     """Deletes queues; on the loop's thread."""
 
@@ -74,10 +70,10 @@ class Deletions:
         force: bool,
         done: Deleted,
     ) -> None:
-        """Begin to delete a queue; raises BrokerError if it stays, else ``done`` follows the end.
+        """Begin to delete a queue, and call ``done`` at the end; raises BrokerError if it stays.
 
-        Unless it is to be done by ``force``, a queue stays that has a consumer or a message, or to
-        which one is on its way, or may come back.
+        Without ``force`` a queue stays if it has a consumer or a message, also one that is on its
+        way or may come back.
         """
         queue = self._queue_to_delete(principal, name)
         self._refuse_if_in_doubt(queue)
@@ -86,7 +82,7 @@ class Deletions:
         self._begin(queue, principal, logging.WARNING, done)
 
     def _queue_to_delete(self, principal: Principal, name: str) -> Queue:
-        """Return the queue that somebody may delete; raises DestinationRefused, NotAuthorized."""
+        """Return the queue if a client may delete it; raises DestinationRefused, NotAuthorized."""
         queue = self._addresses.queues.get(name)
         if queue is None:
             raise DestinationRefused(f"there is no queue {quoted(name)}")
@@ -101,7 +97,7 @@ class Deletions:
         return queue
 
     def _check_delete(self, principal: Principal, queue: Queue) -> None:
-        """Raise NotAuthorized or DestinationRefused if somebody must not delete a queue."""
+        """Raise NotAuthorized or DestinationRefused if a client must not delete a queue."""
         if queue.durable:
             self._security.check(principal, "deleteDurableQueue", queue.address, queue.name)
         else:
@@ -126,11 +122,11 @@ class Deletions:
         self._begin(queue, principal, logging.INFO, done)
 
     def end_temporary(self, queue: Queue) -> None:
-        """Delete a queue that was a connection's own, which is over."""
+        """Delete a temporary queue whose connection is over."""
         self._begin(queue, _NOBODY, logging.DEBUG, lambda _: None)
 
     def reap(self, queue: Queue, may_go: Callable[[Queue], bool]) -> None:
-        """Delete a queue that nobody needs, if that is so when it was looked at in the store."""
+        """Delete a queue that nobody needs, once the store has confirmed that it is empty."""
         try:
             self._refuse_if_in_doubt(queue)
         except QueueInUse:
@@ -156,21 +152,21 @@ class Deletions:
         window: Window | None,
     ) -> None:
         if window is None:
-            return  # it is looked at again
+            return  # the next scan tries again
         is_empty = window.exhausted and not window.messages and not window.corrupt
         if not is_empty or queue.depth or not may_go(queue):
             return
         if unlooked:
             self._look_at(queue, may_go, unlooked)
             return
-        # At once, and not in the steps of a deletion: so nobody finds it leaving.
+        # At once, not in the steps of a deletion: so no client finds it leaving.
         unit = Unit()
         self._addresses.withdraw(queue)
         _unbind(unit, queue, self._addresses, self._duplicates)
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
-            return  # this node is ending, as above: it takes no message any more
+            return  # this node is ending
         self._addresses.forget(queue)
         queue.is_leaving = True
         LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
@@ -183,17 +179,17 @@ class Deletions:
         self._append(unit)
 
     def when_stored(self, done: Done) -> None:
-        """Call ``done`` once all that is on its way is stored."""
+        """Call ``done`` once everything that is on its way is stored."""
         self._append(Unit(done, behind_all=True))
 
     def _append(self, unit: Unit) -> None:
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
-            return  # this node is ending: the next one looks at what is left
+            return  # this node is ending: the next one does the rest
 
     def delete_left_over(self, queue: Queue) -> None:
-        """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""
+        """Delete a queue that is not durable, of an earlier node."""
         queue.is_leaving = True
         context = (self._journal, self._addresses, self._duplicates)
         _Deletion(queue, _NOBODY.name, logging.DEBUG, *context, lambda _: None).begin()
@@ -205,7 +201,7 @@ class Deletions:
         _Deletion(queue, principal.name, level, *context, done).begin()
 
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
-        """Keep a queue that a transaction in doubt needs: it may be committed yet."""
+        """Raise QueueInUse if a transaction in doubt needs a queue: it may still be committed."""
         for prepared in XaTransactions(self._journal).in_doubt:
             if prepared.deletes or any(
                 one in ids for ids, _ in prepared.messages for one in queue.ids
@@ -236,7 +232,7 @@ def _refuse_if_used(queue: Queue) -> None:
 
 
 class _Deletion:
-    """One queue that nobody uses any more, on its way out."""
+    """The deletion of one queue that nobody uses any more."""
 
     def __init__(
         self,
@@ -256,12 +252,12 @@ class _Deletion:
         self._duplicates = duplicates
         self._done = done
         self._left = list(queue.ids)
-        """What its messages are stored under, as far as that is not empty yet."""
+        """The ids that its messages are stored under and that are not empty yet."""
         self._after_seq = 0
         self._count = 0
 
     def begin(self) -> None:
-        """Wait for what is on its way: it is stored before this is."""
+        """Wait for what is on its way: this unit is stored behind it."""
         self._append(Unit(self._settled, behind_all=True))
 
     def _settled(self) -> None:
@@ -296,7 +292,7 @@ class _Deletion:
         for message in window.messages:
             self._queue.release_deleted(queue_id, message.seq, size_in_store(message.record))
         for corrupt in window.corrupt:
-            self._queue.release_deleted(queue_id, corrupt.seq, 0)  # how large it was nobody can say
+            self._queue.release_deleted(queue_id, corrupt.seq, 0)  # its size is unknown
         self._count += len(locations)
         self._after_seq = window.next_after_seq
         self._append(unit)
@@ -321,13 +317,13 @@ class _Deletion:
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
-            return  # this node is ending: the queue stays, with what is left in it
+            return  # this node is ending: the queue stays, with the rest of its messages
 
 
 def _unbind(unit: Unit, queue: Queue, addresses: AddressBook, duplicates: DuplicateIds) -> None:
-    """Delete a queue that is withdrawn, and with the last one of an address the ids of it.
+    """Delete the bindings of a withdrawn queue, and the ids of an address with its last queue.
 
-    Unless messages are to come there later, which may have some of the ids.
+    Ids stay if the address has scheduled messages, which may have some of them.
     """
     for queue_id in queue.ids:
         unit.delete_binding(queue_id)
@@ -342,7 +338,7 @@ def _end_ids(unit: Unit, address: str, duplicates: DuplicateIds) -> None:
 
 
 def _locations(window: Window) -> Iterator[MessageLocation]:
-    # Whatever was read of its attempts: others may have been stored since that was looked at.
+    # Timed in any case: attempts may have been stored since the window was read.
     yield from (message.location._replace(is_timed=True) for message in window.messages)
-    # What cannot be read goes too: with its queue nobody could ever look for it.
+    # What cannot be read goes too: without its queue nobody could ever find it.
     yield from (MessageLocation(corrupt.seq, is_timed=True) for corrupt in window.corrupt)

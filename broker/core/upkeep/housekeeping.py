@@ -1,10 +1,9 @@
-"""What a node does about its queues without being asked by a client, from its start on."""
+"""What a node does about its queues without being asked, from its start on."""
 
 from collections.abc import Iterable
 
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.slow import SlowConsumers
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.sending.duplicates import DuplicateIds
@@ -14,6 +13,7 @@ from orthia.broker.core.upkeep.backlog import BacklogCount
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.expiry import ExpiryScan
 from orthia.broker.core.upkeep.reaper import Reaper
+from orthia.broker.core.upkeep.slow import SlowConsumers
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
@@ -21,7 +21,7 @@ from orthia.journal.abc import MessageJournal
 
 
 class Housekeeping:
-    """Begins what goes on beside deliveries; on the loop's thread."""
+    """Starts the periodic and background work; on the loop's thread."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Housekeeping:
         self._is_started = False
 
     def starting(self) -> Steps:
-        """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
+        """Trim and count what earlier nodes left; look for unused queues and slow consumers."""
         yield from self._addresses.trimming()
         self._is_started = True
         self.configure(self._settings)
@@ -60,7 +60,7 @@ class Housekeeping:
             self._reaper.start()
         count = BacklogCount(self._journal, self._timers)
         for queue in self._queues():
-            # Those of last values count what they read, but for what they have of another kind.
+            # Last value queues count while they read their values, but for other priorities.
             if queue.last_values is None:
                 count.add(queue)
             for level in queue.levels_to_count:
@@ -69,7 +69,7 @@ class Housekeeping:
         count.start()
 
     def configure(self, settings: Settings) -> None:
-        """Look for queues and consumers as the address settings say, once it is started."""
+        """Apply the address settings to the scans; they begin with ``start``."""
         self._settings = settings
         self._reaper.deletes_queues = any(
             one.auto_delete_queues for one in settings.address_settings
@@ -78,7 +78,7 @@ class Housekeeping:
             self._slow.start(_slow_consumer_periods(settings.address_settings))
 
     def start_expiry_scan(self) -> None:
-        """Look for messages that have expired, from now on."""
+        """Begin to scan for expired messages."""
         period = self._settings.message_expiry_scan_period
         if period > 0:
             scan = ExpiryScan(
@@ -87,12 +87,12 @@ class Housekeeping:
             scan.start()
 
     def _queues(self) -> list[Queue]:
-        """Return those that clients consume from."""
+        """Return the queues that clients consume from."""
         return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
 
 
 def _slow_consumer_periods(settings: Iterable[AddressSettings]) -> set[int]:
-    """Return how often slow consumers are looked for, in seconds: each of the settings'."""
+    """Return the different check periods for slow consumers, in seconds."""
     if all((one.slow_consumer_threshold or -1) < 0 for one in settings):
         return set()
     default = ResolvedAddressSettings().slow_consumer_check_period

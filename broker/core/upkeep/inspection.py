@@ -1,6 +1,6 @@
-"""What is asked of a running node about its queues, and changes nothing.
+"""Questions about the queues of a running node.
 
-It tells what is known in memory: nothing is read from the store for it, and nothing counted.
+They are answered from memory: nothing is read from the store, and nothing is counted.
 """
 
 from collections.abc import Iterator
@@ -39,5 +39,5 @@ class QueueInspection(Inspection):
         self._gate.refuse_if_stopped()
         arguments = () if kind is None else (kind.value,)
         self._security.check_management(principal, "broker", "getQueueNames", arguments)
-        queues = list(self._addresses.queues.values())  # at once, whatever the loop does meanwhile
+        queues = list(self._addresses.queues.values())  # a copy: the loop may change it meanwhile
         return (queue.name for queue in queues if kind is None or queue.routing_type is kind)

@@ -1,6 +1,6 @@
-"""Opening the queues of a node that are stored.
+"""Opening the stored queues of a node.
 
-In steps: a client can have stored any number of them, within its limits. A step takes 0.1 ms.
+In steps: clients create any number of queues within their limits. A step takes 0.1 ms.
 """
 
 from orthia.broker.core.routing.addresses import AddressBook
@@ -10,7 +10,7 @@ from orthia.journal.model.codec import QueueBinding
 
 
 def open_queues(book: AddressBook, journal: MessageJournal) -> Steps:
-    """Open all of them; what an earlier node left in them is in the table only."""
+    """Open all queues; messages of earlier nodes are in the table only."""
     levels: list[QueueBinding] = []
     unread_up_to = journal.recovery_horizon
     for binding in journal.bindings:

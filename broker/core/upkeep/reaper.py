@@ -1,17 +1,16 @@
-"""Queues that nobody needs any more: created for a client, unused, and to go by their settings.
+"""Deletes queues that were created for clients and that nobody needs, as their settings say.
 
-Looked for every ``address-queue-scan-period``: a queue goes that is without a consumer and has no
-more messages than ``auto-delete-queues-message-count`` in all the looks of its delay. An empty one
-goes at once, with its binding, and its name is free the same moment: whoever sends next is not
-refused, and has it created again.
+A scan runs every ``address-queue-scan-period``. It deletes a queue that had no consumer, and no
+more messages than ``auto-delete-queues-message-count``, in all scans of its delay. An empty queue
+goes at once with its binding, and its name is free the same moment: the next client that sends
+there is not refused, and creates it again.
 
-With the last queue of an address go its duplicate ids. So that one waits until nobody has sent an
-id to the address for ``IDS_KEPT_MS``, or its delay if that is longer: a producer that does not know
-what became of a message sends it again within that time, and it is still known. The time is counted
-in looks of this node, so by no clock that could be set, and begins anew with a takeover, also if
-it could have ended before: ids are kept too long rather than not long enough. Ids of an address
-that has no queue go by themselves after that time, unless it is configured: an exclusive divert
-takes what is sent there, or what is sent to its subscribers is delayed.
+With the last queue of an address go its duplicate ids. So that queue waits until nobody has sent an
+id to the address for ``IDS_KEPT_MS``, or for its delay if that is longer: a producer that does not
+know what became of a message sends it again within that time. The time is counted in scans of this
+node, so a clock that is set does not matter, and begins again with a takeover: ids are kept too
+long rather than not long enough. Ids of an address without a queue go by themselves after that
+time, unless it is configured: an exclusive divert takes its messages, or they are scheduled.
 """
 
 from typing import Final, NamedTuple
@@ -27,13 +26,13 @@ from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.quoting import quoted
 
 IDS_KEPT_MS: Final = 300_000
-"""How long ids of an address stay when no queue needs it: a client that fails over gives up, or has
-sent again, long before."""
+"""How long ids of an address stay without a queue: a client that fails over has sent again, or
+given up, long before."""
 _AT_ONCE: Final = 256
 _ENDED_AT_ONCE: Final = 256
 """Addresses whose ids end in one unit, at most."""
 _ROWS_AT_ONCE: Final = 1_000
-"""Ids that end in one unit, at most, unless one address alone has more."""
+"""Ids that end in one unit at most, unless a single address has more."""
 
 
 class _Quiet(NamedTuple):
@@ -41,11 +40,11 @@ class _Quiet(NamedTuple):
 
     newest: int
     since: int
-    """The look that found it so first."""
+    """The scan that found it so first."""
 
 
 class Reaper:
-    """Looks for them; on the loop's thread."""
+    """Scans for unused queues and old ids; on the loop's thread."""
 
     def __init__(
         self,
@@ -65,21 +64,21 @@ class Reaper:
         self.deletes_queues = False
         """Whether any address-setting has ``auto-delete-queues``."""
         self._unused: dict[Queue, int] = {}
-        """Since which look nobody uses a queue."""
+        """For each unused queue, the scan that first found it so."""
         self._quiet: dict[str, _Quiet] = {}
-        """By address, of those that have ids, and no queue or one that may be deleted."""
+        """By address, for those with ids and no queue, or one that may be deleted."""
         self._old: list[str] = []
-        """Addresses whose ids end, few in a unit: others are stored between."""
+        """Addresses whose ids end, a few in each unit, so that others are stored in between."""
         self._is_ending = False
         self._looks = 0
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to scan."""
         self._timers.call_later(self._period_ms, self._look)
 
     def _look(self) -> None:
         if self._duplicates.addresses():
-            # An id counts from when it is stored: while the store is away nothing becomes old.
+            # An id counts from when it is stored: nothing becomes old while the store is away.
             self._deletions.when_stored(self._begin)
         else:
             self._begin()
@@ -89,7 +88,7 @@ class Reaper:
         self._slices.run(self._looking())
 
     def _looking(self) -> Steps:
-        with by_itself("the look for unused queues failed, and is tried again"):
+        with by_itself("the scan for unused queues failed; retrying at the next one"):
             yield from self._looking_at_all()
         self.start()
 
@@ -98,13 +97,13 @@ class Reaper:
         quiet: dict[str, _Quiet] = {}
         queues = list(self._addresses.queues.values()) if self.deletes_queues else []
         for number, queue in enumerate(queues, 1):
-            with by_itself("queue %s cannot be deleted, if it is unused", quoted(queue.name)):
+            with by_itself("checking whether queue %s is unused failed", quoted(queue.name)):
                 self._look_at(queue, unused, quiet)
             if not number % _AT_ONCE:
                 yield GO_ON
         old: list[str] = []
         for number, address in enumerate(self._duplicates.addresses(), 1):
-            with by_itself("ids of address %s cannot be deleted, if old", quoted(address)):
+            with by_itself("checking the duplicate ids of address %s failed", quoted(address)):
                 if not self._addresses.is_needed(address):
                     self._look_at_ids(address, quiet)
                     if self._are_old(address, quiet.get(address), IDS_KEPT_MS):
@@ -168,7 +167,7 @@ class Reaper:
         return self._is_unused(queue) and self._spares_ids(queue)
 
     def _spares_ids(self, queue: Queue) -> bool:
-        """Return whether no duplicate id goes with a queue that may be needed yet."""
+        """Return whether a queue can go without ids that may still be needed."""
         newest = self._duplicates.newest(queue.address)
         if newest is None or not self._addresses.is_last(queue):
             return True
@@ -176,7 +175,7 @@ class Reaper:
         return self._are_old(queue.address, self._quiet.get(queue.address), wait_ms)
 
     def _are_old(self, address: str, quiet: _Quiet | None, wait_ms: int) -> bool:
-        """Return whether nobody has sent an id to an address for so long."""
+        """Return whether nobody has sent an id to an address for ``wait_ms``."""
         return (
             quiet is not None
             and quiet.newest == self._duplicates.newest(address)

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""What subscribers of topics make the broker hold: all of them together, and each connection."""
+"""Memory that subscribers of topics take: all together, and each connection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ from orthia.journal.engine.large import LargeMessages
 class TopicAccount(CreditPool):
     """What the topic subscriptions of one connection hold together.
 
-    A message counts for each of them that holds it. Claimed are those that were delivered and are
-    not acknowledged; what its transactions have is credit again, and counts for them.
+    A message counts for each subscription that holds it. It is claimed from its delivery until it
+    is acknowledged; messages of open transactions are credit again, and count for those.
     """
 
     __slots__ = ("is_ended", "subscriptions", "waiting")
@@ -22,18 +22,18 @@ class TopicAccount(CreditPool):
     def __init__(self, most_delivered: int) -> None:
         super().__init__(most_delivered, small_claim=0)
         self.waiting = 0
-        """Bytes that wait to be delivered."""
+        """Bytes that are not delivered yet."""
         self.subscriptions: dict[Subscription[Any], None] = {}
         self.is_ended = False
-        """Whether its connection was told to go; what it holds goes with its subscriptions."""
+        """Whether its connection is being ended; what it holds goes with its subscriptions."""
 
     @property
     def held(self) -> int:
-        """Bytes that wait for the connection, or for its acknowledgement."""
+        """Bytes that are not delivered, or not acknowledged."""
         return self.waiting + self.claimed
 
     def end(self, reason: str) -> None:
-        """End the connection, with an error that says why."""
+        """End the connection with an error that gives the ``reason``."""
         if not self.is_ended:
             self.is_ended = True
             for subscription in list(self.subscriptions)[:1]:
@@ -43,28 +43,28 @@ class TopicAccount(CreditPool):
 class TopicMemory:
     """Counts the bytes of messages that subscribers hold, each message once.
 
-    And keeps the bodies of large ones for them, which no queue may need.
+    It also keeps the bodies of large ones, which no queue may need.
     """
 
     def __init__(
         self, limit: int, max_unacknowledged_bytes: int, large: LargeMessages | None = None
     ) -> None:
-        """``max_unacknowledged_bytes`` is of one connection, ``limit`` of all together."""
+        """``max_unacknowledged_bytes`` bounds one connection, ``limit`` all together."""
         self.limit = limit
         self.used = 0
         self._on_its_way = 0
-        """How much of that the topics' own turn holds, of what not all subscribers have yet."""
+        """Bytes of messages that topics are still giving to their subscribers."""
         self._max_unacknowledged_bytes = max_unacknowledged_bytes
         self._large = large
         self.count_bodies: Callable[[int], None] = lambda _: None
-        """Hears how many bytes more, or fewer, are in the store for subscribers."""
+        """Called with how many bytes more, or fewer, the store keeps for subscribers."""
         self._bodies: dict[int, int] = {}
-        """How many publications each body is of: many patterns may hear one message."""
+        """How many publications share each body: many wildcards may match one message."""
         self._accounts: dict[object, TopicAccount] = {}
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether subscribers hold more than they may."""
+        """Whether subscribers hold more than the limit."""
         return 0 <= self.limit < self.used - self._on_its_way
 
     def hold(self, publication: Publication) -> None:
@@ -80,12 +80,12 @@ class TopicMemory:
             self._bodies[body.id] = self._bodies.get(body.id, 0) + 1
 
     def given(self, publication: Publication) -> None:
-        """Take note that a topic's subscribers have a message: from here on it is theirs."""
+        """Note that all subscribers of a topic have a message: only they hold it now."""
         self._on_its_way -= publication.size
         self.release(publication)
 
     def release(self, publication: Publication) -> None:
-        """Count somebody who holds a message no more."""
+        """Stop counting one holder of a message."""
         publication.holders -= 1
         if not publication.holders:
             self.used -= publication.size
@@ -98,7 +98,7 @@ class TopicMemory:
                 self._large.unpin(body.id)
 
     def account_of(self, connection: object) -> TopicAccount:
-        """Return the account of a connection, which is about to have one more subscription."""
+        """Return the account of a connection that gets one more subscription."""
         account = self._accounts.get(connection)
         if account is None:
             account = TopicAccount(self._max_unacknowledged_bytes)
@@ -113,10 +113,10 @@ class TopicMemory:
             del self._accounts[connection]
 
     def end_the_worst(self) -> None:
-        """While too much is held end the connection that holds most, one after the other."""
+        """End the connection that holds most, one after the other, while too much is held."""
         while self.is_exceeded and self._accounts:
             if any(account.is_ended for account in self._accounts.values()):
-                return  # what it held is not free yet
+                return  # what that one holds is not free yet
             worst = max(self._accounts.values(), key=lambda account: account.held)
             if not worst.held:
                 return

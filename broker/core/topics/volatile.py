@@ -14,15 +14,15 @@ from typing import Any, Final
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
-from orthia.broker.core.limits.topic_memory import TopicMemory
 from orthia.broker.core.queue.pace import AT_ONCE, Pace
 from orthia.broker.core.queue.settlement import Gone
-from orthia.broker.core.queue.sorted_waiting import SortedWaiting
 from orthia.broker.core.queue.subscriptions import Source, Subscription
 from orthia.broker.core.queue.turns import Alone
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.topics.publication import Publication, PublishedReference
+from orthia.broker.core.topics.sorted_waiting import SortedWaiting
+from orthia.broker.core.topics.topic_memory import TopicMemory
 from orthia.config.address_settings import RoutingType
 from orthia.journal.model.unit import Sender
 

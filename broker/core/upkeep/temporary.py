@@ -1,11 +1,10 @@
-"""Temporary queues and topics: a connection's own, which end with it.
+"""Temporary queues and topics: they belong to one connection and end with it.
 
-Each has an address of a name that nobody can guess, so that another connection can answer to it
-and no other does by chance. What is sent to one is kept in memory as long as there is room, and is
-never there for another node: what is left of them in the store is deleted when a node opens. Only
-their own connection consumes from them. What is sent to one that is gone is dropped, as what is
-sent to a topic that nobody hears: whoever answers is not disconnected because a client did not
-wait.
+Each has an address of a name that nobody can guess, so that only those answer to it who are told.
+Its messages are in memory as long as there is room, and do not survive a takeover: what is left of
+them in the store is deleted when a node opens. Only its own connection consumes from it. A message
+to one that is gone is dropped, like a message to a topic without subscribers: who answers is not
+disconnected because a client did not wait.
 """
 
 import uuid
@@ -25,11 +24,11 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN
 
 NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-topic"}
-"""What the names of their addresses begin with: what settings and permissions can match."""
+"""Prefixes of their addresses, which settings and permissions can match."""
 
 
 class TemporaryDestinations:
-    """Makes and ends them; on the loop's thread."""
+    """Creates and ends temporary destinations; on the loop's thread."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class TemporaryDestinations:
     def create(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Return the destination of a new one that its connection calls ``name``.
 
-        No wildcard and no divert finds it. Raises NotAuthorized, LimitExceeded.
+        No wildcard and no divert matches it. Raises NotAuthorized, LimitExceeded.
         """
         address = f"{NAMES[kind]}.{uuid.uuid4()}.{name}"
         self._security.check_temporary_queue(principal, address)
@@ -77,18 +76,18 @@ class TemporaryDestinations:
         return REMOTE_PREFIXES[kind] + address
 
     def end(self, principal: Principal) -> None:
-        """End those of a connection that is over: nothing is routed to them any more."""
+        """End those of a connection that is over: nothing is routed to them from now on."""
         for name in self._owned.pop(principal, ()):
             del self._addresses.temporary[name]
             address = self._addresses.address(name)
             address.declare(frozenset())
-            # What is to be delivered there later goes, too.
+            # Scheduled messages for it go, too.
             own = (*address.anycast_queues, *address.schedules)
             for queue in [queue for queue in own if not queue.is_leaving]:
                 self._deletions.end_temporary(queue)
 
     def deleting_left(self) -> Steps:
-        """Delete what is left of those whose node is gone, and of queues that are not durable."""
+        """Delete temporary and other non-durable queues that earlier nodes left."""
         left = [*self._addresses.left_over]
         self._addresses.left_over.clear()
         for queue in left:
