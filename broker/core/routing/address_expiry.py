@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """When messages expire, by what the settings of their address say; pure.
 
 A sender says when by ``expires``; the address may say otherwise, by Artemis' settings:

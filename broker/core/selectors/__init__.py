@@ -1,4 +1,4 @@
-"""Selectors: which messages a consumer, a queue or a divert wants, as SQL-92 in JMS says it."""
+"""Selectors: which messages a consumer, a queue or a divert takes, in the SQL-92 of JMS."""
 
 from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import Said

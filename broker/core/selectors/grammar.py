@@ -13,10 +13,10 @@
     signed:      ("+" | "-") signed | operand
     operand:     name | text | number | TRUE | FALSE | "(" disjunction ")"
 
-By precedence of operators: the time is in proportion to the length, and no depth of parentheses is
-a depth of calls. As in SQL-92 NOT takes all of a comparison; in Artemis and Classic it takes the
-next operand, so that ``NOT a = 1`` is not what it says there, and everybody writes
-``NOT (a = 1)``.
+The parser goes by the precedence of operators: its time is in proportion to the length, and
+parentheses do not nest calls. As in SQL-92, NOT applies to a whole comparison. In Artemis and
+Classic it applies to the next operand, so that ``NOT a = 1`` means something else there, and
+everybody writes ``NOT (a = 1)``.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,10 +28,10 @@ from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.quoting import quoted
 
 _IN_A_STEP: Final = 64
-"""Operators and operands that are read before others have a turn: a quarter of a millisecond."""
+"""Operators and operands of one step, which takes a quarter of a millisecond."""
 _RELATIONS: Final = (Kind.NOT, Kind.BETWEEN, Kind.LIKE, Kind.IN)
 _GROUP: Final = 0
-"""Precedence of what is open: a parenthesis, or all of the selector."""
+"""Precedence of an open parenthesis."""
 _OR: Final = 1
 _AND: Final = 2
 _NOT: Final = 3
@@ -50,30 +50,30 @@ _BINARY: Final = {
     Kind.TIMES: _PRODUCT,
 }
 _LISTS: Final = (_OR, _AND, _SUM, _PRODUCT)
-"""Of which any number in a row are one node: what calls nest in is not the length of a list."""
+"""Operators of which any number in a row make one node, so that a long list does not nest calls."""
 
 
 class _Pending(NamedTuple):
-    """An operator whose right side is not read yet, or may go on."""
+    """An operator whose right side is not complete."""
 
     precedence: int
     word: Token
     negated: Token | None = None
     """The NOT before a BETWEEN."""
     is_open: bool = False
-    """Whether it is a BETWEEN that wants its AND."""
+    """Whether it is a BETWEEN that waits for its AND."""
 
 
 class Parser:
     """Parses one selector."""
 
     def __init__(self, words: Iterator[Token], build: Build) -> None:
-        """``build`` makes of each rule what it is."""
+        """``build`` makes the node of each rule."""
         self._words = words
         self._build = build
         self._nodes: list[Node] = []
         self._level = _OPERAND
-        """The precedence of what the last node is: of a higher one it is no side."""
+        """The precedence of the last node: it cannot be an operand of a higher one."""
         self._pending: list[_Pending] = []
         self._operands: dict[Kind, Callable[[Sequence[Token]], Node]] = {
             Kind.NAME: build.name,
@@ -93,7 +93,7 @@ class Parser:
         self._word = next(words)
 
     def parse(self) -> Generator[bool, None, Node]:
-        """Find out what all of it is, in steps; raises SelectorRefused."""
+        """Parse the selector in steps; raises SelectorRefused."""
         wants_value, count = True, 0
         while wants_value or self._word.kind is not Kind.END:
             wants_value = self._operand() if wants_value else self._operator()
@@ -122,7 +122,7 @@ class Parser:
         return SelectorRefused(f"{quoted(word[:40])} is not expected", word.column)
 
     def _operand(self) -> bool:
-        """Take a value, or what may stand before one; return whether the value is to follow."""
+        """Take a value, or what may precede one; return whether a value must follow."""
         kind = self._word.kind
         make = self._operands.get(kind)
         if make is not None:
@@ -143,7 +143,7 @@ class Parser:
         return True
 
     def _operator(self) -> bool:
-        """Take what may stand behind a value; return whether another one is to follow."""
+        """Take what may follow a value; return whether another value must follow."""
         kind = self._word.kind
         precedence = _BINARY.get(kind)
         if precedence is not None:
@@ -151,7 +151,7 @@ class Parser:
                 raise self._unexpected()
             if kind is Kind.AND and self._ends_between():
                 return True
-            # Of a list all is one node, which is made when the list ends.
+            # A list becomes one node when it ends.
             self._reduce(precedence + 1 if precedence in _LISTS else precedence)
             self._pending.append(_Pending(precedence, self._advance()))
             return True
@@ -166,7 +166,7 @@ class Parser:
         return False
 
     def _ends_between(self) -> bool:
-        """Take the AND of a BETWEEN, if it is one."""
+        """Take the AND of a BETWEEN, if it is that."""
         self._reduce(_SUM)
         if not self._pending or not self._pending[-1].is_open:
             return False
@@ -193,7 +193,7 @@ class Parser:
         self._level = _EQUALITY
 
     def _relation(self) -> bool:
-        """Take a LIKE or IN, or a BETWEEN as far as its first sum; return whether that follows."""
+        """Take a LIKE, an IN or the word BETWEEN; return whether a value must follow."""
         self._reduce(_RELATION)
         negated = self._advance() if self._word.kind is Kind.NOT else None
         word = self._word
@@ -231,7 +231,7 @@ class Parser:
             self._nodes.append(self._reduced(top))
 
     def _reduced(self, top: _Pending) -> Node:
-        """Return the node of an operator, with all that are of one list with it."""
+        """Return the node of an operator, with all operators of the same list."""
         nodes, build = self._nodes, self._build
         right = nodes.pop()
         precedence = top.precedence

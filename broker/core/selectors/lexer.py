@@ -1,4 +1,4 @@
-"""The words of a selector, one after the other, each with where it stands."""
+"""The lexer of selectors: yields words, each with its column."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _TERMINALS: Final = r"""
 
 
 class Kind(Enum):
-    """What a word is."""
+    """The kind of a word."""
 
     OR = auto()
     AND = auto()
@@ -84,7 +84,7 @@ class Token(str):
 
 
 def token(kind: Kind, text: str, column: int) -> Token:
-    """Return a word that stands at a column, from 1 on."""
+    """Return a word at a column; columns count from 1."""
     made = Token(text)
     made.kind, made.column = kind, column
     return made
@@ -98,8 +98,8 @@ def tokens(text: str, *, hyphenated: bool) -> Iterator[Token]:
     """
     match = _terminals(hyphenated=hyphenated, line_comments=True).match
     at, end = 0, len(text)
-    # Behind the last line end two minus signs are no comment. To look for its end at each of them
-    # would take a time that grows with the square of their number.
+    # After the last line end two minus signs are no comment. Looking for the line's end at each of
+    # them would take a time that grows with the square of their number.
     last_line = max(text.rfind("\n"), text.rfind("\r"))
     while at < end:
         if at > last_line:

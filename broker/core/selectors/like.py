@@ -1,8 +1,8 @@
-"""LIKE, without regular expressions that go back over what they have read.
+"""LIKE, without the backtracking of regular expressions.
 
-A pattern is cut at its ``%``. What is between two of them is looked for from the left, and the
-first place where it stands is taken, which leaves the most room for what follows. The time is
-in proportion to the length of the text, whatever the pattern is.
+A pattern is cut into runs at its ``%``. Each run is looked for from the left, and the first match
+is taken, which leaves the most room for what follows. The time is in proportion to the length of
+the text, whatever the pattern is.
 """
 
 import re
@@ -13,16 +13,16 @@ _ANY: Final = "%"
 _ONE: Final = "_"
 _SEGMENT: Final = re.compile("0+")
 _OFTEN: Final = 16
-"""How often each character stands in a run, on an average, for which is kept where. That takes an
-eighth of a byte for each of them and each character of the run; else each text is asked anew."""
+"""How often each character occurs in a run on average, at least, for its table to be kept. The
+table takes an eighth of a byte for each different character and each character of the run."""
 _Token = tuple[str, bool]
 """A character, and whether it is a wildcard."""
 
 
 def like(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Return what says whether a text is LIKE ``pattern``.
+    """Return a function that says whether a text is LIKE ``pattern``.
 
-    ``escape`` before ``%``, ``_`` or itself has that stand for itself; elsewhere it is a character.
+    ``escape`` before ``%``, ``_`` or itself makes that a plain character.
     """
     runs: list[list[_Token]] = [[]]
     for token in _tokens(pattern, escape):
@@ -67,7 +67,7 @@ def _tokens(pattern: str, escape: str | None) -> list[_Token]:
 
 
 class _Run:
-    """Characters of a pattern between two ``%``."""
+    """A run: the characters of a pattern between two ``%``."""
 
     __slots__ = ("_kept", "_shape", "_text", "size")
 
@@ -80,7 +80,7 @@ class _Run:
         self._kept: dict[str, int] | None = None
 
     def stands_at(self, text: str, at: int) -> bool:
-        """Return whether it is in a text at a place, behind which there is room for it."""
+        """Return whether it matches a text at a place, which has room for it."""
         if not self._shape:
             return text.startswith(self._text, at)
         return all(
@@ -89,10 +89,10 @@ class _Run:
         )
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Return where it first stands in a stretch of a text; -1 if it does not."""
+        """Return where it first matches between two places of a text; -1 if it does not."""
         if not self._shape:
             return text.find(self._text, start, end)
-        # Shift-and: bit n says whether the first n + 1 characters stand just before this place.
+        # Shift-and: bit n says whether the first n + 1 characters match just before this place.
         any_character, last = int(self._shape[::-1], 2), 1 << (self.size - 1)
         accepts = self._accepts(text, any_character)
         standing = 0
@@ -103,7 +103,7 @@ class _Run:
         return -1
 
     def _accepts(self, text: str, any_character: int) -> dict[str, int]:
-        """Return of each character of a text where in this run it may stand, bit by bit."""
+        """Return for each character of a text the places of the run it matches, as bits."""
         if self._kept is not None:
             return self._kept
         characters = set(self._text)

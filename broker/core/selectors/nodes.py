@@ -1,7 +1,7 @@
-"""What a selector is compiled to: closures, one for each part of it, which give a value or None.
+"""The compiler of selectors: a closure for each part, which returns a value or None.
 
-A list of conditions, or of terms, is one closure however long it is: what calls nest in is the
-depth of the expression alone, and that is bounded.
+A list of conditions, or of terms, is one closure however long it is: so calls nest only as deep as
+the expression, and its depth is bounded.
 """
 
 import operator
@@ -17,7 +17,7 @@ from orthia.broker.core.selectors.refused import SelectorRefused
 from orthia.broker.core.selectors.said import BROKERS_OWN, Said, Value
 
 MAX_DEPTH: Final = 100
-"""Parts of a selector within one another."""
+"""How deep parts of a selector may nest."""
 _MAX_DIGITS: Final = 40
 Evaluate = Callable[[Said], Value]
 _ORDERS: Final = {
@@ -29,11 +29,11 @@ _ORDERS: Final = {
 
 
 class Kind(Enum):
-    """What a part of a selector may be used as."""
+    """How a part of a selector may be used."""
 
     CONDITION = auto()
     NAME = auto()
-    """A condition, too: a property that is true or false."""
+    """Also a condition: a property may be true or false."""
     TEXT = auto()
     NUMBER = auto()
 
@@ -47,11 +47,11 @@ class Node(NamedTuple):
     depth: int = 0
     constant: Value = None
     operations: int = 1
-    """How many there are in it, itself included."""
+    """How many operations it takes, its own included."""
 
 
 class Build:
-    """Makes nodes of what was parsed, from the inside out; raises SelectorRefused."""
+    """Makes nodes of the parser's rules, from the inside out; raises SelectorRefused."""
 
     def __init__(self, *, converts: bool) -> None:
         self._converts = converts
@@ -68,7 +68,7 @@ class Build:
         }
 
     def start(self, part: Node) -> Node:
-        """Return what says whether a message is selected."""
+        """Return the condition that selects messages."""
         return self._condition(part)
 
     # --- operands
@@ -112,7 +112,7 @@ class Build:
         return Node(lambda _: False, Kind.CONDITION, parts[0].column)
 
     def xpath(self, parts: Sequence[Token]) -> Node:
-        """Refuse what would look into bodies."""
+        """Refuse XPath and XQuery, which look into bodies."""
         raise SelectorRefused(f"{parts[0].upper()} is not supported", parts[0].column)
 
     # --- logic
@@ -195,7 +195,7 @@ class Build:
         return self.conjunction([self._ordered(left, ">=", low), self._ordered(left, "<=", high)])
 
     def like(self, parts: Sequence[Any]) -> Node:
-        """Return whether a text is like a pattern; what is no text is not."""
+        """Return whether a text is like a pattern; a value of another kind is not."""
         left, negated, pattern, escape = parts
         _refuse_condition(left, "LIKE")
         character = None if escape is None else _unquoted(escape)
@@ -215,7 +215,7 @@ class Build:
         return _negated(node) if negated else node
 
     def in_list(self, parts: Sequence[Any]) -> Node:
-        """Return whether a text is one of several; unknown of what is no text."""
+        """Return whether a text is one of several; unknown for other kinds."""
         left, negated, *texts = parts
         if left.kind is not Kind.NAME:
             raise SelectorRefused("IN takes the name of a property on its left", left.column)
@@ -240,7 +240,7 @@ class Build:
     # --- arithmetic
 
     def sum(self, parts: Sequence[Any]) -> Node:
-        """Return what terms add up to, from the left."""
+        """Return the sum of terms, from the left."""
         return self._computed(parts)
 
     def product(self, parts: Sequence[Any]) -> Node:
@@ -309,13 +309,13 @@ def _named(name: str, token: Token) -> Node:
     return Node(BROKERS_OWN.get(name) or _property(name), Kind.NAME, token.column)
 
 
-@lru_cache(maxsize=1_024)  # most selectors name few
+@lru_cache(maxsize=1_024)  # most selectors name few properties
 def _property(name: str) -> Evaluate:
     return lambda said: said.get(name)
 
 
 def _with(compute: values.Compute, first: Evaluate, right: Node) -> Evaluate:
-    """Return what computes with two operands; of a constant nothing is kept but its value."""
+    """Return a function of two operands; of a constant only its value is kept."""
     value, second = right.constant, right.evaluate
     if value is not None:
         return lambda said: compute(first(said), value)

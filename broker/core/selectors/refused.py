@@ -1,15 +1,15 @@
-"""Why a selector is not taken."""
+"""The error for a selector that is refused."""
 
 from orthia.broker.core.errors import BrokerError
 
 
 class SelectorRefused(BrokerError):  # noqa: N818 - named for what is the case
-    """A selector cannot be understood, or is too long or too deep."""
+    """A selector cannot be parsed, or is too long or too deep."""
 
     def __init__(self, problem: str, column: int | None = None, *, whose: str = "") -> None:
-        """Say what is wrong at a ``column`` of the selector, from 1 on; None for all of it.
+        """``column`` counts from 1; None if the ``problem`` concerns the whole selector.
 
-        ``whose`` it is follows the word selector.
+        ``whose`` follows the word selector in the text.
         """
         place = "" if column is None else f"at column {column}: "
         super().__init__(f"the selector{whose} is refused: {place}{problem}")
@@ -17,5 +17,5 @@ class SelectorRefused(BrokerError):  # noqa: N818 - named for what is the case
         self.column = column
 
     def of(self, whose: str) -> "SelectorRefused":
-        """Return the same, which says whose selector it is, as ``queue 'x'``."""
+        """Return the same error that names the owner of the selector, as ``queue 'x'``."""
         return SelectorRefused(self.problem, self.column, whose=f" of {whose}")

@@ -1,4 +1,4 @@
-"""What a selector asks of a message, by the names that JMS and Artemis have for it."""
+"""The properties of a message as selectors see them, by their names in JMS and Artemis."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -7,32 +7,31 @@ from orthia.journal.model.fields import Property
 from orthia.journal.model.message import Message
 
 Value = str | int | float | bool | None
-"""None is unknown, as SQL's NULL."""
+"""None is unknown, like SQL's NULL."""
 
 
 MOST_CHARACTERS: Final = 4_096
-"""How many characters of one message a selector searches by LIKE, or puts together by ``+``.
-
-A header may have 64 kB, and a selector may name it a thousand times."""
+"""How many characters of one message a selector may search by LIKE or concatenate by ``+``: a
+header may have 64 kB, and a selector may name it a thousand times."""
 
 _PARSED_BYTES: Final = 256 * 1024
-"""Of heads that are kept as what they say, which takes some times as much as they do."""
+"""Bytes of heads whose properties are kept; the properties take a few times as much."""
 _PARSED_OVERHEAD: Final = 400
-"""Bytes that what is kept of a head takes however short that is; measured on CPython 3.11."""
+"""Bytes that the properties of even a short head take; measured on CPython 3.11."""
 
 
 def _properties(message: Message) -> Mapping[str, Property]:
     try:
         return message.properties()
     except ValueError:
-        return {}  # a head that cannot be read says nothing; it is delivered all the same
+        return {}  # a message with an unreadable head has no properties; it is still delivered
 
 
 class Parsed:
-    """The heads that were parsed a while ago: most messages are asked of by every selector.
+    """The heads that were parsed lately: one message meets many selectors.
 
-    A hundred selectors would parse each a hundred times, and so would as many queues to which a
-    topic's messages are copied. No message is kept by it.
+    Without it a hundred selectors, or a hundred queues of one topic, would parse the same head a
+    hundred times. It keeps no message.
     """
 
     __slots__ = ("_bytes", "_known")
@@ -42,7 +41,7 @@ class Parsed:
         self._bytes = 0
 
     def properties(self, message: Message) -> Mapping[str, Property]:
-        """Return what a message's head says; nothing if it cannot be read."""
+        """Return the properties of a message; none if its head cannot be read."""
         head = (message.encoding, message.head, message.stated)
         known = self._known.get(head)
         if known is None:
@@ -56,13 +55,13 @@ class Parsed:
 
 
 _PARSED: Final = Parsed()
-"""One for all queues, of which there may be many: what it keeps is counted nowhere else."""
+"""One for all queues, so that its size is bounded."""
 
 
 class Said:
-    """A message as selectors see it: what its head says is parsed when asked for, and once.
+    """The properties of one message; its head is parsed once, when the first is asked for.
 
-    One for all selectors that a message is matched against.
+    One object for all selectors that a message is matched against.
     """
 
     __slots__ = ("_properties", "characters", "message")
@@ -70,11 +69,11 @@ class Said:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.characters = MOST_CHARACTERS
-        """How many more the selector may search that is asked just now."""
+        """How many more the current selector may search."""
         self._properties: Mapping[str, Property] | None = None
 
     def get(self, name: str) -> Value:
-        """Return a property of the message, which is not one of ``BROKERS_OWN``."""
+        """Return a property that is not one of ``BROKERS_OWN``; None if there is none."""
         properties = self._properties
         if properties is None:
             properties = self._properties = _PARSED.properties(self.message)
@@ -83,11 +82,11 @@ class Said:
 
     @property
     def searched(self) -> int:
-        """How many characters were searched for the selector that was asked last."""
+        """How many characters the last selector has searched."""
         return MOST_CHARACTERS - self.characters
 
     def may_search(self, characters: int) -> bool:
-        """Count characters that are to be searched or copied; return whether they may be."""
+        """Count characters that are to be searched or copied; return False if too many."""
         if characters > self.characters:
             return False
         self.characters -= characters
@@ -115,5 +114,5 @@ BROKERS_OWN: Final[Mapping[str, Callable[[Said], Value]]] = {
     "AMQGroupID": lambda said: said.get("JMSXGroupID"),
     "_AMQ_GROUP_ID": lambda said: said.get("JMSXGroupID"),
 }
-"""Names that are no property of the message as its sender wrote it. ``AMQSize`` is in bytes, of
-headers and body; the times are milliseconds since 1970 UTC."""
+"""Names whose values the broker computes. ``AMQSize`` is bytes of headers and body; times are
+milliseconds since 1970 UTC."""

@@ -1,7 +1,7 @@
-"""Numbers, comparisons and arithmetic of selectors; None is unknown, and what it touches is, too.
+"""Numbers, comparisons and arithmetic of selectors; with None, unknown, the result is unknown.
 
-In some protocols all properties are texts. Where a selector *converts*, a text beside a number is
-read as a number and a text beside TRUE or FALSE as one of those; where it cannot be, the two are
+In some protocols all properties are texts. If a selector *converts*, a text beside a number is read
+as a number, and a text beside TRUE or FALSE as one of those; if it is neither, the two values are
 not comparable.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Final
 from orthia.broker.core.selectors.said import Value
 
 _NUMBER: Final = re.compile(r"[+-]?+(?=\.?\d)\d{0,308}+(?:\.\d{0,308}+)?+(?:[eE][+-]?+\d{1,4}+)?+")
-"""Without going back over what it has read: the time is in proportion to the length."""
+"""Without backtracking: the time is in proportion to the length."""
 _LARGEST: Final = 2**63
 _LONGEST: Final = 1_024
-"""A text of more characters is read neither as a number nor as a truth, whatever it is."""
+"""The longest text that is read as a number or a truth value."""
 _TRUTHS: Final = {"true": True, "false": False}
 Relation = Callable[[Any, Any], bool]
 Compare = Callable[[Value, Value], bool | None]
@@ -26,11 +26,11 @@ Compute = Callable[[Value, Value], Value]
 
 
 def number(text: str) -> int | float | None:
-    """Return the number a text is; None if it is none."""
+    """Return a text as a number; None if it is none."""
     return None if len(text) > _LONGEST else _number(text)
 
 
-@lru_cache(maxsize=256)  # a selector may ask a thousand times for what one property is
+@lru_cache(maxsize=256)  # a selector may read one property a thousand times
 def _number(text: str) -> int | float | None:
     text = text.strip()
     if _NUMBER.fullmatch(text) is None:
@@ -39,14 +39,14 @@ def _number(text: str) -> int | float | None:
 
 
 def truth(text: str) -> bool | None:
-    """Return what a text says, true or false; None if neither."""
+    """Return a text as true or false; None if it is neither."""
     if len(text) > _LONGEST:
         return None
     return _TRUTHS.get(text.strip().lower())
 
 
 def bounded(value: float) -> int | float:
-    """Return an integer of more than 64 bits as a float: what is computed stays of one size."""
+    """Return an integer of more than 64 bits as a float, so that results stay small."""
     return float(value) if isinstance(value, int) and not -_LARGEST <= value < _LARGEST else value
 
 
@@ -56,7 +56,7 @@ def is_number(value: Value) -> bool:
 
 
 def comparison(compare: Relation, *, converts: bool) -> Compare:
-    """Return what compares two values; those that are not of a kind are not in the relation."""
+    """Return a function that compares two values; values of different kinds are not equal."""
 
     def compared(left: Value, right: Value) -> bool | None:
         if left is None or right is None:
@@ -73,12 +73,12 @@ def comparison(compare: Relation, *, converts: bool) -> Compare:
 
 
 def _alike(left: Value, right: Value) -> tuple[Value, Value]:
-    """Return two values of different kinds as ones of the same; None for what cannot be."""
+    """Convert two values of different kinds to one kind; None for what cannot be converted."""
     if isinstance(left, str):
         return _read_as(right, left), right
     if isinstance(right, str):
         return left, _read_as(left, right)
-    return None, None  # a number and a truth
+    return None, None  # a number and a truth value
 
 
 def _read_as(model: Value, text: str) -> Value:
@@ -93,7 +93,7 @@ LESS_OR_EQUAL: Final[Relation] = operator.le
 
 
 def arithmetic(compute: Callable[[float, float], float], *, converts: bool) -> Compute:
-    """Return what computes with two values; unknown if they are no numbers."""
+    """Return a function that computes with two values; unknown if they are no numbers."""
 
     def computed(left: Value, right: Value) -> Value:
         first, second = _operand(left, converts=converts), _operand(right, converts=converts)
@@ -113,7 +113,7 @@ def _operand(value: Value, *, converts: bool) -> int | float | None:
 
 
 def sums(*, converts: bool) -> Compute:
-    """Return what adds two values; a text that is no number has the other put behind it."""
+    """Return a function that adds two values, or appends to a text that is no number."""
     add = arithmetic(operator.add, converts=converts)
 
     def added(left: Value, right: Value) -> Value:
@@ -131,7 +131,7 @@ def shown(value: Value) -> str:
 
 
 def divide(dividend: float, divisor: float) -> float:
-    """Divide as Java's doubles do: by zero it is infinite, or no number."""
+    """Divide as Java's doubles do: by zero the result is infinite, or NaN."""
     if divisor:
         return dividend / divisor
     if not dividend or math.isnan(dividend):

@@ -252,7 +252,8 @@ class SendPlan:
 
     def take_over_bodies(self) -> None:
         """Count the bodies that clients uploaded with their messages from now on."""
-        self._context.taken_over(self._bodies)
+        if self._bodies:
+            self._context.taken_over(self._bodies)
 
     def admit(self, number: int, *, is_transaction: bool = False) -> None:
         """Charge one message to its addresses, and encode it; raises BrokerError.
@@ -298,7 +299,8 @@ class SendPlan:
         self._done, self._on_refused = done, on_refused
         if context.values.is_used:
             self._values = _replaced_values(unit, self._messages)
-        self._number()
+        if self._heard:
+            self._number()
         unit.done, unit.refused = self._stored, self._refused
         if self.copies > _AT_ONCE:
             unit.completes = self._stored_in_steps
@@ -317,7 +319,8 @@ class SendPlan:
                     values[number, queue].sent(record, location)
         for queue in self._sources:
             queue.undecided += 1
-        context.pin(self._taken)
+        if self._taken:
+            context.pin(self._taken)
 
     def publish(self, done: Done | None) -> None:
         """Apply a plan that stores nothing: publish it behind what is on its way to the store.
@@ -414,8 +417,10 @@ class SendPlan:
             topic.published_seq = seq
             if guarded is None or guarded not in self._unit.dropped:
                 topic.publish(Publication(seq, record, size_in_memory(record), sender))
-        self.note_ids()
-        self._unpin()
+        if self._heard:
+            self.note_ids()
+        if self._bodies or self._taken:
+            self._unpin()
         if self._done is not None:
             self._done()
 

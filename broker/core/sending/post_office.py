@@ -129,7 +129,8 @@ class PostOffice:
                 for number in range(len(plan)):
                     plan.admit(number)
                 plan.apply(on_stored, refused)
-            plan.note_ids()
+            if message.duplicate_id is not None:
+                plan.note_ids()
         return first_behind(plan.topics())
 
     def route(

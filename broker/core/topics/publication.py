@@ -1,4 +1,4 @@
-"""A message of a topic, of which there is one for all of its subscribers."""
+"""A message of a topic: one object for all of its subscribers."""
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.selectors import Said
@@ -7,7 +7,7 @@ from orthia.journal.model.unit import Sender
 
 
 class Publication:
-    """A message of a topic: one for all of its subscribers, and what their protocols share."""
+    """A message of a topic, shared by its subscribers and by their protocols."""
 
     __slots__ = ("_said", "holders", "record", "sender", "seq", "shared", "size")
 
@@ -17,7 +17,7 @@ class Publication:
         self.size = size
         """Bytes it counts for in memory."""
         self.shared: dict[object, bytes] | None = {}
-        """See ``MessageReference.shared``; None once nobody is given it at the same time."""
+        """See ``MessageReference.shared``; None once all subscribers have the message."""
         self.sender = sender
         """Which connection sent it; None for the broker."""
         self.holders = 0
@@ -25,14 +25,14 @@ class Publication:
         self._said: Said | None = None
 
     def said(self) -> Said:
-        """Return it as selectors see it: one for all of them."""
+        """Return the message as selectors see it, one object for all of them."""
         if self._said is None:
             self._said = Said(self.record)
         return self._said
 
 
 class PublishedReference(MessageReference):
-    """What one subscriber has of a publication."""
+    """One subscriber's copy of a publication."""
 
     __slots__ = ("publication",)
 

@@ -1,12 +1,12 @@
 # mypyc compiles this module.
-"""Topics: every subscriber that is there gets its own copy; nothing is stored.
+"""Topics: each subscriber gets a copy of what is published while it is there; nothing is stored.
 
 Each subscriber has a queue of its own, in memory: ``volatile``. All of them together hold
 ``global-max-size`` at most; beyond it the connection that holds most is ended.
 
-A message goes to many subscribers in slices, and whoever sent it sends on when all have it: so what
-waits to be given to subscribers is bounded, and they get the messages of a topic in one order. A
-sender waits for what was published before, its own included, and not for what comes after.
+A message goes to many subscribers in slices, and its sender sends more only when all have it: so
+the messages that are still being given out are bounded, and all subscribers get them in one order.
+A sender waits for what was published before, its own message included, not for what comes after.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ _AT_ONCE = 32
 
 
 class Topic:
-    """The subscribers of an address, and what is on its way to them."""
+    """The subscribers of an address, and the messages that are on their way to them."""
 
     __slots__ = (
         "_is_giving",
@@ -60,31 +60,31 @@ class Topic:
         self._number = 0
         self._underway: deque[tuple[Publication, int]] = deque()
         self.subscribers: dict[VolatileQueue, int] = {}
-        """By their number; later ones have higher numbers."""
+        """Each with its number; later subscribers have higher numbers."""
         self._is_giving = False
         self._is_sorted = False
-        """Whether any message had another priority than most have."""
+        """Whether any message had another priority than the default."""
         self._published = 0
         self.given = 0
-        """How many messages are with all of their subscribers."""
+        """How many messages all of their subscribers have."""
         self.sent_seq = self.published_seq = 0
-        """The seq of what was sent to it last, and of what was published last of that."""
+        """The seq of the last message that was sent, and of the last that was published."""
 
     @property
     def has_published_all(self) -> bool:
-        """Whether nothing is on its way to the store that is published once it is there.
+        """Whether no message is on its way to the store that is published afterwards.
 
-        False, too, after something was refused, until the next message.
+        Also False after a message was refused, until the next one.
         """
         return self.sent_seq == self.published_seq
 
     @property
     def is_used(self) -> bool:
-        """Whether anybody hears it, or was to hear what is on its way."""
+        """Whether it has subscribers, or messages that are still being given out."""
         return bool(self.subscribers) or self.given < self._published
 
     def behind(self) -> FanOut | None:
-        """Return what is being given to subscribers at this moment; None if nothing is."""
+        """Return what is still being given to subscribers; None if nothing is."""
         return _Behind(self, self._published) if self.given < self._published else None
 
     def attach(
@@ -98,7 +98,7 @@ class Topic:
     ) -> Subscription[Any]:
         """Give a consumer what is published from now on, in a queue of its own.
 
-        All that is selected but what the connection ``without`` sends.
+        It gets what the ``selector`` matches, but not what the connection ``without`` sends.
         """
         queue = VolatileQueue(
             memory=self._memory,
@@ -117,7 +117,7 @@ class Topic:
         return queue.attach(consumer, prefetch, max_bytes)
 
     def publish(self, publication: Publication) -> None:
-        """Give a message to all who are there, after those that were published before it."""
+        """Give a message to all present subscribers, after those that were published before."""
         if publication.record.priority != DEFAULT_PRIORITY and not self._is_sorted:
             self._is_sorted = True
             for queue in self.subscribers:
@@ -138,19 +138,19 @@ class Topic:
                 if self._underway:
                     yield GO_ON
         except Exception:
-            self._slices.later(self._fan_out())  # the next are not held for what failed
+            self._slices.later(self._fan_out())  # the other messages must not wait for ever
             raise
         finally:
             self._is_giving = False
 
     def _give(self, publication: Publication, latest: int) -> Steps:
-        """Give one message to all subscribers up to the number ``latest``, once."""
+        """Give one message to all subscribers with a number up to ``latest``."""
         try:
             for index, (queue, number) in enumerate(list(self.subscribers.items()), 1):
                 if number <= latest:
                     queue.add(publication)
                 if not index % _AT_ONCE or queue.selects:
-                    yield GO_ON  # whether a selector wants it may take as long as all that
+                    yield GO_ON  # matching one selector may take as long as all those together
         finally:
             self._underway.popleft()
             self.given += 1
@@ -161,7 +161,7 @@ class Topic:
 
 
 class _Behind:
-    """The messages of a topic up to one, until all subscribers have them."""
+    """Messages of a topic up to one of them, until all subscribers have them."""
 
     __slots__ = ("_last", "_topic")
 
@@ -179,5 +179,5 @@ class _Behind:
 
 
 def first_behind(topics: Iterable[Topic]) -> FanOut | None:
-    """Return what a sender to several topics waits for first; None if none is behind."""
+    """Return the first topic that a sender waits for; None if none is behind."""
     return next((behind for topic in topics if (behind := topic.behind()) is not None), None)
