@@ -13,7 +13,7 @@ address: at that bound the same happens to them alone.
 from collections.abc import Collection
 from typing import Protocol, TypeVar
 
-from orthia.broker.core.limits.memory import Refused
+from orthia.broker.core.limits.memory import Waiters
 
 MIN_SHARE = 65_536
 """Bytes that a client may use however many are allowed; less once so many are connected that all of
@@ -73,7 +73,7 @@ class Account:
 class ClientMemory:
     """What all clients use, against its limit."""
 
-    __slots__ = ("_accounts", "_of_one", "_refused", "limit", "share", "unauthenticated", "used")
+    __slots__ = ("_accounts", "_of_one", "_waiters", "limit", "share", "unauthenticated", "used")
 
     def __init__(self, limit: int, max_connections: int, *, least_of_one: int = 0) -> None:
         """The clients of one user may use ``least_of_one`` bytes in any case: the largest frame."""
@@ -84,7 +84,7 @@ class ClientMemory:
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
         self.used = 0
-        self._refused: Refused[_Receiver] = Refused()
+        self._waiters: Waiters[_Receiver] = Waiters()
 
     @property
     def is_full(self) -> bool:
@@ -109,15 +109,15 @@ class ClientMemory:
 
     def refuse(self, client: _Receiver) -> bool:
         """Note that a client gets no delivery because there is no room; return False."""
-        return self._refused.note(client)
+        return self._waiters.note(client)
 
     def forget(self, client: _Receiver) -> None:
         """Forget a client that is gone."""
-        self._refused.forget(client)
+        self._waiters.forget(client)
 
     def relieve(self) -> None:
         """Resume the deliveries of clients that were refused, while there is room."""
-        self._refused.relieve(lambda: not self.is_full, lambda client: client.resume_deliveries())
+        self._waiters.relieve(lambda: not self.is_full, lambda client: client.resume_deliveries())
 
     def victim(self, clients: Collection[_Client]) -> _Client | None:
         """Return the client to evict; None if there is room, or all clients are active."""

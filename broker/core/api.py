@@ -330,7 +330,7 @@ class BrokerCore(Protocol):
         At once if that is so already.
         """
 
-    def hears_many(self, destination: str) -> str | None:
+    def wildcard_of(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:

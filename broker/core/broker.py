@@ -236,10 +236,10 @@ class Broker:
         most = self.parts.max_unacknowledged_bytes
         return most if window is None else min(window, most)
 
-    def hears_many(self, destination: str) -> str | None:
+    def wildcard_of(self, destination: str) -> str | None:
         """Return the name in a destination if it is a wildcard, else None."""
         where = parse(destination)
-        return where.name if self.parts.book.hears_many(where.address) else None
+        return where.name if self.parts.book.is_wildcard(where.address) else None
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Return the destination of a new one of the principal's own; raises BrokerError."""

@@ -41,20 +41,20 @@ def size_in_store(record: Message) -> int:
     return size if record.large is None else size + record.large.size
 
 
-_Refused = TypeVar("_Refused")
+_Waiter = TypeVar("_Waiter")
 
 
-class Refused(Generic[_Refused]):
+class Waiters(Generic[_Waiter]):
     """Those who wait for room, the longest waiting first.
 
-    Whoever refuses somebody notes it here, so that nobody waits for ever for room that came back
-    before anybody asked.
+    Who refuses a consumer notes it here at once, so that none waits for room that came back before
+    it asked.
     """
 
     __slots__ = ("_has_more", "_is_relieving", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[_Refused, None] = OrderedDict()
+        self._waiting: OrderedDict[_Waiter, None] = OrderedDict()
         self._is_relieving = False
         self._has_more = False
         """Whether room came back while others were being told."""
@@ -62,20 +62,20 @@ class Refused(Generic[_Refused]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def note(self, refused: _Refused) -> bool:
-        """Tell somebody when there is room; return False."""
-        self._waiting[refused] = None
+    def note(self, waiter: _Waiter) -> bool:
+        """Let somebody wait for room; return False."""
+        self._waiting[waiter] = None
         return False
 
-    def forget(self, refused: _Refused) -> None:
+    def forget(self, waiter: _Waiter) -> None:
         """Stop somebody from waiting."""
-        self._waiting.pop(refused, None)
+        self._waiting.pop(waiter, None)
 
-    def pop(self) -> _Refused:
+    def pop(self) -> _Waiter:
         """Return who waits longest, and stop them from waiting."""
         return self._waiting.popitem(last=False)[0]
 
-    def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Refused], None]) -> None:
+    def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Waiter], None]) -> None:
         """Call ``go_on`` once for each while there is room; the others keep waiting.
 
         One that goes on may give room back at once. The call that is under way then tells the next:
@@ -163,14 +163,14 @@ class CreditPool:
     for ``small_claim`` only, and is asked again once others have acknowledged.
     """
 
-    __slots__ = ("_refused", "claimed", "limit", "small_claim")
+    __slots__ = ("_waiters", "claimed", "limit", "small_claim")
 
     def __init__(self, limit: int, small_claim: int) -> None:
         self.limit = limit
         self.small_claim = small_claim
         """Bytes each consumer may claim even of an exhausted pool."""
         self.claimed = 0
-        self._refused: Refused[_Claimant] = Refused()
+        self._waiters: Waiters[_Claimant] = Waiters()
 
     @property
     def is_exhausted(self) -> bool:
@@ -179,15 +179,15 @@ class CreditPool:
 
     def refuse(self, claimant: _Claimant) -> bool:
         """Let a consumer wait for an exhausted pool; return False."""
-        return self._refused.note(claimant)
+        return self._waiters.note(claimant)
 
     def forget(self, claimant: _Claimant) -> None:
         """Stop a consumer from waiting."""
-        self._refused.forget(claimant)
+        self._waiters.forget(claimant)
 
     def relieve(self) -> None:
         """Resume consumers that wait, until the pool is exhausted again."""
-        self._refused.relieve(lambda: not self.is_exhausted, lambda claimant: claimant.resume())
+        self._waiters.relieve(lambda: not self.is_exhausted, lambda claimant: claimant.resume())
 
     def claim(self, size: int) -> None:
         """Count a message that was delivered."""
@@ -197,7 +197,7 @@ class CreditPool:
         """Stop counting ``size`` bytes that no consumer has any more."""
         before = self.claimed
         self.claimed = before - size
-        if self.claimed < self.limit <= before and self._refused:
+        if self.claimed < self.limit <= before and self._waiters:
             self._relieved()
 
     def _relieved(self) -> None:

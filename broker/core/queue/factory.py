@@ -13,7 +13,7 @@ from orthia.broker.core.api import Done
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.creations import QueueCreations
-from orthia.broker.core.limits.memory import MemoryBudget, Refused
+from orthia.broker.core.limits.memory import MemoryBudget, Waiters
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.last_value import LastValues
 from orthia.broker.core.queue.newest import ValueCount
@@ -72,7 +72,7 @@ class QueueFactory:
             timers,
             disposal,
             creations,
-            Refused(),
+            Waiters(),
             ReadTurns(),
             _withheld_by_transactions(journal),
         )

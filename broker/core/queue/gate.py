@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orthia.broker.core.errors import NotLive
-from orthia.broker.core.limits.memory import Refused
+from orthia.broker.core.limits.memory import Waiters
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 
 
@@ -27,7 +27,7 @@ class DeliveryGate:
         self._slices = slices
         self.is_running = True
         """False once the core was stopped, for good."""
-        self.held_back: Refused[Deliverer] = Refused()
+        self.held_back: Waiters[Deliverer] = Waiters()
 
     def refuse_if_stopped(self) -> None:
         """Raise NotLive once the core was stopped."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.limits.memory import MemoryBudget, Refused
+from orthia.broker.core.limits.memory import MemoryBudget, Waiters
 from orthia.broker.core.queue.gate import Deliverer, DeliveryGate
 from orthia.broker.core.queue.reader import ReadTurns
 from orthia.broker.core.queue.taken import ExpiryLook
@@ -48,7 +48,7 @@ class QueueServices:
     timers: Timers
     disposal: _Disposal
     creations: _LevelCounts
-    journal_full: Refused[Deliverer]
+    journal_full: Waiters[Deliverer]
     """Those who read no more because the journal is full."""
     read_turns: ReadTurns
     withheld: Collection[int]

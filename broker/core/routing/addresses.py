@@ -90,7 +90,7 @@ class AddressBook:
         """Queues of earlier nodes that are not durable; they are to be deleted."""
         self.wildcards = settings.wildcard_addresses
         self.patterns = Patterns(self.wildcards, self.temporary)
-        self.said = AddressRules(settings)
+        self.rules = AddressRules(settings)
         """What ``broker.xml`` says of addresses; ``refreshing`` applies new rules to an address."""
         self._creations = creations
         self._store_use = store_use
@@ -104,14 +104,14 @@ class AddressBook:
         address = self.known.get(name)
         if address is None:
             self._sweep()
-            settings = self.said.settings_of(name)
+            settings = self.rules.settings_of(name)
             use = AddressUse(name, settings, self._store_use)
             address = self.known[name] = Address(
                 settings, use, self._forward, self.patterns.hearing
             )
             if name in self.temporary:
                 return address
-            diverts = self.said.diverts_of(name)
+            diverts = self.rules.diverts_of(name)
             if diverts:
                 address.route_by(diverts)
         return address
@@ -121,10 +121,10 @@ class AddressBook:
         address = self.known.get(name)
         if address is None:
             return
-        diverts = () if name in self.temporary else self.said.diverts_of(name)
+        diverts = () if name in self.temporary else self.rules.diverts_of(name)
         if diverts != address.diverts:
             address.route_by(diverts=diverts)
-        settings = self.said.settings_of(name)
+        settings = self.rules.settings_of(name)
         if settings == address.settings:
             return
         address.configure(settings)
@@ -185,7 +185,7 @@ class AddressBook:
             return RoutingType.ANYCAST  # the name of a queue of another address
         return self.address(where.address).type_of_plain_name
 
-    def hears_many(self, name: str) -> bool:
+    def is_wildcard(self, name: str) -> bool:
         """Return whether an address of that name matches others by wildcards."""
         return self.wildcards.routing_enabled and self.wildcards.is_pattern(name)
 
@@ -269,7 +269,7 @@ class AddressBook:
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to ``unread_up_to`` are only stored."""
         address = self.address(binding.address)
-        configured = self.said.queues.get(binding.name)
+        configured = self.rules.queues.get(binding.name)
         if configured is not None:
             # The file counts, not what was stored when the queue was created.
             options = options_of(address.settings, configured.options)
@@ -369,7 +369,7 @@ class AddressBook:
         """Route a diverted message; see ``orthia.broker.core.routing.router.Forward``."""
         name, copy = divert.address, divert.diverted(record)
         address = self.address(name)
-        if self.said.changes_messages:
+        if self.rules.changes_messages:
             copy = as_moved(copy, address.settings, self._time_ms())
         types = address.types or {address.settings.default_address_routing_type}
         found: list[Routed] = []

@@ -32,7 +32,7 @@ class DeclaredAddresses:
         ``config-delete-queues`` and ``config-delete-addresses`` OFF.
         """
         book = self._book
-        declared = book.said.addresses
+        declared = book.rules.addresses
         for name in self._types.keys() - declared.keys():
             known = book.known.get(name)
             if known is not None:

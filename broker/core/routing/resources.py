@@ -45,10 +45,10 @@ class UndeliverableQueues:
     ) -> Sequence[Routed]:
         """Return which queues get a message that ``queue`` cannot deliver: never none.
 
-        ``record`` is what address ``target`` gets; its diverts apply as to what is sent there.
+        ``record`` is what address ``target`` gets; the diverts of the address apply to it.
         Raises BrokerError.
         """
-        if self._book.said.changes_messages:
+        if self._book.rules.changes_messages:
             record = as_undeliverable(record, self._book.settings_of(target), self._time_ms())
         queues = self._queues_for(queue, target, reason, record)
         router = self._book.address(target).router

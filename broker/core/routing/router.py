@@ -6,7 +6,7 @@ wildcard that matches the address, a divert, or a policy BLOCK or DROP. All othe
 queues and the topic of their address.
 
 Asking many queues takes long, so it is done in steps. A message goes to those that exist at the
-first step and still exist at the last: whoever comes in between comes after the message.
+first step and still exist at the last: a queue that comes in between comes after the message.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -74,7 +74,7 @@ class Sources:
         address = where.address if queue is None else queue.address
         name = where.address if queue is None else queue.name
         self._security.check_browse(principal, address, name)
-        if self._book.hears_many(address):
+        if self._book.is_wildcard(address):
             self._security.check_pattern(principal, "browse", address)
         is_of_address = where.queue is None or address == where.address
         if (
@@ -201,7 +201,7 @@ class Sources:
         if queue is not None:
             self._creation.virtual_topics.check(principal, "consume", name, queue)
         self._refuse_if_anothers(principal, name)
-        if self._book.hears_many(name):
+        if self._book.is_wildcard(name):
             self._security.check_pattern(principal, "consume", name)
 
     def _type_to_consume(self, where: Destination) -> RoutingType:
@@ -232,7 +232,7 @@ class Sources:
         A subscriber to the one address of that name would wait for messages that never come.
         """
         found = next((word for word in re.split(r"[./]", name) if word in _WILDCARDS), None)
-        if self._book.hears_many(name):
+        if self._book.is_wildcard(name):
             if kind is _MULTICAST:
                 return
             why = "only topics are heard by wildcards: a message of a queue has one receiver"

@@ -47,7 +47,7 @@ class SendContext:
         # Unpacked: looking up each field of a tuple by its name takes several times as long.
         head, body, _, expires_ms, priority, large, encoding, stated, _ = message
         record = Message(address, head, body, now_ms, expires_ms, priority, large, encoding, stated)
-        if self._book.said.changes_messages:
+        if self._book.rules.changes_messages:
             return as_sent(record, self._book.settings_of(address))
         return record
 

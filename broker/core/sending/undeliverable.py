@@ -54,8 +54,7 @@ class Undeliverable:
         if not self._gate.is_running:
             return  # its row stays, and the next live node decides anew
         if not self._move(queue, reference, target, RemovalReason.EXPIRED):
-            queue.counters.expired -= 1
-            queue.take_back(reference)
+            self._give_back(queue, reference, RemovalReason.EXPIRED)
 
     def dead_letter(self, queue: Queue, reference: MessageReference) -> bool:
         """Move a message that was delivered too often, or drop it; False if it has to stay."""
@@ -127,7 +126,7 @@ class Undeliverable:
         to: Sequence[str],
         error: OrthiaError,
     ) -> None:
-        """Give a message back to its queue, since the store refused to move it."""
+        """Log that the store refused to move a message, and give it back to its queue."""
         if not isinstance(error, StoreFull | HeldElsewhere):  # which are logged once
             LOGGER.error(
                 "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
@@ -136,6 +135,9 @@ class Undeliverable:
                 ", ".join(f"queue {name}" for name in to) or "nowhere",
                 error,
             )
+        self._give_back(queue, reference, reason)
+
+    def _give_back(self, queue: Queue, reference: MessageReference, reason: RemovalReason) -> None:
         if reason is RemovalReason.EXPIRED:
             queue.counters.expired -= 1
         else:

@@ -103,7 +103,7 @@ class Deletions:
         else:
             self._security.check(principal, "deleteNonDurableQueue", queue.address, queue.name)
         refuse_if_leaving(queue)
-        if queue.name in self._addresses.said.queues:
+        if queue.name in self._addresses.rules.queues:
             raise DestinationRefused(
                 f"queue {quoted(queue.name)} is configured, and would be created again at the next"
                 " start: remove it first from broker.xml of every node, which they notice by"

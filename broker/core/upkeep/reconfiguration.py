@@ -66,7 +66,7 @@ class Reconfiguration:
     def _applying(self, rules: NewRules) -> Steps:
         others_may = not rules.permissions.says_the_same(self._security.rules)
         self._security.rules = rules.permissions
-        self._book.said = rules.addresses
+        self._book.rules = rules.addresses
         self._creation.configure(rules.settings)
         self._housekeeping.configure(rules.settings)
         yield GO_ON

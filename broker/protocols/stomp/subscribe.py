@@ -88,7 +88,7 @@ class SubscribeHandler:
     def _subscribe(self, asked: Subscribe, frame: Frame) -> SubscriptionHandle:
         session, core = self._session, self._session.core
         destination = self._of_core(asked.destination, asked.kind)
-        pattern = None if asked.browses else core.hears_many(destination)
+        pattern = None if asked.browses else core.wildcard_of(destination)
         subscription = ClientSubscription(
             session,
             asked,
@@ -129,7 +129,7 @@ class SubscribeHandler:
         destinations: dict[str, str] = {}
         for one in named:  # one that is named twice counts once, as in Classic
             destinations.setdefault(self._of_core(one, asked.kind), one)
-        if any(core.hears_many(one) is not None for one in destinations):
+        if any(core.wildcard_of(one) is not None for one in destinations):
             raise ProtocolError("one of several destinations has wildcards; subscribe to each")
         number = self._subscriptions.new_number(asked.key)
         subscription = ClientSubscription(session, asked, number)
