@@ -225,6 +225,10 @@ class AddressBook:
         # A list, made at once: the loop may change the dictionary meanwhile.
         return {name: queue.depth for name, queue in list(self.queues.items())}
 
+    def consumable_queues(self) -> list[Queue]:
+        """Return the queues that clients can consume from: all but schedules."""
+        return [one for one in self.queues.values() if not is_schedule(one.name)]
+
     def counters(self) -> QueueCounters:
         """Return what happened to the messages of all queues together; on any thread."""
         total = QueueCounters()

@@ -6,7 +6,7 @@ only published or because this node stores nothing, its id is in memory.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from orthia.broker.core.errors import NotLive
@@ -87,9 +87,16 @@ class DuplicateIds:
         """
         return self._newest.get(address, 0) if address in self._caches else None
 
-    def hold(self) -> "HeldIds":
-        """Return what keeps the ids of addresses until it is released."""
-        return HeldIds(self._held, self._renew)
+    def hold(self, address: str) -> None:
+        """Keep the ids of an address, however old they are, until ``release``."""
+        self._held[address] += 1
+
+    def release(self, address: str) -> None:
+        """Undo one ``hold``; the ids count as new from now on."""
+        self._held[address] -= 1
+        if not self._held[address]:
+            del self._held[address]
+        self._renew(address)
 
     def is_held(self, address: str) -> bool:
         """Return whether a plan is being filled that uses the ids of an address."""
@@ -157,30 +164,6 @@ class DuplicateIds:
             creations.created(principal)
             creations.opened(user)
         return binding
-
-
-class HeldIds:
-    """Addresses whose ids are kept, however old they are, until ``release``; then they are new."""
-
-    def __init__(self, held: Counter[str], renew: Callable[[str], None]) -> None:
-        self._held = held
-        self._renew = renew
-        self._addresses: set[str] = set()
-
-    def add(self, address: str) -> None:
-        """Keep the ids of one more address."""
-        if address not in self._addresses:
-            self._addresses.add(address)
-            self._held[address] += 1
-
-    def release(self) -> None:
-        """Keep them no longer."""
-        for address in self._addresses:
-            self._held[address] -= 1
-            if not self._held[address]:
-                del self._held[address]
-            self._renew(address)
-        self._addresses.clear()
 
 
 def _digest(duplicate_id: str) -> bytes:

@@ -33,7 +33,6 @@ from orthia.broker.core.queue.policy import ReplacementPolicy
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed
 from orthia.broker.core.sending.context import SendContext
-from orthia.broker.core.sending.duplicates import HeldIds
 from orthia.broker.core.slices import GO_ON
 from orthia.broker.core.topics.publication import Publication
 from orthia.broker.core.topics.topic import Topic
@@ -93,8 +92,8 @@ class SendPlan:
         self._heard: list[_Heard] = []
         self._publishing: list[_Publishing] = []
         self._charges = Charges()
-        self._held: HeldIds | None = None
-        """Keeps the id caches that the plan uses, while it is filled."""
+        self._held: set[str] = set()
+        """Addresses whose duplicate ids are kept while the plan is filled."""
         self._caches: set[tuple[str, int]] = set()
         self._bodies: list[LargeBody] = []
         """Bodies that clients uploaded, pinned until the plan ends."""
@@ -118,8 +117,8 @@ class SendPlan:
         traceback: TracebackType | None,
     ) -> None:
         del kind, error, traceback
-        if self._held is not None:
-            self._held.release()
+        for address in self._held:
+            self._context.duplicates.release(address)
         if not self._is_applied:
             self._charges.undo()
 
@@ -212,9 +211,9 @@ class SendPlan:
         if known_as is None:
             return False
         self._unit.guard(known_as, range(first, len(self._messages)))
-        if self._held is None:
-            self._held = duplicates.hold()
-        self._held.add(address)
+        if address not in self._held:
+            self._held.add(address)
+            duplicates.hold(address)
         self._caches.add((address, known_as.cache_id))
         return True
 

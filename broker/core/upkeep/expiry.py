@@ -7,7 +7,7 @@ number at a time. A message that a consumer has is left to the consumer.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,6 +15,7 @@ from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.removal import expire
 from orthia.broker.core.queue.taken import ExpiryLook
+from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
@@ -40,7 +41,7 @@ class ExpiryScan:
     def __init__(
         self,
         journal: MessageJournal,
-        queues: Callable[[], Iterable[Queue]],
+        book: AddressBook,
         timers: Timers,
         slices: Slices,
         period_ms: int,
@@ -48,7 +49,7 @@ class ExpiryScan:
     ) -> None:
         self._journal = journal
         self._slices = slices
-        self._queues = queues
+        self._book = book
         self._timers = timers
         self._period_ms = period_ms
         self._under_way = look
@@ -91,7 +92,7 @@ class ExpiryScan:
         by_queue: dict[int, list[StoredMessage]] = {}
         for timed in reached.messages:
             by_queue.setdefault(timed.queue_id, []).append(timed.message)
-        for number, queue in enumerate(self._queues() if by_queue else (), 1):
+        for number, queue in enumerate(self._book.consumable_queues() if by_queue else (), 1):
             for queue_id in queue.ids:
                 messages = by_queue.pop(queue_id, ())
                 for first in range(0, len(messages), _MOVED_AT_ONCE):

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from orthia.broker.core.destinations import is_schedule
-from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.sending.duplicates import DuplicateIds
@@ -59,7 +57,7 @@ class Housekeeping:
         if self._settings.address_queue_scan_period > 0:
             self._reaper.start()
         count = BacklogCount(self._journal, self._timers)
-        for queue in self._queues():
+        for queue in self._addresses.consumable_queues():
             # Last value queues count while they read their values, but for other priorities.
             if queue.last_values is None:
                 count.add(queue)
@@ -82,13 +80,9 @@ class Housekeeping:
         period = self._settings.message_expiry_scan_period
         if period > 0:
             scan = ExpiryScan(
-                self._journal, self._queues, self._timers, self._slices, period, self._look
+                self._journal, self._addresses, self._timers, self._slices, period, self._look
             )
             scan.start()
-
-    def _queues(self) -> list[Queue]:
-        """Return the queues that clients consume from."""
-        return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
 
 
 def _slow_consumer_periods(settings: Iterable[AddressSettings]) -> set[int]:
