@@ -191,6 +191,18 @@ def test_nothing_stored_at_all_and_still_known() -> None:
     assert core.consume(QUEUE).texts == ["one"]
 
 
+def test_a_transaction_on_a_node_that_stores_nothing_has_no_duplicates() -> None:
+    """Neither of what was sent before, nor twice in itself."""
+    core = CoreUnderTest(replace(SETTINGS, persistence_enabled=False))
+    one, two = known_as("one", "a"), known_as("two", "b")
+    send(core, QUEUE, one)
+    done: list[int] = []
+    work = TransactionWork([(QUEUE, one), (QUEUE, two), (QUEUE, two)])
+    core.commit(work, lambda: done.append(1))
+    send(core, QUEUE, two)
+    assert (done, core.consume(QUEUE).texts) == ([1], ["one", "two"])
+
+
 def test_dead_letters_are_not_taken_for_duplicates() -> None:
     """What the broker moves by itself is not looked at."""
     core = CoreUnderTest(settings(max_delivery_attempts=1, dead_letter_address="orders.dead"))

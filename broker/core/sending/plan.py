@@ -308,6 +308,8 @@ class SendPlan:
         except (RecordTooLarge, JournalClosed) as error:
             raise _refusal_by_journal(error) from None
         self._is_applied = True
+        if not context.persistent:
+            self.note_ids()  # no store can refuse the unit
         values = self._values
         for number, (queues, record) in enumerate(self._messages):
             for queue in queues:
