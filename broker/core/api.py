@@ -331,7 +331,7 @@ class BrokerCore(Protocol):
         """
 
     def wildcard_of(self, destination: str) -> str | None:
-        """Return the name in a destination that stands for many; None if it stands for itself."""
+        """Return the wildcard that a destination names; None if it names one address."""
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Return the destination of a new one of the principal's own, which it calls ``name``.

@@ -237,7 +237,7 @@ class Broker:
         return most if window is None else min(window, most)
 
     def wildcard_of(self, destination: str) -> str | None:
-        """Return the name in a destination if it is a wildcard, else None."""
+        """Return the wildcard that a destination names; see ``BrokerCore.wildcard_of``."""
         where = parse(destination)
         return where.name if self.parts.book.is_wildcard(where.address) else None
 
