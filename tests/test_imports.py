@@ -26,7 +26,7 @@ _QUEUE = {*_CORE, "broker.core.limits", "broker.core.selectors"}
 _TOPICS = {*_QUEUE, "broker.core.queue"}
 _ROUTING = {*_TOPICS, "broker.core.topics", "broker.security"}
 _SENDING = {*_ROUTING, "broker.core.routing"}
-_UPKEEP = {*_SENDING, "broker.core.sending", "broker.core.topics.durable"}
+_UPKEEP = {*_SENDING, "broker.core.sending"}
 _KNOWS = {
     "config": set[str](),
     "database": {"config"},
@@ -64,11 +64,10 @@ _KNOWS = {
     "broker.core.queue": _QUEUE,
     "broker.core.topics": _TOPICS,
     "broker.core.routing": _ROUTING,
-    "broker.core.topics.durable": _SENDING,
     "broker.core.sending": _SENDING,
     "broker.core.upkeep": _UPKEEP,
     # It makes queues of every kind, for whoever has any.
-    "broker.core.queue.factory": {*_SENDING, "broker.core.sending"},
+    "broker.core.queue.factory": _UPKEEP,
     "broker.security": {
         *("config", "broker.quoting"),
         *("broker.core.errors", "broker.core.identity", "broker.core.destinations"),

@@ -14,6 +14,7 @@ from orthia.broker.core.queue.factory import QueueFactory
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.routing.auto_creation import AutoCreation
+from orthia.broker.core.routing.durable import DurableSubscriptions
 from orthia.broker.core.routing.resources import UndeliverableQueues
 from orthia.broker.core.routing.sources import Sources
 from orthia.broker.core.routing.targets import Targets
@@ -25,7 +26,6 @@ from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.sending.uploads import Uploads
 from orthia.broker.core.slices import Slices
-from orthia.broker.core.topics.durable import DurableSubscriptions
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
 from orthia.broker.core.upkeep.inspection import QueueInspection

@@ -1,13 +1,13 @@
 """Durable subscriptions: MULTICAST queues that keep a topic's messages while nobody is connected.
 
-The queue is called ``CLIENT-ID.NAME``, as in Artemis, and its binding says whose it is: so two
-pairs that make one name are told apart. It is made when its client first subscribes, is stored, and
-goes when that client ends the subscription by its name. What it was made for stays as it is: to
-change that the subscription is ended first, and what it has with it. Artemis passes a change over,
-and its client gets messages that it has not asked for.
+The queue is called ``CLIENT-ID.NAME``, as in Artemis. Its binding has both parts, so that two
+subscriptions whose names are joined to the same text are told apart. It is created when its client
+first subscribes, is stored, and is deleted when that client ends the subscription by its name. Its
+topic and selector do not change: the subscription has to be ended first, with its messages. Artemis
+ignores a change, and its client gets messages that it has not asked for.
 
-A client-id is whatever a client says. So a subscription is also its user's, as far as it is stored
-who made it; in Artemis it is anybody's with the permissions and the client-id.
+A client-id is whatever a client says. So a subscription also belongs to the user who created it, as
+far as that is stored; in Artemis anybody with the permissions and the client-id has it.
 """
 
 from dataclasses import replace
@@ -25,11 +25,11 @@ from orthia.journal.model.codec import DurableSubscription, QueueBinding
 
 
 class NoSuchSubscription(BrokerError):  # noqa: N818 - named for what is the case
-    """A client names a durable subscription that there is not, or that is somebody else's."""
+    """The client id has no durable subscription of that name."""
 
 
 class DurableSubscriptions:
-    """Finds and makes them; on the loop's thread."""
+    """Finds and creates durable subscriptions; on the loop's thread."""
 
     def __init__(self, addresses: AddressBook, sources: Sources) -> None:
         self._addresses = addresses
@@ -44,7 +44,7 @@ class DurableSubscriptions:
         no_local: bool,
         options: QueueOptions = PLAIN,
     ) -> Queue:
-        """Return the queue of a subscription, made if it is not there; raises BrokerError."""
+        """Return the queue of a subscription, created if there is none; raises BrokerError."""
         wanted = DurableSubscription(_client_id(principal), name, no_local)
         queue_name = _queue_name(wanted)
         if where.routing_type is RoutingType.ANYCAST or (
@@ -78,7 +78,7 @@ class DurableSubscriptions:
         return queue
 
     def to_delete(self, principal: Principal, name: str) -> Queue:
-        """Return the queue of a subscription that is to end; raises BrokerError."""
+        """Return the queue of a subscription that a client ends; raises BrokerError."""
         wanted = DurableSubscription(_client_id(principal), name)
         queue_name = _queue_name(wanted)
         queue = self._addresses.queues.get(queue_name)
@@ -120,7 +120,7 @@ class DurableSubscriptions:
                 f"durable subscription {name} needs a queue {quoted(queue.name)}, and the queue of"
                 " that name is another's: take another name, or another client-id"
             )
-        # One that the configuration declares says whom it is for by its name alone.
+        # For one that the configuration declares only its name says whose it is.
         leaves_out = wanted.no_local if stored is None else stored.no_local
         changes = (
             ("destination", queue.address, where.address),
