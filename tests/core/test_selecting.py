@@ -20,7 +20,8 @@ from orthia.broker.core.queue.selecting import (
     OPERATIONS_AT_COST,
 )
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition
-from orthia.broker.core.selectors import Selector, SelectorRefused, said
+from orthia.broker.core.selectors import Selector, SelectorRefused
+from orthia.broker.core.selectors import properties as properties_module
 from orthia.broker.core.selectors.selector import MAX_LENGTH
 from orthia.broker.core.upkeep import backlog
 from orthia.config.address_settings import AddressSettings
@@ -452,9 +453,9 @@ def test_a_head_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> 
         parsed.append(message.body.decode())
         return parse(message)
 
-    parse = said._properties
-    monkeypatch.setattr(said, "_properties", properties)
-    monkeypatch.setattr(said, "_PARSED", said.Parsed())
+    parse = properties_module._properties
+    monkeypatch.setattr(properties_module, "_properties", properties)
+    monkeypatch.setattr(properties_module, "_PARSED", properties_module.Parsed())
     core = CoreUnderTest(IN_MEMORY)
     wanted = [f"colour{letter}" for letter in "abcdefghij"]
     consumers = [core.consume(QUEUE, selector=f"colour = '{one}'") for one in wanted]
@@ -472,9 +473,9 @@ def test_what_was_parsed_is_kept_once_for_all_queues(monkeypatch: pytest.MonkeyP
         parsed.append(message.body.decode())
         return parse(message)
 
-    parse = said._properties
-    monkeypatch.setattr(said, "_properties", properties)
-    monkeypatch.setattr(said, "_PARSED", said.Parsed())
+    parse = properties_module._properties
+    monkeypatch.setattr(properties_module, "_properties", properties)
+    monkeypatch.setattr(properties_module, "_PARSED", properties_module.Parsed())
     core = CoreUnderTest(IN_MEMORY)
     for number in range(9):
         queue = f"/queue/q{number}"
@@ -488,7 +489,7 @@ def test_what_was_parsed_is_kept_once_for_all_queues(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("length", [1, 100, 60_000])
 def test_heads_that_were_parsed_are_kept_in_little_memory(length: int) -> None:
     """However long they are, and whatever comes."""
-    parsed = said.Parsed()
+    parsed = properties_module.Parsed()
     tracemalloc.start()
     try:
         for number in range(3_000 if length < 1_000 else 30):
@@ -514,7 +515,7 @@ def test_what_is_rejected_again_costs_no_look_at_all_that_was_given_back(
     red = core.consume(QUEUE, selector="colour = 'red'", prefetch=100)
     matched: list[str] = []
 
-    def accepts(selector: Selector, asked: said.Said) -> bool:
+    def accepts(selector: Selector, asked: properties_module.MessageProperties) -> bool:
         matched.append(selector.text)
         return bool(accept(selector, asked))
 
@@ -601,6 +602,7 @@ def test_a_turn_has_work_for_the_dearest_messages() -> None:
     """One that came back and one behind it are matched anew in each: it must get past both."""
     most_operations = MAX_LENGTH // 2  # each is a sign and a name of one letter
     dearest = MATCH_COST + (
-        said.MOST_CHARACTERS // CHARACTERS_AT_COST + most_operations // OPERATIONS_AT_COST
+        properties_module.MOST_CHARACTERS // CHARACTERS_AT_COST
+        + most_operations // OPERATIONS_AT_COST
     )
     assert 2 * dearest < AT_ONCE * MATCH_COST

@@ -10,7 +10,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import GroupMemory
 from orthia.broker.core.queue.groups import Groups
 from orthia.broker.core.routing.router import Gate
-from orthia.broker.core.selectors import Said
+from orthia.broker.core.selectors import MessageProperties
 from orthia.broker.core.sending.recurrence import RecurrenceRefused, next_time
 from orthia.broker.core.slices import Steps
 from orthia.config.address_settings import RoutingType
@@ -232,7 +232,7 @@ def test_groups_that_are_busy_cost_nothing_to_look_for_a_quiet_one() -> None:
     groups = Groups(QueueOptions(), GroupMemory())
     for seq in range(5):
         record = Message("orders", b"JMSXGroupID:g%d\n" % seq, b"", 0, 0, 4)
-        groups.delivered(Said(record), seq, owner)
+        groups.delivered(MessageProperties(record), seq, owner)
     assert list(groups._quiet) == []
     groups.answered([1, 0])
     assert list(groups._quiet) == ["g1", "g0"]

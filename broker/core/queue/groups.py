@@ -16,7 +16,7 @@ from typing import Any, Final
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.limits.memory import GroupMemory
 from orthia.broker.core.queue.subscriptions import Subscription
-from orthia.broker.core.selectors import Said
+from orthia.broker.core.selectors import MessageProperties
 from orthia.config.queues import QueueOptions
 from orthia.journal.model.message import Message, with_property, without_property
 
@@ -35,7 +35,7 @@ Group = str | bytes | int
 
 def is_grouped(record: Message) -> bool:
     """Return whether a message is of a group; asked of every message, so it looks closer at few."""
-    return may_be_grouped(record) and _name(Said(record)) is not None
+    return may_be_grouped(record) and _name(MessageProperties(record)) is not None
 
 
 def may_be_grouped(record: Message) -> bool:
@@ -50,7 +50,7 @@ def say_that_a_ring_keeps_none(queue: str) -> None:
     """Tell the operator of a queue that the messages of its groups go to any of its consumers."""
     LOGGER.warning(
         "queue %s has ring-size, so that the messages of a group go to whichever consumer is next:"
-        " make it exclusive, or do without groups (said once for each queue)",
+        " make it exclusive, or do without groups (logged once for each queue)",
         queue,
     )
 
@@ -65,8 +65,8 @@ def _size(group: Group) -> int:
     return GROUP_OVERHEAD
 
 
-def _name(said: Said) -> str | None:
-    name = said.get("JMSXGroupID")
+def _name(properties: MessageProperties) -> str | None:
+    name = properties.get("JMSXGroupID")
     return name if isinstance(name, str) and name else None
 
 
@@ -99,9 +99,9 @@ class Groups:
         """Whether no consumer has a group, or messages of one."""
         return not self._owners and not self._held
 
-    def of(self, said: Said) -> Group | None:
+    def of(self, properties: MessageProperties) -> Group | None:
         """Return the group of a message; None if it is of none."""
-        name = _name(said)
+        name = _name(properties)
         if name is None or not self._buckets:
             return None
         if self._buckets > 0:
@@ -120,16 +120,18 @@ class Groups:
         self._passed_over.add(group)
         return False
 
-    def delivered(self, said: Said, seq: int, subscription: Subscription[Any]) -> bool:
+    def delivered(
+        self, properties: MessageProperties, seq: int, subscription: Subscription[Any]
+    ) -> bool:
         """Note what a consumer gets; return whether it is the first of a group that it gets."""
-        group = self.of(said)
+        group = self.of(properties)
         if group is None:
             return False
         is_first = self._owners.get(group) is not subscription
         self._held[seq] = group
         self._counts[group] = self._counts.get(group, 0) + 1
         self._quiet.pop(group, None)
-        if str(said.get("JMSXGroupSeq")) == _CLOSES:
+        if str(properties.get("JMSXGroupSeq")) == _CLOSES:
             self._disown(group)
         elif is_first:
             self._disown(group)

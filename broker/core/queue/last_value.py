@@ -27,7 +27,7 @@ from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import MAX_WINDOW_BYTES, WINDOW_MESSAGES
 from orthia.broker.core.queue.removal import remove, remove_delayed
 from orthia.broker.core.queue.services import QueueServices
-from orthia.broker.core.selectors import Said
+from orthia.broker.core.selectors import MessageProperties
 from orthia.broker.quoting import quoted
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.message import RECORD_OVERHEAD, Message
@@ -60,7 +60,7 @@ class LastValues(ReplacementPolicy):
 
     def key_of(self, record: Message) -> bytes | None:
         """Return by what a message is known whose value it is; None for a message without."""
-        return digest_of(Said(record).get(self._key))
+        return digest_of(MessageProperties(record).get(self._key))
 
     # --- what is sent
 

@@ -125,7 +125,7 @@ class Retention(Policy):
             self._trim_the_table(most)
 
     def _trim_later(self, delay_ms: int) -> None:
-        """Trim, or go on with it, in a later turn of the loop; once, however often it is said."""
+        """Trim, or continue to, in a later turn of the loop; once, however often it is called."""
         if not self._is_due:
             self._is_due = True
             self._timers.call_later(delay_ms, self._trim_as_due)

@@ -31,7 +31,7 @@ from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.selecting_reads import SelectingReads
 from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
-from orthia.broker.core.selectors import Said, Selector
+from orthia.broker.core.selectors import MessageProperties, Selector
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.message import DEFAULT_PRIORITY
 from orthia.journal.model.unit import Unit
@@ -49,11 +49,11 @@ _MATCHED_AT_ONCE: Final = 32
 """How many selectors a new message is matched against at once, fewer of those that do much."""
 
 
-def cost_of_match(view: View, said: Said) -> int:
+def cost_of_match(view: View, properties: MessageProperties) -> int:
     """Return how many deliveries it was worth to match a message for a view."""
     selector = view.selector
     operations = 0 if selector is None else selector.operations
-    return MATCH_COST + operations // OPERATIONS_AT_COST + said.searched // CHARACTERS_AT_COST
+    return MATCH_COST + operations // OPERATIONS_AT_COST + properties.searched // CHARACTERS_AT_COST
 
 
 class SelectingDelivery(Delivery):
@@ -168,7 +168,7 @@ class SelectingDelivery(Delivery):
         if location is None:
             return
         message = StoredMessage(reference.seq, 0, reference.record, location)
-        said = Said(reference.record)
+        properties = MessageProperties(reference.record)
         work = _MATCHED_AT_ONCE * MATCH_COST
         lane = self._by_id[queue_id]
         lane.is_used = True
@@ -182,8 +182,8 @@ class SelectingDelivery(Delivery):
                 continue
             if work <= 0:
                 continue  # it reads the message, too: others have their turns meanwhile
-            is_wanted = self.is_for(view, said)
-            work -= cost_of_match(view, said)
+            is_wanted = self.is_for(view, properties)
+            work -= cost_of_match(view, properties)
             if is_wanted:
                 size = position.bytes + size_in_memory(reference.record)
                 if position.found and size > self._refill.window_bytes():
@@ -302,15 +302,15 @@ class SelectingDelivery(Delivery):
         """Return whether a view wants, and may have, every message."""
         return view.selector is None and self._groups is None
 
-    def is_for(self, view: View, said: Said) -> bool:
+    def is_for(self, view: View, properties: MessageProperties) -> bool:
         """Return whether a view wants a message, and may have it."""
-        if not view.wants(said):
+        if not view.wants(properties):
             return False
         groups = self._groups
         if groups is None:
             return True
         (subscription,) = view.subscriptions
-        return groups.admits(groups.of(said), subscription)
+        return groups.admits(groups.of(properties), subscription)
 
     # --- what is removed, whatever consumers want
 
@@ -507,8 +507,8 @@ class SelectingDelivery(Delivery):
         if reference is None:
             return True
         if self._groups is not None:
-            said = Said(reference.record)
-            if self._groups.delivered(said, seq, subscription):
+            properties = MessageProperties(reference.record)
+            if self._groups.delivered(properties, seq, subscription):
                 self._groups.mark_first(reference)
         subscription.deliver(reference)
         return True
@@ -557,9 +557,9 @@ class SelectingDelivery(Delivery):
 
     def _is_wanted(self, view: View, reference: MessageReference) -> bool:
         """Match a message, and count the work."""
-        said = Said(reference.record)
-        is_wanted = self.is_for(view, said)
-        self._work -= cost_of_match(view, said)
+        properties = MessageProperties(reference.record)
+        is_wanted = self.is_for(view, properties)
+        self._work -= cost_of_match(view, properties)
         return is_wanted
 
     def _first(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
@@ -583,7 +583,7 @@ class SelectingDelivery(Delivery):
         while position.found:
             seq, message = next(iter(position.found.items()))
             if seq not in position.lane.taken and (
-                self._groups is None or self.is_for(view, Said(message.record))
+                self._groups is None or self.is_for(view, MessageProperties(message.record))
             ):
                 return seq
             position.let_go(seq)  # another view was first, with this message or with its group

@@ -16,7 +16,7 @@ from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
-from orthia.broker.core.selectors import Said
+from orthia.broker.core.selectors import MessageProperties
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.journal.model.windows import StoredMessage, Window
 
@@ -33,7 +33,7 @@ class _Reader(Protocol):
     def knows_groups(self) -> bool:
         """Whether groups are kept together."""
 
-    def is_for(self, view: View, said: Said) -> bool:
+    def is_for(self, view: View, properties: MessageProperties) -> bool:
         """Return whether a view wants a message, and may have it."""
 
     def takes_all(self, view: View) -> bool:
@@ -200,12 +200,12 @@ class SelectingReads:
                 if not reader.knows_groups and is_grouped(message.record):
                     self._queue.has_groups()  # which has all views begin anew, without these
                 if seq not in taken and not cursor.is_withheld(seq):
-                    said = Said(message.record)
+                    properties = MessageProperties(message.record)
                     for view, (begin, beginning) in begins.items():
                         position = positions[view]
                         if seq <= begin or view.is_gone or position.beginnings != beginning:
                             continue
-                        if view not in full and reader.is_for(view, said):
+                        if view not in full and reader.is_for(view, properties):
                             kept += 1
                             if is_lent and position.found and position.bytes >= _MOST_KEPT_BYTES:
                                 full[view] = seq - 1  # it reads on there, in a smaller window

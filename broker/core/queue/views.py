@@ -19,7 +19,7 @@ from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.queue.taken import TakenSeqs
 from orthia.broker.core.queue.turns import InTurn
-from orthia.broker.core.selectors import Said, Selector
+from orthia.broker.core.selectors import MessageProperties, Selector
 from orthia.journal.model.windows import StoredMessage
 
 _MOST_AGAIN: Final = 256
@@ -182,9 +182,9 @@ class View:
         """What it keeps counts for in memory."""
         return sum([position.bytes for position in self.positions])
 
-    def wants(self, said: Said) -> bool:
+    def wants(self, properties: MessageProperties) -> bool:
         """Return whether it wants a message."""
-        return self.selector is None or self.selector.accepts(said)
+        return self.selector is None or self.selector.accepts(properties)
 
     def look_again(self) -> None:
         """Begin before all messages once more."""

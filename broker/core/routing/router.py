@@ -17,7 +17,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.diverts import Divert
-from orthia.broker.core.selectors import Said, Selector, SelectorRefused, parsing
+from orthia.broker.core.selectors import MessageProperties, Selector, SelectorRefused, parsing
 from orthia.broker.core.slices import GO_ON, Finding, found
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
@@ -252,7 +252,7 @@ def filter_of(address: str) -> str:
 
 def origin_address(record: Message) -> str:
     """Return the address at which a message was undeliverable; empty if there is none."""
-    address = Said(record).get(_ORIGIN)
+    address = MessageProperties(record).get(_ORIGIN)
     return address if isinstance(address, str) else ""
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 from orthia.broker.core.selectors import values
 from orthia.broker.core.selectors.lexer import Token
 from orthia.broker.core.selectors.like import like
+from orthia.broker.core.selectors.properties import BROKERS_OWN, MessageProperties, Value
 from orthia.broker.core.selectors.refused import SelectorRefused
-from orthia.broker.core.selectors.said import BROKERS_OWN, Said, Value
 
 MAX_DEPTH: Final = 100
 """How deep parts of a selector may nest."""
 _MAX_DIGITS: Final = 40
-Evaluate = Callable[[Said], Value]
+Evaluate = Callable[[MessageProperties], Value]
 _ORDERS: Final = {
     ">": values.GREATER,
     ">=": values.GREATER_OR_EQUAL,
@@ -121,10 +121,10 @@ class Build:
         """Return whether any is true; unknown if none is and one is unknown."""
         conditions = [self._condition(part).evaluate for part in parts]
 
-        def evaluate(said: Said) -> Value:
+        def evaluate(properties: MessageProperties) -> Value:
             answer: Value = False
             for condition in conditions:
-                value = condition(said)
+                value = condition(properties)
                 if value:
                     return True
                 if value is None:
@@ -137,10 +137,10 @@ class Build:
         """Return whether all are true; unknown if none is false and one is unknown."""
         conditions = [self._condition(part).evaluate for part in parts]
 
-        def evaluate(said: Said) -> Value:
+        def evaluate(properties: MessageProperties) -> Value:
             answer: Value = True
             for condition in conditions:
-                value = condition(said)
+                value = condition(properties)
                 if value is None:
                     answer = None
                 elif not value:
@@ -166,8 +166,8 @@ class Build:
         if right.kind is Kind.TEXT:
             text = right.constant
 
-            def is_text(said: Said) -> Value:
-                value = first(said)
+            def is_text(properties: MessageProperties) -> Value:
+                value = first(properties)
                 return value == text if type(value) is str else compare(value, text)
 
             return is_text
@@ -203,13 +203,13 @@ class Build:
             raise SelectorRefused("ESCAPE takes one character", escape.column)
         first, is_like = left.evaluate, like(_unquoted(pattern), character)
 
-        def evaluate(said: Said) -> Value:
-            value = first(said)
+        def evaluate(properties: MessageProperties) -> Value:
+            value = first(properties)
             if value is None:
                 return None
             if not isinstance(value, str):
                 return False
-            return is_like(value) if said.may_search(len(value)) else None
+            return is_like(value) if properties.may_search(len(value)) else None
 
         node = _node(evaluate, Kind.CONDITION, left)
         return _negated(node) if negated else node
@@ -221,8 +221,8 @@ class Build:
             raise SelectorRefused("IN takes the name of a property on its left", left.column)
         first, wanted, when_in = left.evaluate, frozenset(map(_unquoted, texts)), not negated
 
-        def evaluate(said: Said) -> Value:
-            value = first(said)
+        def evaluate(properties: MessageProperties) -> Value:
+            value = first(properties)
             return (value in wanted) is when_in if isinstance(value, str) else None
 
         return _node(evaluate, Kind.CONDITION, left)
@@ -230,12 +230,12 @@ class Build:
     def is_null(self, parts: Sequence[Node]) -> Node:
         """Return whether a value is unknown."""
         first = parts[0].evaluate
-        return _node(lambda said: first(said) is None, Kind.CONDITION, *parts)
+        return _node(lambda properties: first(properties) is None, Kind.CONDITION, *parts)
 
     def is_not_null(self, parts: Sequence[Any]) -> Node:
         """Return whether a value is known."""
         first = parts[0].evaluate
-        return _node(lambda said: first(said) is not None, Kind.CONDITION, parts[0])
+        return _node(lambda properties: first(properties) is not None, Kind.CONDITION, parts[0])
 
     # --- arithmetic
 
@@ -257,11 +257,11 @@ class Build:
             for sign, operand in zip(parts[1::2], operands[1:], strict=True)
         ]
 
-        def evaluate(said: Said) -> Value:
-            value = first(said)
+        def evaluate(properties: MessageProperties) -> Value:
+            value = first(properties)
             for compute, operand in rest:
-                value = compute(value, operand(said))
-                if isinstance(value, str) and not said.may_search(len(value)):
+                value = compute(value, operand(properties))
+                if isinstance(value, str) and not properties.may_search(len(value)):
                     return None
             return value
 
@@ -272,7 +272,7 @@ class Build:
         sign, operand = parts
         _refuse_condition(operand, sign)
         compute, first = self._computes[sign], operand.evaluate
-        return _node(lambda said: compute(0, first(said)), Kind.NUMBER, operand)
+        return _node(lambda properties: compute(0, first(properties)), Kind.NUMBER, operand)
 
     def _condition(self, node: Node) -> Node:
         """Return a node as a condition; raises SelectorRefused if it is none."""
@@ -282,8 +282,8 @@ class Build:
             raise SelectorRefused("a condition is expected, and this is a value", node.column)
         first, converts = node.evaluate, self._converts
 
-        def evaluate(said: Said) -> Value:
-            value = first(said)
+        def evaluate(properties: MessageProperties) -> Value:
+            value = first(properties)
             if converts and isinstance(value, str):
                 value = values.truth(value)
                 return False if value is None else value
@@ -311,22 +311,22 @@ def _named(name: str, token: Token) -> Node:
 
 @lru_cache(maxsize=1_024)  # most selectors name few properties
 def _property(name: str) -> Evaluate:
-    return lambda said: said.get(name)
+    return lambda properties: properties.get(name)
 
 
 def _with(compute: values.Compute, first: Evaluate, right: Node) -> Evaluate:
     """Return a function of two operands; of a constant only its value is kept."""
     value, second = right.constant, right.evaluate
     if value is not None:
-        return lambda said: compute(first(said), value)
-    return lambda said: compute(first(said), second(said))
+        return lambda properties: compute(first(properties), value)
+    return lambda properties: compute(first(properties), second(properties))
 
 
 def _negated(node: Node) -> Node:
     condition = node.evaluate
 
-    def evaluate(said: Said) -> Value:
-        value = condition(said)
+    def evaluate(properties: MessageProperties) -> Value:
+        value = condition(properties)
         return None if value is None else not value
 
     return _node(evaluate, Kind.CONDITION, node)

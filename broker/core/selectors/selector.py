@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from orthia.broker.core.selectors.grammar import Parser
 from orthia.broker.core.selectors.lexer import tokens
 from orthia.broker.core.selectors.nodes import Build, Node
+from orthia.broker.core.selectors.properties import MOST_CHARACTERS, MessageProperties
 from orthia.broker.core.selectors.refused import SelectorRefused
-from orthia.broker.core.selectors.said import MOST_CHARACTERS, Said
 from orthia.broker.core.slices import Finding, found
 from orthia.journal.model.message import Message
 
@@ -63,13 +63,13 @@ class Selector:
 
     def matches(self, message: Message) -> bool:
         """Return whether a message is wanted."""
-        return self.accepts(Said(message))
+        return self.accepts(MessageProperties(message))
 
-    def accepts(self, said: Said) -> bool:
+    def accepts(self, properties: MessageProperties) -> bool:
         """Return whether a message is wanted that other selectors are asked of, too."""
-        said.characters = MOST_CHARACTERS
+        properties.characters = MOST_CHARACTERS
         try:
-            return self._evaluate(said) is True
+            return self._evaluate(properties) is True
         except (ArithmeticError, ValueError, RecursionError):
             return False  # what cannot be computed is unknown, to whoever asks
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from orthia.broker.core.selectors.said import Value
+from orthia.broker.core.selectors.properties import Value
 
 _NUMBER: Final = re.compile(r"[+-]?+(?=\.?\d)\d{0,308}+(?:\.\d{0,308}+)?+(?:[eE][+-]?+\d{1,4}+)?+")
 """Without backtracking: the time is in proportion to the length."""

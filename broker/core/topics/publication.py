@@ -1,7 +1,7 @@
 """A message of a topic: one object for all of its subscribers."""
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.selectors import Said
+from orthia.broker.core.selectors import MessageProperties
 from orthia.journal.model.message import Message
 from orthia.journal.model.unit import Sender
 
@@ -9,7 +9,7 @@ from orthia.journal.model.unit import Sender
 class Publication:
     """A message of a topic, shared by its subscribers and by their protocols."""
 
-    __slots__ = ("_said", "holders", "record", "sender", "seq", "shared", "size")
+    __slots__ = ("_properties", "holders", "record", "sender", "seq", "shared", "size")
 
     def __init__(self, seq: int, record: Message, size: int, sender: Sender | None = None) -> None:
         self.seq = seq
@@ -22,13 +22,13 @@ class Publication:
         """Which connection sent it; None for the broker."""
         self.holders = 0
         """How many subscribers hold it, and its topic; see ``TopicMemory``."""
-        self._said: Said | None = None
+        self._properties: MessageProperties | None = None
 
-    def said(self) -> Said:
+    def properties(self) -> MessageProperties:
         """Return the message as selectors see it, one object for all of them."""
-        if self._said is None:
-            self._said = Said(self.record)
-        return self._said
+        if self._properties is None:
+            self._properties = MessageProperties(self.record)
+        return self._properties
 
 
 class PublishedReference(MessageReference):

@@ -130,7 +130,7 @@ class VolatileQueue(Source[PublishedReference]):
     def _is_wanted(self, publication: Publication) -> bool:
         if self._without is not None and publication.sender is self._without:
             return False
-        return self._selector is None or self._selector.accepts(publication.said())
+        return self._selector is None or self._selector.accepts(publication.properties())
 
     @override
     def join(self, subscription: Subscription[PublishedReference]) -> None:

@@ -58,7 +58,7 @@ _PARSED: Final = Parsed()
 """One for all queues, so that its size is bounded."""
 
 
-class Said:
+class MessageProperties:
     """The properties of one message; its head is parsed once, when the first is asked for.
 
     One object for all selectors that a message is matched against.
@@ -93,26 +93,28 @@ class Said:
         return True
 
 
-def _is_durable(said: Said) -> bool:
-    return said.get("JMSDeliveryMode") != "NON_PERSISTENT"
+def _is_durable(properties: MessageProperties) -> bool:
+    return properties.get("JMSDeliveryMode") != "NON_PERSISTENT"
 
 
-BROKERS_OWN: Final[Mapping[str, Callable[[Said], Value]]] = {
-    "AMQPriority": lambda said: said.message.priority,
-    "JMSPriority": lambda said: said.message.priority,
-    "AMQTimestamp": lambda said: said.message.timestamp_ms,
-    "JMSTimestamp": lambda said: said.message.timestamp_ms,
-    "AMQExpiration": lambda said: said.message.expires_ms,
-    "JMSExpiration": lambda said: said.message.expires_ms,
-    "AMQAddress": lambda said: said.message.address,
-    "AMQSize": lambda said: (
-        len(said.message.head) + len(said.message.stated) + said.message.body_size
+BROKERS_OWN: Final[Mapping[str, Callable[[MessageProperties], Value]]] = {
+    "AMQPriority": lambda properties: properties.message.priority,
+    "JMSPriority": lambda properties: properties.message.priority,
+    "AMQTimestamp": lambda properties: properties.message.timestamp_ms,
+    "JMSTimestamp": lambda properties: properties.message.timestamp_ms,
+    "AMQExpiration": lambda properties: properties.message.expires_ms,
+    "JMSExpiration": lambda properties: properties.message.expires_ms,
+    "AMQAddress": lambda properties: properties.message.address,
+    "AMQSize": lambda properties: (
+        len(properties.message.head) + len(properties.message.stated) + properties.message.body_size
     ),
-    "AMQDurable": lambda said: "DURABLE" if _is_durable(said) else "NON_DURABLE",
-    "JMSDeliveryMode": lambda said: "PERSISTENT" if _is_durable(said) else "NON_PERSISTENT",
-    "AMQUserID": lambda said: said.get("JMSMessageID"),
-    "AMQGroupID": lambda said: said.get("JMSXGroupID"),
-    "_AMQ_GROUP_ID": lambda said: said.get("JMSXGroupID"),
+    "AMQDurable": lambda properties: "DURABLE" if _is_durable(properties) else "NON_DURABLE",
+    "JMSDeliveryMode": lambda properties: (
+        "PERSISTENT" if _is_durable(properties) else "NON_PERSISTENT"
+    ),
+    "AMQUserID": lambda properties: properties.get("JMSMessageID"),
+    "AMQGroupID": lambda properties: properties.get("JMSXGroupID"),
+    "_AMQ_GROUP_ID": lambda properties: properties.get("JMSXGroupID"),
 }
 """Names whose values the broker computes. ``AMQSize`` is bytes of headers and body; times are
 milliseconds since 1970 UTC."""
