@@ -1,8 +1,8 @@
-"""What the selectors of queues take of memory, by whose they are: those of durable subscriptions.
+"""Memory of the selectors of durable subscriptions, by owner.
 
-They stay when their clients leave, and with them what they were parsed to. A selector is parsed
-once for all queues that have it: it counts once for each owner, a user or the connection of
-somebody without one, and once in all. What is stored already is counted, and never refused.
+They stay parsed when their clients leave. A selector is parsed once for all queues that have it: it
+counts once for each owner, which is a user or the connection of a client without one, and once in
+the sum. Selectors of stored queues are counted, and never refused.
 """
 
 from collections import Counter
@@ -14,17 +14,17 @@ from orthia.broker.core.selectors.selector import CHARACTER_BYTES
 from orthia.broker.quoting import quoted
 
 _RESERVED_SHARE: Final = 8
-"""One of so many parts is for others than the owner who has most."""
+"""One part in so many is reserved: no single owner can use it."""
 _Owner = str | Principal | None
-"""A user, the connection of somebody without one, or nobody who is known."""
+"""A user, the connection of a client without one, or None if unknown."""
 
 
 class FilterMemory:
-    """Counts; on the loop's thread."""
+    """Counts the selectors of queues; on the loop's thread."""
 
     def __init__(self, most_bytes: int) -> None:
         self.bytes = 0
-        """What all of them take together."""
+        """Bytes of all of them together."""
         self._most_bytes = most_bytes
         self._of_queues: dict[str, tuple[_Owner, str]] = {}
         self._uses: Counter[str] = Counter()

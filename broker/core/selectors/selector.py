@@ -37,7 +37,7 @@ _PREFIXES: Final = {
 
 
 class Selector:
-    """Says of messages whether they are wanted; equal to another of the same text."""
+    """A parsed selector; equal to another of the same text."""
 
     __slots__ = ("__weakref__", "_evaluate", "operations", "text")
 
@@ -62,11 +62,11 @@ class Selector:
         return f"Selector({self.text!r})"
 
     def matches(self, message: Message) -> bool:
-        """Return whether a message is wanted."""
+        """Return whether a message matches."""
         return self.accepts(MessageProperties(message))
 
     def accepts(self, properties: MessageProperties) -> bool:
-        """Return whether a message is wanted that other selectors are asked of, too."""
+        """Return whether a message matches, whose properties other selectors read, too."""
         properties.characters = MOST_CHARACTERS
         try:
             return self._evaluate(properties) is True
@@ -94,7 +94,7 @@ class SelectorCache:
         return found(self.parsing(text))
 
     def parsing(self, text: str) -> Finding[Selector]:
-        """Find out what a selector is, in steps."""
+        """Parse a selector in steps, unless it is known."""
         selector = self._in_use.get(text)
         if selector is None:
             parsed = yield from _parse(text)
@@ -126,7 +126,7 @@ def parse(text: str) -> Selector:
 
 
 def parsing(text: str) -> Finding[Selector]:
-    """Find out, in steps, what ``parse`` returns, which takes nothing then."""
+    """Parse a selector in steps, so that ``parse`` finds it known."""
     return _CACHE.parsing(text)
 
 
