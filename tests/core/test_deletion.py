@@ -291,6 +291,22 @@ def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     assert core.broker.parts.factory.budget.used == dead.bytes_in_memory
 
 
+def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing() -> None:
+    """A connection may end later than the deletion that ends it."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "a", "b")
+    queue = core.broker.queues()["orders"]
+    consumer = core.consume("/queue/orders")
+    consumer.fail = consumer.failures.append  # type: ignore[assignment, method-assign]
+    ended: list[int] = []
+    core.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
+    core.settle()
+    assert ended == [2]
+    consumer.end.close()
+    assert (queue.depth, queue.in_memory, core.broker.parts.factory.budget.used) == (0, 0, 0)
+    assert core.broker.parts.factory.budget.claimed == 0
+
+
 def test_a_row_that_cannot_be_read_counts_no_more_when_its_queue_is_gone() -> None:
     """Else the address would be fuller than it is, until the next node."""
     core = CoreUnderTest()
