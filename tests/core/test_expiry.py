@@ -15,7 +15,7 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
 from orthia.journal.errors import JournalClosed
 from orthia.journal.memory import MemoryStore
-from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 NOON_MS = 1_700_049_600_000
 QUEUE = "/queue/orders"
@@ -376,6 +376,28 @@ def test_one_queue_that_fails_keeps_no_expiry_of_others_back(
     assert "taking expired messages out of queue 'orders' failed" in caplog.text
     node.scan()
     assert node.core.consume("/queue/orders").texts == []
+
+
+def test_a_window_under_way_shows_nothing_again_that_has_expired(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer asks for it while the store looks for what has expired, and is answered later."""
+    node.send("a", "b", after_ms=1_000)
+    node.takeover()
+    consumer = FakeConsumer()
+    read_reached = node.core.journal.read_reached
+
+    def read(*asked: Any) -> None:
+        read_reached(*asked)
+        if consumer.subscription is None:
+            consumer.subscription = node.core.broker.subscribe(ANYONE, QUEUE, consumer, prefetch=10)
+            consumer.subscription.resume()
+
+    monkeypatch.setattr(node.core.journal, "read_reached", read)
+    node.scan()
+    assert consumer.subscription is not None
+    assert (consumer.texts, node.depths()) == ([], (0, 2))
+    assert node.core.broker.queues()["orders"].counters.expired == 2
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

@@ -586,3 +586,23 @@ def test_what_came_back_first_and_is_out_again_counts_once_when_a_newer_one_come
     core.settle()
     assert (use.messages, rows(core)) == (2, 2)
     assert core.consume(QUEUE).texts == ["a2", "b1"]
+
+
+def test_what_waits_for_its_redelivery_after_a_takeover_is_replaced() -> None:
+    """It was going out when it was found to be too early: no consumer has it."""
+    options = replace(
+        SETTINGS,
+        address_settings=(
+            AddressSettings("prices", default_last_value_queue=True, redelivery_delay=60_000),
+        ),
+    )
+    core = CoreUnderTest(options)
+    send(core, "a1")
+    core.consume(QUEUE).reject("a1")
+    core.settle()
+    core = take_over(core, options)
+    consumer = core.consume(QUEUE)
+    assert consumer.texts == []
+    send(core, "a2")
+    core.pass_time(120)
+    assert (consumer.texts, rows(core)) == (["a2"], 1)
