@@ -106,7 +106,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     f"{_QUEUE}/durable": ("broker/core/routing/declared.py declared.durable",),
     f"{_QUEUE}/user": ("broker/core/routing/declared.py declared.user",),
     f"{_QUEUE}/filter/@string": ("broker/core/routing/router.py binding.options.filter",),
-    "core/diverts/divert/@name": ("broker/core/routing/filters.py divert.name",),
+    "core/diverts/divert/@name": ("broker/core/routing/address_rules.py divert.name",),
     "core/diverts/divert/address": ("broker/core/routing/address_rules.py one.address",),
     "core/diverts/divert/filter/@string": ("broker/core/routing/diverts.py settings.filter",),
     "core/diverts/divert/routing-type": (
@@ -171,9 +171,13 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/health/token": ("broker/management/health.py self._settings.token",),
     "core/health/allow-anonymous": ("broker/management/health.py self._settings.allow_anonymous",),
     "core/health/port": ("broker/management/health.py self._settings.port",),
+    "core/stomp-limits/max-unacknowledged-bytes": (
+        "broker/core/assembly.py limits.max_unacknowledged_bytes",
+        "broker/core/broker.py self.parts.max_unacknowledged_bytes",
+    ),
     "core/max-store-bytes": (
         "config/settings.py self.max_store_bytes",
-        "broker/core/broker.py settings.store_limit",
+        "broker/core/assembly.py settings.store_limit",
     ),
     "core/max-disk-usage": ("broker/node/service.py s.max_disk_usage",),
     "core/min-disk-free": ("broker/node/service.py s.min_disk_free",),
