@@ -53,7 +53,7 @@ def refuse_lent_sessions(database: Database) -> None:
     ]
     try:
         with (
-            translate_errors("see whether a pooler lends sessions"),
+            translate_errors("check for a connection pooler"),
             engines[0].connect() as one,
             engines[1].connect() as another,
         ):

@@ -176,7 +176,7 @@ def _lets_in(node: LimitedNode, source: str = "127.0.0.1") -> bool:
 def test_connections_leave_descriptors_to_the_database(tmp_path: Path) -> None:
     """A process that may open few files takes few connections, says so, and goes on storing."""
     with live_node(tmp_path, descriptors=200, max_connections_per_address=4_096) as node:
-        logged(node, "takes 72 connections and not max-connections 4096")
+        logged(node, "accepting 72 connections in place of max-connections 4096")
         witness = Witness(node)
         for _ in range(71):
             node.connect()
@@ -228,7 +228,7 @@ def test_who_never_reads_its_receipts_is_not_read_from_and_cut_off(tmp_path: Pat
             assert sent < 2_000, "the broker took everything"
             witness.is_served()
             assert node.resident - before < 32 * MIB
-            logged(node, "for write-timeout 1500 ms and was cut off")
+            logged(node, "for write-timeout 1500 ms; ")
         witness.is_served()
 
 

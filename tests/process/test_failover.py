@@ -326,8 +326,8 @@ def test_nodes_started_without_a_database_wait_for_it(
     """Both nodes are started while the database is down; when it comes up, one serves."""
     private_server.stop()
     live, backup = pair_on_private.live(), pair_on_private.backup()
-    live.wait_log("database unavailable")
-    backup.wait_log("database unavailable")
+    live.wait_log("the database does not answer")
+    backup.wait_log("the database does not answer")
     live.wait_log("the database has not answered for")
     private_server.start()
     live.wait_serving()

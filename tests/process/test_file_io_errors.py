@@ -80,7 +80,7 @@ def test_a_node_waits_for_a_directory_that_is_gone(nodes: FileCluster, policy: s
         producer.wait_receipts(20)
         away = nodes.store.with_name("away")
         nodes.store.rename(away)
-        live.wait_log("there is no directory")
+        live.wait_log("is gone; waiting for it")
         assert not accepts(live.port)
         assert not nodes.store.exists()
         away.rename(nodes.store)

@@ -85,7 +85,7 @@ def test_connectors_stop_and_resume_with_the_database(ground: Ground, lease_ms: 
         producer.wait_receipts(20)
         killed_seconds = time.monotonic()
         ground.server.kill()
-        live.wait_log("ORT100023").wait_log("database unavailable")
+        live.wait_log("ORT100023").wait_log("the database does not answer")
         if lease_ms == LAPSING_NODE_LEASE_MS:
             wait_until(
                 lambda: time.monotonic() - killed_seconds > lease_ms / 1000,
@@ -122,7 +122,7 @@ def test_connectors_stay_stopped_when_the_lock_is_somebody_elses(ground: Ground)
     with Producer([live.port, backup.port], QUEUE) as producer:
         producer.wait_receipts(20)
         ground.server.kill()
-        live.wait_log("ORT100023").wait_log("database unavailable")
+        live.wait_log("ORT100023").wait_log("the database does not answer")
         live.signal(signal.SIGSTOP)
         ground.server.start()
         backup.wait_serving()
@@ -140,7 +140,7 @@ def test_a_database_that_is_gone_for_good_is_waited_for(ground: Ground, policy: 
     """No client is served, and SIGTERM ends the node at once."""
     live = ground.node(Role.LIVE, policy).wait_serving()
     ground.server.kill()
-    live.wait_log("database unavailable")
+    live.wait_log("the database does not answer")
     assert live.is_running
     assert not accepts(live.port)
     assert live.terminate() == 0
@@ -181,7 +181,7 @@ def test_a_node_restarts_though_its_threads_hang(ground: Ground) -> None:
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)
         ground.server.pause()
-        live.wait_log("ORT100022").wait_log("database unavailable")
+        live.wait_log("ORT100022").wait_log("the database does not answer")
         ground.server.resume()
         live.wait_serving()
         producer.wait_receipts(20)

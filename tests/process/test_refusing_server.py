@@ -45,7 +45,7 @@ def test_a_server_that_refuses_for_now_is_waited_for(
         producer.wait_receipts(20)
         private_server.execute(f"SET GLOBAL {setting} = ON")
         assert live.exit_code() == 74
-        nodes.backup("starting").wait_log("database unavailable").end()
+        nodes.backup("starting").wait_log("the database does not answer").end()
         assert backup.is_running
         private_server.execute(f"SET GLOBAL {setting} = OFF")
         producer.wait_receipts(20)
