@@ -265,6 +265,20 @@ def test_a_commit_that_was_half_ready_when_a_queue_went_is_refused_whole(
     assert two.texts == ["after"]
 
 
+def test_a_commit_that_was_half_ready_when_a_queue_went_binds_nothing() -> None:
+    """A level of a queue that is gone would be stored, and count as a queue, for ever."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "before")
+    sends = [("/queue/orders", message(str(number), priority=7)) for number in range(32)]
+    steps = core.broker.commit(ANYONE, TransactionWork(sends), lambda: None)
+    next(steps)
+    assert delete(core, "orders", force=True) == 1
+    with pytest.raises(DestinationRefused, match="was deleted during the commit"):
+        list(steps)
+    core.settle()
+    assert (names(core), bound(core)) == ([], [])
+
+
 def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     """Nor is it counted as gone twice, so that the limits would take more than they say."""
     core = CoreUnderTest(

@@ -262,6 +262,7 @@ class SendPlan:
         queues, record = self._messages[number]
         size = size_in_store(record)
         if is_transaction:
+            _refuse_if_deleted(queues)  # before a level of it is stored, which nobody would delete
             for queue in queues:
                 queue.use.refuse_if_dropped(size)
         for queue in queues:
@@ -273,12 +274,7 @@ class SendPlan:
 
     def refuse_if_gone(self) -> None:
         """Raise DestinationRefused if something is gone that the plan had found: it took steps."""
-        for queue in {queue: None for queues, _ in self._messages for queue in queues}:
-            if queue.is_leaving:
-                raise DestinationRefused(
-                    f"queue {quoted(queue.name)} was deleted during the commit: nothing of the"
-                    " transaction was done"
-                )
+        _refuse_if_deleted({queue: None for queues, _ in self._messages for queue in queues})
         for address, cache_id in self._caches:
             if not self._context.duplicates.holds(address, cache_id):
                 raise DestinationRefused(
@@ -444,6 +440,15 @@ class SendPlan:
 
 def _nobody(error: OrthiaError) -> None:
     del error
+
+
+def _refuse_if_deleted(queues: Iterable[Queue]) -> None:
+    for queue in queues:
+        if queue.is_leaving:
+            raise DestinationRefused(
+                f"queue {quoted(queue.name)} was deleted during the commit: nothing of the"
+                " transaction was done"
+            )
 
 
 def send_plain(
