@@ -77,7 +77,7 @@ class SendPlan:
 
     __slots__ = (
         *("_bodies", "_caches", "_charges", "_context", "_copies", "_done", "_heard", "_held"),
-        *("_is_applied", "_messages", "_on_refused", "_publishing", "_sources", "_taken"),
+        *("_ids", "_is_applied", "_messages", "_on_refused", "_publishing", "_sources", "_taken"),
         *("_unit", "_values", "copies"),
     )
 
@@ -90,6 +90,8 @@ class SendPlan:
         self.copies = 0
         """How many messages enter queues: one for each message and queue."""
         self._heard: list[_Heard] = []
+        self._ids: set[tuple[str, str]] = set()
+        """Addresses and duplicate ids of the messages of which nothing is stored."""
         self._publishing: list[_Publishing] = []
         self._charges = Charges()
         self._held: set[str] = set()
@@ -139,8 +141,9 @@ class SendPlan:
         is_stored = context.persistent and any(one.queues for one in routed)
         if duplicate_id is not None and not is_stored:
             known_by = address, duplicate_id
-            if self._is_known(known_by):
+            if known_by in self._ids or context.duplicates.is_known(*known_by):
                 return
+            self._ids.add(known_by)
         for one in routed:
             if one.queues:
                 context.refuse_if_full(one.queues, one.record)
@@ -216,11 +219,6 @@ class SendPlan:
             duplicates.hold(address)
         self._caches.add((address, known_as.cache_id))
         return True
-
-    def _is_known(self, known_by: tuple[str, str]) -> bool:
-        return self._context.duplicates.is_known(*known_by) or any(
-            one.known_by == known_by for one in self._heard
-        )
 
     # --- what is in it
 
