@@ -8,8 +8,8 @@ from typing import Final
 from orthia.pipeline.history.doubts import Doubt, Overlap, doubts, overlaps
 from orthia.pipeline.history.lives import Life, Step
 from orthia.pipeline.history.outages import (
+    LiveLock,
     Outage,
-    Present,
     Takeover,
     after_the_last,
     note_writes,
@@ -71,25 +71,25 @@ class Account:
 
 
 def account_of(
-    lives: Sequence[Life], present: Present | None, since: int | None, until: int
+    lives: Sequence[Life], live_lock: LiveLock | None, since: int | None, until: int
 ) -> Account:
     """Return the account of a pair until ``until``; not before its first service in the log.
 
-    Events after ``until`` count for what they say of the time before. ``present`` None is for logs
-    alone.
+    Events after ``until`` count for what they say of the time before. ``live_lock`` is None when
+    there are only logs.
     """
     held = by_lock(lives)
     live = held.get(LIVE, [])
-    if present is not None:
-        note_writes(live, present.writes)
+    if live_lock is not None:
+        note_writes(live, live_lock.writes)
     taken = list(takeovers(live))
     begin = _first_moment(lives, taken, until) if since is None else since
     begin = min(max(begin, _first_moment(lives, taken, until)), until)
-    now = _last_heard(lives, until) if present is None else max(until, present.now)
-    last = after_the_last(live, taken[-1] if taken else None, present, now)
+    now = _last_heard(lives, until) if live_lock is None else max(until, live_lock.now)
+    last = after_the_last(live, taken[-1] if taken else None, live_lock, now)
     found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
     if not live and lives:
-        last = _nobody_ever(begin, now, present)
+        last = _nobody_ever(begin, now, live_lock)
     if last is not None:
         found.append(last)
     in_period = [
@@ -103,7 +103,7 @@ def account_of(
         takeovers=taken,
         outages=sorted(in_period, key=_importance),
         overlaps=[one for tenures in held.values() for one in overlaps(tenures)],
-        doubts=list(doubts(lives, held, present)),
+        doubts=list(doubts(lives, held, live_lock)),
         serving=_serving(taken, in_period, until),
         uncertain_us=_uncertain(in_period, steps),
     )
@@ -111,7 +111,7 @@ def account_of(
 
 def _last_heard(lives: Sequence[Life], until: int) -> int:
     """Return until when logs alone tell something: what was said later tells of the time before."""
-    heard = max((one.said[-1].at for one in lives if one.said), default=until)
+    heard = max((one.events[-1].at for one in lives if one.events), default=until)
     return until if heard <= until else heard + 1
 
 
@@ -120,7 +120,7 @@ def _first_moment(lives: Sequence[Life], taken: Sequence[Takeover], until: int) 
     first = next((one for one in taken if one.tenure.serving is not None), None)
     if first is not None and taken[0].begin is None and first.tenure.serving is not None:
         return first.tenure.serving.hi
-    known = (one.said[0].at for one in lives if one.said)
+    known = (one.events[0].at for one in lives if one.events)
     return min(known, default=until)
 
 
@@ -135,8 +135,8 @@ def _between(taken: Sequence[Takeover]) -> Iterator[Outage]:
 _NOBODY: Final = "nobody has ever served, as far as the log tells"
 
 
-def _nobody_ever(begin: int, end: int, present: Present | None) -> Outage:
-    known = present is not None and not present.is_held
+def _nobody_ever(begin: int, end: int, live_lock: LiveLock | None) -> Outage:
+    known = live_lock is not None and not live_lock.is_held
     cause = _NOBODY if known else f"unknown: {_NOBODY}"
     return Outage(Span(begin, begin), Span(end, end), cause, is_open=True, is_known=known)
 

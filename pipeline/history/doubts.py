@@ -8,7 +8,7 @@ from typing import Final
 from orthia.nodemanager import events
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.pipeline.history.lives import Life
-from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.outages import LiveLock
 from orthia.pipeline.history.tenures import LIVE, Tenure
 
 _NAMES_OTHERS: Final = {
@@ -74,14 +74,14 @@ def _overlap(one: Tenure, following: Tenure) -> Overlap | None:
 
 
 def doubts(
-    lives: Sequence[Life], held: Mapping[str, Sequence[Tenure]], present: Present | None
+    lives: Sequence[Life], held: Mapping[str, Sequence[Tenure]], live_lock: LiveLock | None
 ) -> Iterator[Doubt]:
     """Yield what is missing of a pair's log, or cannot be, in order of time as far as known."""
     found = [
         *_missing_events(lives),
         *_stepped_clocks(lives),
-        *_unheard_holders(lives, present),
-        *_tokens(held.get(LIVE, ()), present),
+        *_unheard_holders(lives, live_lock),
+        *_tokens(held.get(LIVE, ()), live_lock),
     ]
     yield from sorted(found, key=lambda one: (one.at or 0, one.kind, one.what))
 
@@ -118,24 +118,24 @@ def _stepped_clocks(lives: Sequence[Life]) -> Iterator[Doubt]:
         yield Doubt("clock stepped", steps[0].begin, life.node, what)
 
 
-def _unheard_holders(lives: Sequence[Life], present: Present | None) -> Iterator[Doubt]:
+def _unheard_holders(lives: Sequence[Life], live_lock: LiveLock | None) -> Iterator[Doubt]:
     heard = {life.holder for life in lives}
     named: dict[str, int | None] = {}
     for life in lives:
-        for one in life.said:
+        for one in life.events:
             detail = _NAMES_OTHERS.get(one.event)
             other = one.details.get(detail) if detail is not None else None
             if isinstance(other, str) and HolderId(other).name is not None:
                 named.setdefault(other, one.at)
-    if present is not None and present.holder is not None and present.is_held:
-        named.setdefault(present.holder, present.now)
+    if live_lock is not None and live_lock.holder is not None and live_lock.is_held:
+        named.setdefault(live_lock.holder, live_lock.now)
     for holder, at in named.items():
         if holder not in heard:
             what = f"nothing that {holder} logged is here, though others saw it hold the live lock"
             yield Doubt("log missing", at, HolderId(holder).name or "", what)
 
 
-def _tokens(live: Sequence[Tenure], present: Present | None) -> Iterator[Doubt]:
+def _tokens(live: Sequence[Tenure], live_lock: LiveLock | None) -> Iterator[Doubt]:
     for one, following in pairwise(live):
         between = following.token - one.token - 1
         if between > 0 and following.former != one.holder:
@@ -153,15 +153,15 @@ def _tokens(live: Sequence[Tenure], present: Present | None) -> Iterator[Doubt]:
                 f" {one.node}: a clock was set, or the log was written by others"
             )
             yield Doubt("time runs back", following.since, following.node, what)
-    if present is None or not live:
+    if live_lock is None or not live:
         return
     newest = live[-1].token
-    if present.token < newest:
+    if live_lock.token < newest:
         what = (
-            f"the log has token {newest}, and the store's newest is {present.token}: the store was"
-            " restored, or is another's"
+            f"the log has token {newest}, and the store's newest is {live_lock.token}: the store"
+            " was restored, or is another's"
         )
-        yield Doubt("store behind the log", present.now, None, what)
-    elif present.token > newest and present.holder != live[-1].holder:
-        what = f"the store's newest token is {present.token}, and the log's {newest}"
-        yield Doubt("token missing", present.now, None, what)
+        yield Doubt("store behind the log", live_lock.now, None, what)
+    elif live_lock.token > newest and live_lock.holder != live[-1].holder:
+        what = f"the store's newest token is {live_lock.token}, and the log's {newest}"
+        yield Doubt("token missing", live_lock.now, None, what)

@@ -20,7 +20,7 @@ _LONGEST_MS: Final = 1e14
 _STARTED: Final = events.NodeStarted.__name__
 
 
-class Said(NamedTuple):
+class LoggedEvent(NamedTuple):
     """One event, as far as the history needs it."""
 
     seq: int
@@ -60,7 +60,7 @@ class Life:
 
     holder: str
     node: str
-    said: Sequence[Said]
+    events: Sequence[LoggedEvent]
 
     @cached_property
     def timers(self) -> Timers | None:
@@ -72,7 +72,7 @@ class Life:
     def gaps(self) -> Iterator[Gap]:
         """What is missing before the last event."""
         last, at = 0, None
-        for one in self.said:
+        for one in self.events:
             if one.seq > last + 1:
                 yield Gap(last + 1, one.seq - 1, at, one.at)
             last, at = one.seq, one.at
@@ -81,7 +81,7 @@ class Life:
     def steps(self) -> Sequence[Step]:
         """Where the database's clock moved otherwise than the node's."""
         found = []
-        for one, following in pairwise(self.said):
+        for one, following in pairwise(self.events):
             went_on = following.at - one.at
             by = went_on - (following.node_at - one.node_at)
             if -STEP_US <= by <= STEP_US and went_on >= -STEP_US:
@@ -94,21 +94,21 @@ class Life:
                 found.append(Step(one.at, following.at, by))
         return found
 
-    def millis(self, said: Said, name: str) -> int | None:
+    def millis(self, event: LoggedEvent, name: str) -> int | None:
         """Return a detail that is told in milliseconds, in microseconds; None if it is not told."""
-        value = said.details.get(name)
+        value = event.details.get(name)
         if (type(value) is float or type(value) is int) and -_LONGEST_MS < value < _LONGEST_MS:
             return round(value * 1_000)
         return None
 
 
-def life_of(holder: str, node: str, said: Iterable[Said]) -> Life:
+def life_of(holder: str, node: str, logged: Iterable[LoggedEvent]) -> Life:
     """Return the life of ``holder``, each event once and in its place.
 
     An event from before the node knew the database's time is placed by its own clock, but never
     after the events that followed it.
     """
-    once = {one.seq: one for one in said}
+    once = {one.seq: one for one in logged}
     ordered = [once[seq] for seq in sorted(once)]
     started = next((n for n, one in enumerate(ordered) if one.event == _STARTED), 0)
     leading = next((n for n, one in enumerate(ordered) if one.is_placed and n >= started), 0)

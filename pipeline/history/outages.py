@@ -26,7 +26,7 @@ _LEASE_RAN_OUT: Final = 0.99
 
 
 @dataclass(frozen=True)
-class Present:
+class LiveLock:
     """What the store says of the live lock."""
 
     now: int
@@ -232,45 +232,45 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
 
 
 def after_the_last(
-    live: Sequence[Tenure], last: Takeover | None, present: Present | None, end: int
+    live: Sequence[Tenure], last: Takeover | None, live_lock: LiveLock | None, end: int
 ) -> Outage | None:
     """Return what became of the last service until ``end``; None if it goes on, or never was.
 
-    Without ``present``, from files alone, nobody knows: also of one that ended in good order. A
+    Without ``live_lock``, from files alone, nobody knows: also of one that ended in good order. A
     node whose file is not here, or older than what happened, may have served ever since.
     """
     if last is None:
         return None
     served: Tenure | None = last.tenure
-    if present is None:
+    if live_lock is None:
         _may_have_served(last.tenure, None, end)
         return _where_files_end(last, end)
-    if not present.is_held and present.token > live[-1].token:
-        return _after_an_unknown_holder(last, present, end)
-    _may_have_served(last.tenure, present, end)
+    if not live_lock.is_held and live_lock.token > live[-1].token:
+        return _after_an_unknown_holder(last, live_lock, end)
+    _may_have_served(last.tenure, live_lock, end)
     if last.tenure.serving is None:
         served = last.before
-        if not _is_held_by_another(present, live):
+        if not _is_held_by_another(live_lock, live):
             begin = last.begin or Span(live[0].since, live[0].since)
             cause = f"{last.cause}, and {last.tenure.node} has not served"
             return _open(begin, cause, served, end)
-    if present.is_held:
-        if _is_held_by_another(present, live):
-            return _unknown(served or live[0], end, f"unknown: no log of {present.holder}")
+    if live_lock.is_held:
+        if _is_held_by_another(live_lock, live):
+            return _unknown(served or live[0], end, f"unknown: no log of {live_lock.holder}")
         if served is None:
             return None
-        renewed = present.renewed_at
+        renewed = live_lock.renewed_at
         overdue = None if renewed is None else served.given_up_at(renewed)
-        if renewed is None or overdue is None or overdue > present.now:
+        if renewed is None or overdue is None or overdue > live_lock.now:
             return None
-        lo = max(renewed, min(served.last_sign(present.now), overdue))
+        lo = max(renewed, min(served.last_sign(live_lock.now), overdue))
         return _open(Span(lo, overdue), "no renewal", served, end)
     if served is None:
         return None
-    return _ended(served, present, end)
+    return _ended(served, live_lock, end)
 
 
-def _may_have_served(tenure: Tenure, present: Present | None, end: int) -> None:
+def _may_have_served(tenure: Tenure, live_lock: LiveLock | None, end: int) -> None:
     """Take it that a holder that is gone may have served, though its log does not say so.
 
     Of one that has the lock and renews it, it is said that it does not: its next words will come.
@@ -278,27 +278,27 @@ def _may_have_served(tenure: Tenure, present: Present | None, end: int) -> None:
     if tenure.serving is not None or tenure.ended is not None:
         return
     over: int | None = end
-    if present is not None:
-        over = present.now
-        if (present.holder, present.token) == (tenure.holder, tenure.token):
-            renewed = present.renewed_at
+    if live_lock is not None:
+        over = live_lock.now
+        if (live_lock.holder, live_lock.token) == (tenure.holder, tenure.token):
+            renewed = live_lock.renewed_at
             over = None if renewed is None else tenure.given_up_at(renewed)
-            if present.is_held and (over is None or over > present.now):
+            if live_lock.is_held and (over is None or over > live_lock.now):
                 return
     if over is not None:
         tenure.serving = Span(tenure.not_before, max(tenure.since, over))
 
 
-def _after_an_unknown_holder(last: Takeover, present: Present, end: int) -> Outage:
+def _after_an_unknown_holder(last: Takeover, live_lock: LiveLock, end: int) -> Outage:
     """Return the outage after a holder that may have served, and of which the log knows nothing."""
     served = last.tenure
     begin = last.begin if served.serving is None else served.ended
-    lo = served.last_sign(present.now) if begin is None else begin.lo
-    renewed, timers = present.renewed_at, timers_of(present.holder)
-    hi = present.now
+    lo = served.last_sign(live_lock.now) if begin is None else begin.lo
+    renewed, timers = live_lock.renewed_at, timers_of(live_lock.holder)
+    hi = live_lock.now
     if renewed is not None and timers is not None:
         hi = min(hi, renewed + timers.expiration_ms * _MS)
-    cause = f"unknown: token {present.token} is not in the log"
+    cause = f"unknown: token {live_lock.token} is not in the log"
     return _open(
         Span(lo, max(lo, hi)), cause, last.before if served.serving is None else served, end
     )
@@ -318,27 +318,27 @@ def _where_files_end(last: Takeover, end: int) -> Outage:
     return _unknown(tenure, end, f"unknown: {tenure.end}, and the log ends")
 
 
-def _ended(served: Tenure, present: Present, end: int) -> Outage:
+def _ended(served: Tenure, live_lock: LiveLock, end: int) -> Outage:
     """Return the outage after a service whose lock nobody holds now."""
     nobody = ", and nobody after it"
-    if present.state is State.PAUSED:
+    if live_lock.state is State.PAUSED:
         nobody = ", and backups stay passive (failover-on-shutdown is false)"
     if served.ended is not None:
         lo = max(served.ended.lo, min(served.last_sign(served.ended.hi), served.ended.hi))
         return _open(Span(lo, served.ended.hi), f"{served.end}{nobody}", served, end)
-    sign = served.last_sign(present.now)
-    renewed = present.renewed_at if present.holder == served.holder else None
+    sign = served.last_sign(live_lock.now)
+    renewed = live_lock.renewed_at if live_lock.holder == served.holder else None
     over = None if renewed is None else served.given_up_at(renewed)
     if renewed is not None and over is not None:
         lo = max(sign, renewed)
         return _open(Span(lo, max(lo, over)), f"lease expired{nobody}", served, end)
-    how = "released" if present.holder is None else "lock free"
-    return _open(Span(sign, max(sign, present.now)), f"{how}{nobody}", served, end)
+    how = "released" if live_lock.holder is None else "lock free"
+    return _open(Span(sign, max(sign, live_lock.now)), f"{how}{nobody}", served, end)
 
 
-def _is_held_by_another(present: Present, live: Sequence[Tenure]) -> bool:
-    return present.is_held and not any(
-        (one.holder, one.token) == (present.holder, present.token) for one in live
+def _is_held_by_another(live_lock: LiveLock, live: Sequence[Tenure]) -> bool:
+    return live_lock.is_held and not any(
+        (one.holder, one.token) == (live_lock.holder, live_lock.token) for one in live
     )
 
 

@@ -239,7 +239,7 @@ def _serving(account: Account) -> Iterator[Row]:
 def _late_renewals(lives: Sequence[Life], begin: int, end: int) -> Iterator[Row]:
     found: Mapping[tuple[str, str, str], list[float]] = defaultdict(list)
     for life in lives:
-        for one in life.said:
+        for one in life.events:
             name = _LATE.get(one.event)
             if name is not None and begin <= one.at <= end:
                 late = life.millis(one, name)
@@ -264,7 +264,7 @@ def _clock_drift(lives: Sequence[Life], begin: int, end: int) -> Iterator[Row]:
     warnings: Mapping[str, list[int]] = defaultdict(list)
     for life in lives:
         values = off[life.node]
-        for one in life.said:
+        for one in life.events:
             if one.is_placed and begin <= one.at <= end:
                 values.append((one.node_at - one.at) / 1_000)
                 if one.event == _DRIFT:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from orthia.nodemanager import events
 from orthia.nodemanager.locks.holder_id import Timers
-from orthia.pipeline.history.lives import Life, Said
+from orthia.pipeline.history.lives import Life, LoggedEvent
 
 LIVE: Final = "live"
 OBTAINED: Final = frozenset(
@@ -87,11 +87,11 @@ class Tenure:
     since: int
     not_before: int
     """``since``, unless the event of that is missing: then what was logged before the gap."""
-    obtained: Said | None = None
+    obtained: LoggedEvent | None = None
     """None if that event is missing: ``since`` is that of the first that there is."""
-    crash: Said | None = None
+    crash: LoggedEvent | None = None
     """What made it take the lock over, if that was a crash."""
-    expired: Said | None = None
+    expired: LoggedEvent | None = None
     """That the lease of the holder before had run out, if it said so."""
     serving: Span | None = None
     """When a live node opened its acceptors; None if it never did."""
@@ -108,7 +108,7 @@ class Tenure:
     """When it renewed, at the earliest."""
     warnings: list[int] = field(default_factory=list)
     """When its watchdog said that it ran, and could not renew."""
-    stalls: list[Said] = field(default_factory=list)
+    stalls: list[LoggedEvent] = field(default_factory=list)
     """Renewals that were far apart."""
     late: int | None = None
     """The last time it spoke of this token."""
@@ -167,13 +167,13 @@ class Tenure:
 
 def tenures_of(life: Life) -> list[Tenure]:
     """Return what this holder held, in order."""
-    reading = _Reading(life)
-    for one in life.said:
-        reading.hear(one)
-    return list(reading.finished())
+    builder = _TenureBuilder(life)
+    for one in life.events:
+        builder.add(one)
+    return list(builder.finished())
 
 
-class _Reading:
+class _TenureBuilder:
     """Goes through a life; at each moment a holder has each lock at most once."""
 
     def __init__(self, life: Life) -> None:
@@ -181,15 +181,15 @@ class _Reading:
         self._found: dict[tuple[str, int], Tenure] = {}
         self._held: dict[str, Tenure] = {}
         self._closing: int | None = None
-        self._crash: Said | None = None
-        self._expired: Said | None = None
+        self._crash: LoggedEvent | None = None
+        self._expired: LoggedEvent | None = None
         self._last = 0
         self._after_gap = 0
         self._at = self._before_gap = 0
         self._first_gap: int | None = None
         """What came before the first gap since the last tenure of the live lock began."""
 
-    def hear(self, one: Said) -> None:
+    def add(self, one: LoggedEvent) -> None:
         """Note the next event."""
         event = one.event
         if one.seq > self._last + 1:
@@ -224,7 +224,7 @@ class _Reading:
             self._closing = one.at
         self._last, self._at = one.seq, one.at
 
-    def _of(self, one: Said, lock: str | None) -> Tenure | None:
+    def _of(self, one: LoggedEvent, lock: str | None) -> Tenure | None:
         """Return the tenure an event speaks of, if it names a token; a new one with a new token."""
         if lock is None or one.token is None:
             return None
@@ -251,7 +251,7 @@ class _Reading:
         begun = 0 if tenure.obtained is None else tenure.obtained.seq
         return tenure.lock == LIVE and tenure.serving is None and self._after_gap > begun
 
-    def _note(self, tenure: Tenure, one: Said) -> None:
+    def _note(self, tenure: Tenure, one: LoggedEvent) -> None:
         tenure.late = one.at if tenure.late is None else max(tenure.late, one.at)
         if one.event in OBTAINED:
             tenure.obtained = one
@@ -269,19 +269,19 @@ class _Reading:
             if self._may_have_served(tenure):
                 tenure.serving = Span(tenure.not_before, one.at)
 
-    def _loaded(self, tenure: Tenure, timings: Said) -> int:
+    def _loaded(self, tenure: Tenure, timings: LoggedEvent) -> int:
         """Return when the journal was loaded: a node opens its acceptors after that."""
         parts = (self._life.millis(timings, name) or 0 for name in ("fence_ms", "load_ms"))
         return tenure.not_before + sum(max(0, part) for part in parts)
 
-    def _sign(self, one: Said) -> int:
+    def _sign(self, one: LoggedEvent) -> int:
         if one.event not in RENEWED:
             return one.at
         name = RENEWED[one.event]
         ago = self._life.millis(one, name) if name is not None else 0
         return one.at - (ago or 0)
 
-    def _end(self, tenure: Tenure, found: tuple[Span, str] | None, one: Said) -> None:
+    def _end(self, tenure: Tenure, found: tuple[Span, str] | None, one: LoggedEvent) -> None:
         if found is None or one.at < tenure.since:
             return
         span, end = found
@@ -303,15 +303,15 @@ class _Reading:
         yield from self._found.values()
 
 
-_End = Callable[[Tenure, Said, int | None], tuple[Span, str] | None]
+_End = Callable[[Tenure, LoggedEvent, int | None], tuple[Span, str] | None]
 
 
-def _released(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+def _released(_: Tenure, one: LoggedEvent, closing: int | None) -> tuple[Span, str]:
     begun = one.at if closing is None or one.lock != LIVE else min(closing, one.at)
     return Span(begun, one.at), "released"
 
 
-def _lost(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str]:
+def _lost(tenure: Tenure, one: LoggedEvent, _: int | None) -> tuple[Span, str]:
     silent = tenure.life.millis(one, "silent_ms")
     if silent is None:
         return Span(tenure.last_sign(one.at), one.at), "lost"
@@ -321,19 +321,19 @@ def _lost(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str]:
     return Span(lo, one.at if over is None else max(lo, min(one.at, over))), "lost"
 
 
-def _fenced(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str]:
+def _fenced(tenure: Tenure, one: LoggedEvent, _: int | None) -> tuple[Span, str]:
     return Span(tenure.last_sign(one.at), one.at), "fenced"
 
 
-def _failed(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+def _failed(_: Tenure, one: LoggedEvent, closing: int | None) -> tuple[Span, str]:
     return Span(one.at if closing is None else min(closing, one.at), one.at), "failed"
 
 
-def _stopped(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+def _stopped(_: Tenure, one: LoggedEvent, closing: int | None) -> tuple[Span, str]:
     return Span(one.at if closing is None else min(closing, one.at), one.at), "stopped"
 
 
-def _wedged(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str] | None:
+def _wedged(tenure: Tenure, one: LoggedEvent, _: int | None) -> tuple[Span, str] | None:
     if one.details.get("policy") == "LOG" or tenure.lock != LIVE:
         return None
     since = one.at - max(0, tenure.life.millis(one, "unanswered_ms") or 0)

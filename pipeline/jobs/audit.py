@@ -23,7 +23,7 @@ order.
 An audit runs beside a pair that serves. A body and its references are read by one statement, as is
 BINDINGS; the history is read before the messages, the large bodies, the bindings and the locks
 after them. What may look wrong because something went on meanwhile is looked at once more, by key,
-when all was read: ``orthia.pipeline.sources.present``.
+when all was read: ``orthia.pipeline.sources.recheck``.
 
 A transaction in doubt, which is prepared and waits for its manager's word, is no fault: it is a row
 of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them. Gaps are no
@@ -48,7 +48,7 @@ from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.pipeline.jobs import audit_bodies, audit_messages, backup
 from orthia.pipeline.jobs.audit_limits import (
     CLOCK_TOLERANCE,
-    Bound,
+    BindingRow,
     Fault,
     Limits,
     Lock,
@@ -59,7 +59,7 @@ from orthia.pipeline.jobs.audit_limits import (
     transaction_faults,
 )
 from orthia.pipeline.sources.inputs import AuditInputs, ExportInputs
-from orthia.pipeline.sources.present import Present
+from orthia.pipeline.sources.recheck import Recheck
 
 FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",
@@ -192,7 +192,7 @@ class _Examination:
         self._bindings = bindings
         self._history = history
         self._pieces = pieces
-        self._present: Present = inputs.present()
+        self._recheck: Recheck = inputs.recheck()
         self._bound = [_bound(row) for row in _collectable(bindings).collect()]
         self._lock = _lock(inputs.node_manager())
         self._has_times = inputs.has_times
@@ -256,7 +256,7 @@ class _Examination:
 
     def suspects(self) -> list[Fault]:
         """Return what looks wrong, and does so still: looked at once more."""
-        messages, present = self._messages, self._present
+        messages, recheck = self._messages, self._recheck
         found = (
             audit_messages.unbound_queues(messages, self._bound_ids),
             audit_messages.orphaned_references(messages),
@@ -264,7 +264,7 @@ class _Examination:
         )
         rows = reduce(DataFrame.unionByName, found).limit(_MOST_SUSPECTS).collect()
         suspected = [Fault(*row) for row in rows]
-        there = present.messages(one.seq for one in suspected if one.seq is not None)
+        there = recheck.messages(one.seq for one in suspected if one.seq is not None)
         still = [one for one in suspected if one.seq in there]
         still += self._of_attempts()
         still += self._of_transactions()
@@ -279,7 +279,7 @@ class _Examination:
                 f"{one.attempts} deliveries in vain of a message that is gone; the next node that"
                 " becomes live deletes the row",
             )
-            for one in self._present.orphaned_attempts(_MOST_SUSPECTS)
+            for one in self._recheck.orphaned_attempts(_MOST_SUSPECTS)
         ]
 
     def _of_transactions(self) -> list[Fault]:
@@ -287,10 +287,10 @@ class _Examination:
         if not in_doubt:
             return []
         wanted = [seq for one in in_doubt for seq in one.deletes]
-        there = frozenset(self._present.messages(wanted))
+        there = frozenset(self._recheck.messages(wanted))
         queues = frozenset(row["queue_id"] for row in self._bound_ids.collect())
         suspected = [f for one in in_doubt for f in transaction_faults(one, queues, there)]
-        waiting = self._present.bindings(one.seq for one in suspected if one.seq is not None)
+        waiting = self._recheck.bindings(one.seq for one in suspected if one.seq is not None)
         return [one for one in suspected if one.seq in waiting]
 
     def _of_bodies(self, pieces: DataFrame) -> list[Fault]:
@@ -306,14 +306,14 @@ class _Examination:
         still: list[Fault] = []
         for table in ("messages", "history", "bindings"):
             mine = [Fault(*row[:-1]) for row in suspected if row["needed_by"] == table]
-            ask = getattr(self._present, table)
+            ask = getattr(self._recheck, table)
             there = ask(one.seq for one in mine if one.seq is not None)
             still += [one for one in mine if one.seq in there]
         return [*still, *self._of_unneeded(audit_bodies.unneeded(needs, pieces))]
 
     def _of_unneeded(self, bodies: DataFrame) -> list[Fault]:
         suspected = bodies.limit(_MOST_SUSPECTS).collect()
-        there = self._present.unneeded(row["id"] for row in suspected)
+        there = self._recheck.unneeded(row["id"] for row in suspected)
         newest = self._limits.epoch or 0
         before = self._last_before(newest) if not self._has_times and suspected else None
         found = []
@@ -323,7 +323,7 @@ class _Examination:
             size = f"{row['bytes']:,} bytes in {row['pieces']:,} pieces"
             old = row["epoch"] < newest if row["epoch"] else before and row["id"] <= before
             if old:
-                said = f"nothing needs it, {size}, and the node that wrote it is live no more"
+                detail = f"nothing needs it, {size}, and the node that wrote it is live no more"
                 found.append(
                     Fault(
                         "large-body-orphaned",
@@ -333,7 +333,7 @@ class _Examination:
                         None,
                         None,
                         row["epoch"],
-                        said,
+                        detail,
                     )
                 )
             else:
@@ -359,10 +359,10 @@ def _collectable(bindings: DataFrame) -> DataFrame:
     return bindings.withColumn("written_at", F.unix_micros("written_at"))
 
 
-def _bound(row: Any) -> Bound:
+def _bound(row: Any) -> BindingRow:
     values = row.asDict()
     micros = values.pop("written_at")
-    return Bound(**values, written_at=_time(micros))
+    return BindingRow(**values, written_at=_time(micros))
 
 
 def _time(micros: int | None) -> datetime | None:

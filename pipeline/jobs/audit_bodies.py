@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.pipeline.jobs.audit_limits import Bound
+from orthia.pipeline.jobs.audit_limits import BindingRow
 from orthia.pipeline.jobs.audit_messages import fault
 from orthia.pipeline.sources.audit_rows import BODY_FINDINGS, judged_bodies
 
@@ -37,7 +37,7 @@ def needs_of_rows(rows: DataFrame, table: str) -> DataFrame:
     return own.unionByName(shares.join(F.broadcast(bodies), "body_at").drop("body_at"))
 
 
-def needs_of_transactions(bindings: Iterable[Bound], spark: SparkSession) -> DataFrame:
+def needs_of_transactions(bindings: Iterable[BindingRow], spark: SparkSession) -> DataFrame:
     """Return which bodies transactions in doubt need."""
     needed = [
         ("bindings", body["id"], body["size"], body["checksum"], one.seq, None, one.epoch)
@@ -53,8 +53,8 @@ def unlinked(needs: DataFrame, pieces: DataFrame) -> DataFrame:
         F.col("id").alias("body"), (-F.col("position")).alias("seq")
     )
     missing = needs.join(links, ["body", "seq"], "left_anti").withColumn("id", F.col("body"))
-    said = F.format_string("row (id %d, position -%d) is missing", "body", "seq")
-    return _told(missing, "large-body-unlinked", said)
+    detail = F.format_string("row (id %d, position -%d) is missing", "body", "seq")
+    return _told(missing, "large-body-unlinked", detail)
 
 
 def damaged(needs: DataFrame, pieces: DataFrame) -> DataFrame:
@@ -89,6 +89,6 @@ def unneeded(needs: DataFrame, pieces: DataFrame) -> DataFrame:
     )
 
 
-def _told(rows: DataFrame, name: Column | str, said: Column) -> DataFrame:
+def _told(rows: DataFrame, name: Column | str, detail: Column) -> DataFrame:
     """Return faults with ``needed_by``, by which they are looked at once more."""
-    return fault(rows, name, said, "large", "needed_by")
+    return fault(rows, name, detail, "large", "needed_by")

@@ -44,7 +44,7 @@ class Lock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bound:
+class BindingRow:
     """A row of BINDINGS."""
 
     seq: int
@@ -69,13 +69,13 @@ class Limits:
     written_at: datetime | None
 
 
-def counter_of(bindings: Iterable[Bound]) -> Bound | None:
+def counter_of(bindings: Iterable[BindingRow]) -> BindingRow | None:
     """Return the row that says which ids may have been given out."""
     return next((one for one in bindings if one.seq == ID_COUNTER_SEQ), None)
 
 
 def epoch_limit(
-    lock: Lock, counter: Bound | None, epochs: Iterable[int]
+    lock: Lock, counter: BindingRow | None, epochs: Iterable[int]
 ) -> tuple[int | None, list[Fault]]:
     """Return the newest epoch there can be; ``epochs`` are those of messages.
 
@@ -86,14 +86,14 @@ def epoch_limit(
     if fence is None or written is None or written <= fence:
         return fence, []
     if written in set(epochs) or (lock.live_token or 0) >= written:
-        said = f"the fence is at {fence}, and the journal was opened under {written} already"
-        fault = _fault("fence-behind", "node_manager", FENCE_ROW_ID, None, written, said)
+        detail = f"the fence is at {fence}, and the journal was opened under {written} already"
+        fault = _fault("fence-behind", "node_manager", FENCE_ROW_ID, None, written, detail)
         return written, [fault]
     return fence, []
 
 
 def id_limit(
-    counter: Bound | None, above: int, below: int, *, is_used: bool
+    counter: BindingRow | None, above: int, below: int, *, is_used: bool
 ) -> tuple[int | None, list[Fault]]:
     """Return the highest id that may have been given out.
 
@@ -103,18 +103,18 @@ def id_limit(
     if counter is None:
         if not is_used:
             return None, []
-        said = "the row that says which ids were given out is missing"
-        return None, [_fault("missing-counter", "bindings", ID_COUNTER_SEQ, None, None, said)]
+        detail = "the row that says which ids were given out is missing"
+        return None, [_fault("missing-counter", "bindings", ID_COUNTER_SEQ, None, None, detail)]
     if counter.id is None:
         return None, []
     if above > below:
-        said = f"ids up to {counter.id} are reserved, and {above:,} rows are above"
-        found = _fault("low-counter", "bindings", counter.seq, counter.id, counter.epoch, said)
+        detail = f"ids up to {counter.id} are reserved, and {above:,} rows are above"
+        found = _fault("low-counter", "bindings", counter.seq, counter.id, counter.epoch, detail)
         return None, [found]
     return counter.id, []
 
 
-def binding_faults(bindings: Sequence[Bound], limits: Limits) -> list[Fault]:
+def binding_faults(bindings: Sequence[BindingRow], limits: Limits) -> list[Fault]:
     """Return what is wrong with rows of BINDINGS."""
     found: list[Fault] = []
     first: dict[tuple[str, str | None], int] = {}
@@ -131,13 +131,13 @@ def binding_faults(bindings: Sequence[Bound], limits: Limits) -> list[Fault]:
         if is_named or one.type.startswith("queue"):
             earlier = first.setdefault((one.type, one.name), one.seq)
             if earlier != one.seq:
-                said = f"the {one.type} of seq {earlier} has the same name {one.name!r}"
-                found.append(_of(one, "duplicate-binding", said))
+                detail = f"the {one.type} of seq {earlier} has the same name {one.name!r}"
+                found.append(_of(one, "duplicate-binding", detail))
     return found
 
 
 def transaction_faults(
-    transaction: Bound, queues: frozenset[int], messages: frozenset[int]
+    transaction: BindingRow, queues: frozenset[int], messages: frozenset[int]
 ) -> list[Fault]:
     """Return what a transaction in doubt needs and is not there: of its queues and its messages."""
     found = [
@@ -153,7 +153,7 @@ def transaction_faults(
     return found
 
 
-def _of(row: Bound, fault: str, detail: str) -> Fault:
+def _of(row: BindingRow, fault: str, detail: str) -> Fault:
     return _fault(fault, "bindings", row.seq, row.id, row.epoch, detail)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from orthia.journal.model.integrity import END_OF_TRANSACTION, IN_TRANSACTION
 from orthia.pipeline.jobs.audit_limits import Fault, Limits
-from orthia.pipeline.jobs.epoch_order import Misplaced, Run, merged, misplaced
+from orthia.pipeline.jobs.epoch_order import EpochRun, Misplaced, merged, misplaced
 
 FAULTS: Final = StructType(
     [
@@ -64,11 +64,11 @@ def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bo
     written = F.col("written_at").cast("string")
     checks: list[tuple[str, Column, Column]] = []
     if limits.epoch is not None:
-        said = F.lit(f"the fence is at {limits.epoch}")
-        checks.append(("unfenced-epoch", F.col("epoch") > limits.epoch, said))
+        detail = F.lit(f"the fence is at {limits.epoch}")
+        checks.append(("unfenced-epoch", F.col("epoch") > limits.epoch, detail))
     if limits.reserved is not None:
-        said = F.lit(f"reserved up to {limits.reserved}")
-        checks.append(("unreserved-id", F.col("seq") > limits.reserved, said))
+        detail = F.lit(f"reserved up to {limits.reserved}")
+        checks.append(("unreserved-id", F.col("seq") > limits.reserved, detail))
     times = ["written_at"] if has_times else []
     times += ["removed_at"] if table == "history" else []
     for name in times:
@@ -79,8 +79,8 @@ def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bo
             checks.append(("wrong-time", F.col(name) > F.lit(limits.written_at), at))
     if table == "history":
         left = F.format_string("it left its queue at %s", F.col("removed_at").cast("string"))
-        said = F.concat(left, F.lit(" and was written at "), written)
-        checks.append(("kept-before-written", F.expr("removed_at < written_at"), said))
+        detail = F.concat(left, F.lit(" and was written at "), written)
+        checks.append(("kept-before-written", F.expr("removed_at < written_at"), detail))
     found = [
         F.when(wrong, F.struct(F.lit(name).alias("fault"), detail.alias("detail")))
         for name, wrong, detail in checks
@@ -108,10 +108,10 @@ def unbound_queues(messages: DataFrame, queues: DataFrame) -> DataFrame:
             F.min_by("epoch", "seq").alias("epoch"),
         )
     )
-    said = F.format_string(
+    detail = F.format_string(
         "no binding of this id; %d messages, seq %d to %d", "rows", "seq", "last"
     )
-    return fault(found, "unknown-queue", said)
+    return fault(found, "unknown-queue", detail)
 
 
 def orphaned_references(messages: DataFrame) -> DataFrame:
@@ -142,8 +142,8 @@ def bodies_in_queues(messages: DataFrame) -> DataFrame:
     wrong = messages.where("kind = 'message' AND findings IS NULL").join(
         referred.distinct(), F.col("seq") == F.col("at"), "left_semi"
     )
-    said = F.format_string("references share it, and it is in queue %d itself", "queue_id")
-    return fault(wrong, "body-in-queue", said)
+    detail = F.format_string("references share it, and it is in queue %d itself", "queue_id")
+    return fault(wrong, "body-in-queue", detail)
 
 
 def uneven_references(messages: DataFrame) -> DataFrame:
@@ -157,8 +157,8 @@ def uneven_references(messages: DataFrame) -> DataFrame:
     )
     order = Window.partitionBy("id").orderBy(F.desc("rows"), "seq")
     wrong = counted.withColumn("place", F.row_number().over(order)).where("place > 1")
-    said = F.format_string("it says its body had %d references, others say otherwise", "total")
-    return fault(wrong, "uneven-references", said)
+    detail = F.format_string("it says its body had %d references, others say otherwise", "total")
+    return fault(wrong, "uneven-references", detail)
 
 
 def duplicates(messages: DataFrame) -> DataFrame:
@@ -194,8 +194,8 @@ def repeated(rows: DataFrame, name: str, table: str, *keys: str) -> DataFrame:
         )
         .where("rows > 1")
     )
-    said = F.format_string("%d rows have it, the first at seq %d", "rows", "first")
-    return fault(found, name, said, table)
+    detail = F.format_string("%d rows have it, the first at seq %d", "rows", "first")
+    return fault(found, name, detail, table)
 
 
 def transactions(messages: DataFrame) -> DataFrame:
@@ -205,9 +205,9 @@ def transactions(messages: DataFrame) -> DataFrame:
     begun = rows.where(F.col("record_type").isin(*map(int, IN_TRANSACTION)))
     unended = begun.join(ends.select("tx_id").distinct(), "tx_id", "left_anti")
     unbegun = ends.join(begun.select("tx_id").distinct(), "tx_id", "left_anti")
-    said = F.format_string("transaction %d", "tx_id")
-    return fault(unended, "unfinished-transaction", said).unionByName(
-        fault(unbegun, "end-without-transaction", said)
+    detail = F.format_string("transaction %d", "tx_id")
+    return fault(unended, "unfinished-transaction", detail).unionByName(
+        fault(unbegun, "end-without-transaction", detail)
     )
 
 
@@ -286,8 +286,8 @@ def wrong_addresses(
         )
         .withColumnRenamed("at", "seq")
     )
-    said = F.format_string("its address is '%s', and its queue's is '%s'", "address", "bound")
-    return fault(rest, "wrong-address", said, table), faults
+    detail = F.format_string("its address is '%s', and its queue's is '%s'", "address", "bound")
+    return fault(rest, "wrong-address", detail, table), faults
 
 
 # --- the order of epochs
@@ -313,7 +313,7 @@ def out_of_order(rows: DataFrame, limits: Limits) -> DataFrame | None:
     for key, name in enumerate(("seq", "at")):
         if _overlap([(one[1 + 2 * key], one[2 + 2 * key]) for one in bounds]):
             keyed = right.where(F.col(name).isNotNull())
-            runs = merged(Run(*run) for run in _runs(keyed, name))
+            runs = merged(EpochRun(*run) for run in _runs(keyed, name))
             found.append(_rows_of(keyed, name, misplaced(runs)))
     if not found:
         return None
@@ -362,7 +362,7 @@ def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _rows_of(rows: DataFrame, key: str, found: list[Misplaced]) -> DataFrame:
     told = [
-        (one.run.epoch, one.run.first, one.run.last, *_said(one, by_time=key == "at"))
+        (one.run.epoch, one.run.first, one.run.last, *_misplaced_fault(one, by_time=key == "at"))
         for one in found
     ]
     schema = "run_epoch long, first long, last long, fault string, detail string"
@@ -383,7 +383,7 @@ def _rows_of(rows: DataFrame, key: str, found: list[Misplaced]) -> DataFrame:
     )
 
 
-def _said(one: Misplaced, *, by_time: bool) -> tuple[str, str]:
+def _misplaced_fault(one: Misplaced, *, by_time: bool) -> tuple[str, str]:
     if one.is_stale:
         last = one.other.first
         where = "the database's time of both" if by_time else f"seq {last}"

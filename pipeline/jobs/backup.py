@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.journal.model.records import ID_COUNTER_SEQ
-from orthia.pipeline.jobs.contents import Contents, Counted
+from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.jobs.migrate import checksum
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 
@@ -28,10 +28,10 @@ LARGE: Final = ("large", "large_id")
 """The columns that say which bodies are needed."""
 
 
-def counted(rows: DataFrame, columns: Sequence[str]) -> Counted:
+def counted(rows: DataFrame, columns: Sequence[str]) -> TableDigest:
     """Count the rows of a table, by these columns."""
     (row,) = checksum(rows.select(*columns)).collect()
-    return Counted(row["rows"], str(row["sum"] or 0), row["xor"] or 0)
+    return TableDigest(row["rows"], str(row["sum"] or 0), row["xor"] or 0)
 
 
 def changed_tables(

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True)
-class Counted:
+class TableDigest:
     """The rows of a table: how many, and what depends on every bit of them in any order."""
 
     rows: int = 0
@@ -24,7 +24,7 @@ class Contents:
 
     beside_a_node: bool = True
     """Whether a node may have served while it was written: then it is of no one instant."""
-    tables: dict[str, Counted] = field(default_factory=dict)
+    tables: dict[str, TableDigest] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     """Large messages (``seq``) without their body, which left their queue meanwhile."""
     damaged: list[int] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Contents:
         """
         found = cls(**{name: fields[name] for name in cls.__dataclass_fields__ if name in fields})
         try:
-            tables = {name: Counted(**one) for name, one in fields["tables"].items()}
+            tables = {name: TableDigest(**one) for name, one in fields["tables"].items()}
             for seq in (*found.left, *found.damaged):
                 operator.index(seq)
         except (AttributeError, KeyError, TypeError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
-class Run(NamedTuple):
+class EpochRun(NamedTuple):
     """Rows of one epoch, one after the other by ``seq`` or by time."""
 
     epoch: int
@@ -24,16 +24,16 @@ class Run(NamedTuple):
 class Misplaced(NamedTuple):
     """Rows that are out of order."""
 
-    run: Run
+    run: EpochRun
     is_stale: bool
     """Whether a newer epoch had begun before; else an older one goes on after."""
-    other: Run
+    other: EpochRun
     """What shows it: the nearest run of the other epoch that is in order."""
 
 
-def merged(runs: Iterable[Run]) -> list[Run]:
+def merged(runs: Iterable[EpochRun]) -> list[EpochRun]:
     """Return runs in their order, neighbours of one epoch as one."""
-    found: list[Run] = []
+    found: list[EpochRun] = []
     for run in sorted(runs, key=lambda one: (one.first, one.epoch, one.last)):
         if found and found[-1].epoch == run.epoch:
             before = found[-1]
@@ -44,7 +44,7 @@ def merged(runs: Iterable[Run]) -> list[Run]:
     return found
 
 
-def misplaced(runs: Sequence[Run]) -> list[Misplaced]:
+def misplaced(runs: Sequence[EpochRun]) -> list[Misplaced]:
     """Return the fewest rows without which epochs never go down; ``runs`` are in order.
 
     Where as few of two epochs could be named, it is the older one's.
@@ -52,13 +52,13 @@ def misplaced(runs: Sequence[Run]) -> list[Misplaced]:
     kept = _heaviest_in_order(runs)
     found = []
     newest = 0
-    highest: Run | None = None
-    before: list[Run | None] = []
+    highest: EpochRun | None = None
+    before: list[EpochRun | None] = []
     for run, is_kept in zip(runs, kept, strict=True):
         if is_kept and run.epoch >= newest:
             newest, highest = run.epoch, run
         before.append(highest)
-    following: Run | None = None
+    following: EpochRun | None = None
     for at in range(len(runs) - 1, -1, -1):
         run, earlier = runs[at], before[at]
         if kept[at]:
@@ -70,7 +70,7 @@ def misplaced(runs: Sequence[Run]) -> list[Misplaced]:
     return found[::-1]
 
 
-def _heaviest_in_order(runs: Sequence[Run]) -> list[bool]:
+def _heaviest_in_order(runs: Sequence[EpochRun]) -> list[bool]:
     """Choose the runs, with the most rows together, whose epochs never go down."""
     epochs = sorted({run.epoch for run in runs})
     best = _PrefixMaximum(len(epochs))

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import Life, life_of
-from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.outages import LiveLock
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
-from orthia.pipeline.sources.failover_chapters import chapters, collector_at_rest, said_in
+from orthia.pipeline.sources.failover_chapters import chapters, collector_at_rest, events_in
 from orthia.pipeline.sources.failover_parts import StoreLog, file_parts
 
 _UNKNOWN: Final = "unknown"
@@ -67,8 +67,8 @@ def analyse(
             read.unpersist()
     told = {row["pair"] for row in tables["availability"]}
     for store in stores:
-        if store.present is not None and store.name not in told:
-            for name, empty in _without_events(store, store.present, period):
+        if store.live_lock is not None and store.name not in told:
+            for name, empty in _without_events(store, store.live_lock, period):
                 tables[name].append(empty)
             told.add(store.name)
     for name, error in failed.items():
@@ -81,9 +81,11 @@ def analyse(
     return tables
 
 
-def _without_events(store: StoreLog, present: Present, period: Period) -> Iterator[tuple[str, Row]]:
+def _without_events(
+    store: StoreLog, live_lock: LiveLock, period: Period
+) -> Iterator[tuple[str, Row]]:
     """Yield the rows of a pair whose log is empty: of that, too, somebody is to hear."""
-    account = account_of([], present, period.since, period.end(present.now))
+    account = account_of([], live_lock, period.since, period.end(live_lock.now))
     return rows_of(store.name, account, [])
 
 
@@ -99,7 +101,7 @@ def _note_error(rows: Sequence[Row], name: str, error: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ChapterTotals:
     """What is known of the chapters when they are read."""
 
     last_at: int | None
@@ -109,7 +111,7 @@ class _Seen:
     """Whether there are chapters whose pair they do not name."""
 
 
-def _look(read: DataFrame) -> _Seen:
+def _look(read: DataFrame) -> _ChapterTotals:
     """Read the chapters, and look at all of them at once."""
     failed = F.col("error").isNotNull()
     unnamed = F.coalesce("pair", "node_id").isNull() & ~failed
@@ -119,10 +121,10 @@ def _look(read: DataFrame) -> _Seen:
         F.count_if(unnamed).alias("unnamed"),
     ).collect()
     errors = {one["pair"] or _UNKNOWN: one["error"] for one in row["errors"]}
-    return _Seen(row["last_at"], errors, row["unnamed"] > 0)
+    return _ChapterTotals(row["last_at"], errors, row["unnamed"] > 0)
 
 
-def _named(read: DataFrame, stores: Sequence[StoreLog], seen: _Seen) -> DataFrame:
+def _named(read: DataFrame, stores: Sequence[StoreLog], seen: _ChapterTotals) -> DataFrame:
     """Return the chapters with the pair each belongs to.
 
     A pair has the name it was given, wherever its events were read, else its node id. A node's
@@ -141,26 +143,26 @@ def _named(read: DataFrame, stores: Sequence[StoreLog], seen: _Seen) -> DataFram
         found = found.join(F.broadcast(known), "holder", "left").withColumn(
             "pair", F.coalesce("pair", "known", F.lit(_UNKNOWN))
         )
-    return found.select("pair", "holder", "node", "said")
+    return found.select("pair", "holder", "node", "events")
 
 
 def _accounts(
     found: DataFrame, stores: Sequence[StoreLog], period: Period, until: int
 ) -> DataFrame:
-    presents = {one.name: one.present for one in stores if one.present is not None}
-    return found.groupBy("pair").applyInArrow(_teller(presents, period, until), _RESULT)
+    live_locks = {one.name: one.live_lock for one in stores if one.live_lock is not None}
+    return found.groupBy("pair").applyInArrow(_teller(live_locks, period, until), _RESULT)
 
 
 def _teller(
-    presents: Mapping[str, Present], period: Period, until: int
+    live_locks: Mapping[str, LiveLock], period: Period, until: int
 ) -> Callable[[pa.Table], pa.Table]:
     def tell(group: pa.Table) -> pa.Table:
         pair = group.column("pair")[0].as_py()
-        present = presents.get(pair)
-        end = period.end(until if present is None else present.now)
+        live_lock = live_locks.get(pair)
+        end = period.end(until if live_lock is None else live_lock.now)
         with collector_at_rest():
             lives = list(_lives(group))
-            account = account_of(lives, present, period.since, end)
+            account = account_of(lives, live_lock, period.since, end)
             rows = list(rows_of(pair, account, lives))
         return pa.table(
             {
@@ -174,8 +176,8 @@ def _teller(
 
 def _lives(group: pa.Table) -> Iterator[Life]:
     by_holder: dict[str, tuple[str, list[bytes]]] = {}
-    columns = (group.column(name).to_pylist() for name in ("holder", "node", "said"))
-    for holder, node, said in zip(*columns, strict=True):
-        by_holder.setdefault(holder, (node, []))[1].append(said)
+    columns = (group.column(name).to_pylist() for name in ("holder", "node", "events"))
+    for holder, node, packed in zip(*columns, strict=True):
+        by_holder.setdefault(holder, (node, []))[1].append(packed)
     for holder, (node, found) in sorted(by_holder.items()):
-        yield life_of(holder, node, (one for chapter in found for one in said_in(chapter)))
+        yield life_of(holder, node, (one for chapter in found for one in events_in(chapter)))

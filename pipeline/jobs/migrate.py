@@ -58,7 +58,7 @@ _HASH_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
-class Checked:
+class CopiedTable:
     """One table, copied and compared."""
 
     table: str
@@ -67,7 +67,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class End:
+class Endpoint:
     """One end of a migration: the store, and how workers name it."""
 
     settings: DatabaseStoreSettings
@@ -78,7 +78,7 @@ _Declare = Callable[[MetaData, str, Dialect], Table]
 
 
 @dataclass(frozen=True)
-class Large:
+class SparkTable:
     """A table that goes through Spark."""
 
     name: str
@@ -99,8 +99,8 @@ class Large:
         return self.declare(MetaData(), getattr(settings, self.setting), dialect)
 
 
-MESSAGES: Final = Large("MESSAGES", "messages", RAW, messages_table, "message_table_name")
-HISTORY: Final = Large(
+MESSAGES: Final = SparkTable("MESSAGES", "messages", RAW, messages_table, "message_table_name")
+HISTORY: Final = SparkTable(
     "MESSAGES_HISTORY", "history", HISTORY_RAW, history_table, "message_history_table_name"
 )
 
@@ -116,7 +116,7 @@ def checksum(rows: DataFrame) -> DataFrame:
     )
 
 
-def inserted(rows: DataFrame, target: StoreReference, large: Large = MESSAGES) -> DataFrame:
+def inserted(rows: DataFrame, target: StoreReference, large: SparkTable = MESSAGES) -> DataFrame:
     """Insert rows of a table into ``target``; return how many each task inserted.
 
     The one function here that does something; a task that is repeated replaces its own rows.
@@ -127,7 +127,7 @@ def inserted(rows: DataFrame, target: StoreReference, large: Large = MESSAGES) -
 class _Inserter:
     """Inserts what a task gets; pickled to the workers, so it has no connection."""
 
-    def __init__(self, target: StoreReference, large: Large) -> None:
+    def __init__(self, target: StoreReference, large: SparkTable) -> None:
         self._target = target
         self._large = large
 
@@ -170,12 +170,12 @@ def _insert(engine: Engine, table: Table, rows: list[dict[str, Any]]) -> None:
 
 def migrate(
     spark: SparkSession,
-    source: End,
-    target: End,
+    source: Endpoint,
+    target: Endpoint,
     *,
     partitions: int | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> list[Checked]:
+) -> list[CopiedTable]:
     """Copy ``source`` to ``target`` and return each table as it was checked.
 
     Raises StoreInUse if a node holds a lock, MigrationRefused if the target is not empty, and
@@ -234,18 +234,18 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
     return before
 
 
-def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> Checked:
+def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> CopiedTable:
     (old,), (new,) = checksum(sent).collect(), checksum(arrived).collect()
     if old != new:
         raise MigrationFailed(
             f"{name} differs: {old['rows']} rows with checksum {old['sum']} were sent,"
             f" {new['rows']} with {new['sum']} arrived; empty the new database and begin again"
         )
-    return Checked(name, old["rows"], f"{(old['xor'] or 0) & (2**64 - 1):016x}")
+    return CopiedTable(name, old["rows"], f"{(old['xor'] or 0) & (2**64 - 1):016x}")
 
 
 @dataclass(frozen=True)
-class _Other:
+class _DriverTable:
     """A table the driver copies."""
 
     name: str
@@ -260,9 +260,11 @@ class _Other:
 
 
 _OTHERS: Final = (
-    _Other("BINDINGS", bindings_table, "bindings_table_name", ("seq",)),
-    _Other("FAILOVER_LOG", failover_log, "failover_log_table_name", ("id",), frozenset({"id"})),
-    _Other(
+    _DriverTable("BINDINGS", bindings_table, "bindings_table_name", ("seq",)),
+    _DriverTable(
+        "FAILOVER_LOG", failover_log, "failover_log_table_name", ("id",), frozenset({"id"})
+    ),
+    _DriverTable(
         "LARGE_MESSAGES",
         large_messages_table,
         "large_message_table_name",
@@ -291,7 +293,7 @@ class _Store:
         """Return who holds what."""
         return self._locks.read_status()
 
-    def table(self, other: _Other) -> Table:
+    def table(self, other: _DriverTable) -> Table:
         """Declare a table."""
         name = getattr(self.settings, other.setting)
         return other.declare(MetaData(), name, self.database.dialect)
@@ -307,7 +309,7 @@ class _Store:
                 for name, table in tables.items()
             }
 
-    def copy(self, target: "_Store", other: _Other) -> None:
+    def copy(self, target: "_Store", other: _DriverTable) -> None:
         """Copy a table."""
         destination = target.table(other)
         for rows in self._read(other):
@@ -317,7 +319,7 @@ class _Store:
             with write_transaction(target.database.engine, f"copy {other.name}") as connection:
                 connection.execute(insert(destination), values)
 
-    def compare(self, target: "_Store", other: _Other) -> Checked:
+    def compare(self, target: "_Store", other: _DriverTable) -> CopiedTable:
         """Compare a table with its copy; raises MigrationFailed."""
         mine, copied = self.fingerprint(other), target.fingerprint(other)
         if mine != copied:
@@ -346,7 +348,7 @@ class _Store:
             for number, values in rows:
                 connection.execute(update(table).where(table.c.id == number).values(values))
 
-    def fingerprint(self, other: _Other) -> Checked:
+    def fingerprint(self, other: _DriverTable) -> CopiedTable:
         """Count a table's rows and sum up their hashes, whatever order they come in."""
         count = total = 0
         for rows in self._read(other):
@@ -359,9 +361,9 @@ class _Store:
                 digest = sha256(repr(values).encode()).digest()[:_HASH_BYTES]
                 total += int.from_bytes(digest)
                 count += 1
-        return Checked(other.name, count, f"{total % 2**64:016x}")
+        return CopiedTable(other.name, count, f"{total % 2**64:016x}")
 
-    def _read(self, other: _Other) -> Iterator[list[RowMapping]]:
+    def _read(self, other: _DriverTable) -> Iterator[list[RowMapping]]:
         table = self.table(other)
         keys = [table.c[key] for key in other.keys]
         ask = select(table).order_by(*keys).limit(other.at_once)

@@ -46,7 +46,7 @@ from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
 from orthia.pipeline.jobs import backup
-from orthia.pipeline.jobs.contents import Contents, Counted
+from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
 from orthia.pipeline.sources.store import StoreReference
 
@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Brought:
+class RestoredTable:
     """One table, brought back and compared."""
 
     table: str
@@ -76,7 +76,7 @@ class Target:
 
 def restore(
     spark: SparkSession, export: ExportInputs, target: Target, *, say: Say = lambda _: None
-) -> list[Brought]:
+) -> list[RestoredTable]:
     """Fill the empty store ``target`` with an export; return each table as it was compared.
 
     Raises WrongInput if the export is not whole, StoreInUse if a node runs on the store,
@@ -103,7 +103,7 @@ def restore(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RestoreRows:
     """What is brought back of each table."""
 
     messages: DataFrame
@@ -118,7 +118,7 @@ class _Rows:
     """The highest the export tells of: those of the new store go on above it."""
 
 
-def _rows_of(export: ExportInputs, contents: Contents) -> _Rows:
+def _rows_of(export: ExportInputs, contents: Contents) -> _RestoreRows:
     """Return what can be brought back: a message without its queue or its body is left out."""
     bindings = backup.without_counter(export.bindings())
     queues = bindings.where("type = 'queue'").select(F.col("seq").alias("queue_id"))
@@ -142,7 +142,7 @@ def _rows_of(export: ExportInputs, contents: Contents) -> _Rows:
     tokens += _row(export.node_manager(), F.max("token"), F.max("fence_token"))
     if history is not None:
         tokens += _row(history, F.max("epoch"))
-    return _Rows(
+    return _RestoreRows(
         kept.select(*_MESSAGE_COLUMNS),
         export.bodies(),
         bindings,
@@ -159,7 +159,7 @@ def _row(frame: DataFrame, *found: Column) -> list[int]:
     return [value or 0 for value in row]
 
 
-def _fill(rows: _Rows, target: Target, database: Database, token: int, say: Say) -> None:
+def _fill(rows: _RestoreRows, target: Target, database: Database, token: int, say: Say) -> None:
     reserve_ids(database, target.settings, token, rows.highest_id)
     say("bringing back bodies of large messages")
     _load(rows.bodies, _Loader(target.reference, token, _load_pieces))
@@ -249,7 +249,9 @@ def _load_pieces(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
     return load.pieces([Piece(*(row[name] for name in backup.BODIES)) for row in rows])
 
 
-def _compare(spark: SparkSession, contents: Contents, rows: _Rows, target: Target) -> list[Brought]:
+def _compare(
+    spark: SparkSession, contents: Contents, rows: _RestoreRows, target: Target
+) -> list[RestoredTable]:
     """Compare each table of the store with what was to be brought back; raises ImportFailed."""
     store = StoreInputs(spark, target.reference)
     expected = dict(contents.tables)
@@ -270,11 +272,11 @@ def _compare(spark: SparkSession, contents: Contents, rows: _Rows, target: Targe
     for table, name, frame, columns in arrived:
         found = backup.counted(frame, columns)
         _refuse_difference(table, expected[name], found)
-        brought.append(Brought(table, found.rows, rows.left_out if name == "messages" else 0))
+        brought.append(RestoredTable(table, found.rows, rows.left_out if name == "messages" else 0))
     return brought
 
 
-def _refuse_difference(name: str, expected: Counted, found: Counted) -> None:
+def _refuse_difference(name: str, expected: TableDigest, found: TableDigest) -> None:
     if expected != found:
         raise ImportFailed(
             f"{name} differs: the export has {expected.rows} rows, {found.rows} arrived, or they"
@@ -282,7 +284,7 @@ def _refuse_difference(name: str, expected: Counted, found: Counted) -> None:
         )
 
 
-class _Held:
+class _ImportLock:
     """The live lock of the store, and the token rows are written under, which is one above the
     lock's until the import is done.
     """
@@ -302,7 +304,9 @@ class _Held:
 
 
 @contextmanager
-def _locked(database: Database, settings: DatabaseStoreSettings, above: int) -> Iterator[_Held]:
+def _locked(
+    database: Database, settings: DatabaseStoreSettings, above: int
+) -> Iterator[_ImportLock]:
     """Hold the live lock of an empty store, with a token above ``above``.
 
     Raises StoreInUse, ImportRefused.
@@ -310,7 +314,7 @@ def _locked(database: Database, settings: DatabaseStoreSettings, above: int) -> 
     with DatabaseLocks(database, settings, "orthia-import") as locks:
         _refuse_what_is_not_empty(database, settings, locks)
         with maintenance(locks, store="the new store", above=above, free=tuple(Lock)) as lock:
-            held = _Held(lock)
+            held = _ImportLock(lock)
             # Under the lock nobody else can have filled it.
             _refuse_rows(database, settings)
             _raise_backup_token(database, settings, above)

@@ -48,7 +48,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Run:
+class IncrementalRun:
     """What an incremental run takes: rows with ``after < seq <= through``."""
 
     after: int
@@ -87,7 +87,7 @@ def next_run(
     settings: DatabaseStoreSettings | FileStoreSettings,
     last: Manifest | None,
     wanted: Selection,
-) -> Run:
+) -> IncrementalRun:
     """Return what the run after ``last`` takes, as the store is now.
 
     Raises BadOption if this run asks for other messages than the last one did, or of another pair;
@@ -110,7 +110,7 @@ def next_run(
     if last is not None:
         _refuse_another(last, wanted, node_id)
     # Acknowledged rows are gone: the highest seq may have been higher before.
-    return Run(after, max(after, through), node_id)
+    return IncrementalRun(after, max(after, through), node_id)
 
 
 def _refuse_ahead(after: int, source: Source, settings: DatabaseStoreSettings) -> None:

@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Segment:
+class ServiceSegment:
     """A stretch of time in which a node served."""
 
     begin: datetime
@@ -48,7 +48,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Outage:
+class OutageSegment:
     """A stretch of time in which nobody served: certainly or perhaps."""
 
     begin: datetime
@@ -69,8 +69,8 @@ class PairHistory:
     is_read: bool = True
     out_seconds: float = 0.0
     """For how long nobody served, at most."""
-    served: list[Segment] = field(default_factory=list)
-    outages: list[Outage] = field(default_factory=list)
+    served: list[ServiceSegment] = field(default_factory=list)
+    outages: list[OutageSegment] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:
@@ -84,8 +84,8 @@ class Lane:
 
     label: str
     note: str
-    served: Sequence[Segment]
-    outages: Sequence[Outage]
+    served: Sequence[ServiceSegment]
+    outages: Sequence[OutageSegment]
     colours: Mapping[str, str]
     is_out: bool
 

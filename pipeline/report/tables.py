@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from orthia.pipeline.report.chart import Chart, Kind, Outage, PairHistory, Segment
+from orthia.pipeline.report.chart import Chart, Kind, OutageSegment, PairHistory, ServiceSegment
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
@@ -116,7 +116,7 @@ def chart_of(tables: Mapping[str, Rows]) -> Chart:
         since, until = _time(row["serving_at"]), _time(row["served_until"] or end.isoformat())
         until_text = row["served_until"] or "now"
         note = f"{row['node_name']} served {row['serving_at']} to {until_text}"
-        segment = Segment(since, until, row["node_name"], f"{note}, token {row['token']}")
+        segment = ServiceSegment(since, until, row["node_name"], f"{note}, token {row['token']}")
         pairs[row["pair"]].served.append(segment)
     for row in tables["outages"]:
         pairs[row["pair"]].outages += _outages(row)
@@ -148,13 +148,13 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def _outages(row: Row) -> Iterator[Outage]:
+def _outages(row: Row) -> Iterator[OutageSegment]:
     began, began_by = _time(row["began"]), _time(row["began_by"])
     until = _time(row["until"])
     long = seconds(row["out_ms"], row["out_least_ms"])
     if not row["known"]:
         note = f"{row['cause']}: nobody served for {long}, from {row['began']}"
-        yield Outage(began, until, Kind.UNKNOWN, note)
+        yield OutageSegment(began, until, Kind.UNKNOWN, note)
         return
     note = f"nobody served for {long}, from {row['began']}"
     if row["began_by"] != row["began"]:
@@ -163,8 +163,8 @@ def _outages(row: Row) -> Iterator[Outage]:
     took = "" if row["to_node"] is None else f": {row['to_node']} took over"
     note = f"{note} {ended}{took} ({row['cause']})"
     if began_by > began:
-        yield Outage(began, min(began_by, until), Kind.MAYBE, note)
-    yield Outage(min(began_by, until), until, Kind.OUT, note)
+        yield OutageSegment(began, min(began_by, until), Kind.MAYBE, note)
+    yield OutageSegment(min(began_by, until), until, Kind.OUT, note)
 
 
 def _time(text: str) -> datetime:

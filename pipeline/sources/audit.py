@@ -27,7 +27,7 @@ from orthia.pipeline.sources.audit_rows import (
     MESSAGES,
     PIECES,
     STORED,
-    Checked,
+    PieceChecker,
     judged_bindings,
     judged_messages,
 )
@@ -86,13 +86,13 @@ class AuditSource(DataSource):
                 case "history":
                     raise BadOption("option table: only a database has its history read here")
                 case "bindings":
-                    return FileBindingsReader(store)
+                    return AuditFileBindingsReader(store)
                 case "pieces":
                     return FilePiecesReader(store, self._partitions, content=self._content)
             return FileRowsReader(store, self._partitions, content=self._content)
         match self._table:
             case "bindings":
-                return BindingsReader(store)
+                return AuditBindingsReader(store)
             case "pieces":
                 return PiecesReader(store, self._partitions, content=self._content)
         history = self._table == "history"
@@ -131,7 +131,7 @@ class RowsReader(DataSourceReader):
                 yield judged_messages(batch, history=self._history, records=self._content)
 
 
-class BindingsReader(DataSourceReader):
+class AuditBindingsReader(DataSourceReader):
     """Reads BINDINGS of a database whole, in one statement."""
 
     def __init__(self, store: StoreReference) -> None:
@@ -181,7 +181,7 @@ class PiecesReader(DataSourceReader):
                 f"FROM {table} WHERE id BETWEEN {partition.first:d} AND {partition.last:d}"
                 " ORDER BY id, position"
             )
-            checked = Checked()
+            checked = PieceChecker()
             for batch in source.batches(columns, rest):
                 yield _batch(map(checked.row, batch.to_pylist()))
 
@@ -200,7 +200,7 @@ class FileRowsReader(FileJournalReader):
             yield judged_messages(batch, records=self._content)
 
 
-class FileBindingsReader(DataSourceReader):
+class AuditFileBindingsReader(DataSourceReader):
     """Reads the bindings of a file journal."""
 
     def __init__(self, reference: FileReference) -> None:
@@ -229,7 +229,7 @@ class FilePiecesReader(DataSourceReader):
         """Yield a row for each piece; raises JournalIOError."""
         if not isinstance(partition, BodiesPartition):
             raise TypeError(f"{partition!r} is no part of this reader")
-        checked = Checked()
+        checked = PieceChecker()
         mine = (one for one in self._bodies() if partition.first <= one <= partition.last)
         rows = (checked.row(piece) for one in mine for piece in self._pieces(one))
         while some := list(islice(rows, _ROWS_A_BATCH)):

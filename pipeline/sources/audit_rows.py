@@ -206,7 +206,7 @@ def _body(row: Row) -> Iterator[Row]:
 
 def checked_pieces(batches: Iterator[pa.RecordBatch], *, content: bool) -> Iterator[pa.RecordBatch]:
     """Return pieces of an export, in the order of their bodies and positions, as rows of PIECES."""
-    checked = Checked()
+    checked = PieceChecker()
     for batch in batches:
         rows = []
         for one in batch.to_pylist():
@@ -217,7 +217,7 @@ def checked_pieces(batches: Iterator[pa.RecordBatch], *, content: bool) -> Itera
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(PIECES))
 
 
-class Checked:
+class PieceChecker:
     """Makes rows of PIECES from pieces in the order of their bodies and positions."""
 
     def __init__(self) -> None:

@@ -145,7 +145,7 @@ def _without_gap(first: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:
     return found
 
 
-class Stretch(NamedTuple):
+class BodyRange(NamedTuple):
     """Pieces of one body, from a position up to one that is not among them."""
 
     large_id: int
@@ -153,21 +153,21 @@ class Stretch(NamedTuple):
     end: int
 
 
-class StretchesPartition(InputPartition):
+class BodyRangesPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self.stretches = list(stretches)
+    def __init__(self, ranges: Sequence[BodyRange]) -> None:
+        self.ranges = list(ranges)
 
 
 def dealt_out(
     pieces: Iterable[tuple[int, int]], partitions: int | None = None
-) -> list[StretchesPartition]:
+) -> list[BodyRangesPartition]:
     """Cut bodies, each an id and its number of pieces, into parts of about the same size."""
     bodies = list(pieces)
     total = sum(count for _, count in bodies)
     most = max(1, -(-total // partitions)) if partitions else _PIECES_A_PARTITION
-    dealt: list[list[Stretch]] = [[]]
+    dealt: list[list[BodyRange]] = [[]]
     room = most
     for large_id, count in bodies:
         first = 0
@@ -176,14 +176,14 @@ def dealt_out(
                 dealt.append([])
                 room = most
             end = min(count, first + room)
-            dealt[-1].append(Stretch(large_id, first, end))
+            dealt[-1].append(BodyRange(large_id, first, end))
             room -= end - first
             first = end
-    return [StretchesPartition(part) for part in dealt]
+    return [BodyRangesPartition(part) for part in dealt]
 
 
-class _StretchesReader(DataSourceReader, ABC):
-    """Reads stretches; it can be pickled: nothing is open."""
+class _BodiesReader(DataSourceReader, ABC):
+    """Reads ranges; it can be pickled: nothing is open."""
 
     def __init__(self, partitions: int | None) -> None:
         self._wanted_partitions = partitions
@@ -202,10 +202,10 @@ class _StretchesReader(DataSourceReader, ABC):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the pieces of a partition that are there; raises OrthiaError."""
-        if not isinstance(partition, StretchesPartition):
+        if not isinstance(partition, BodyRangesPartition):
             raise TypeError(f"{partition!r} is not of this reader")
         with self._reader() as reader:
-            for large_id, first, end in partition.stretches:
+            for large_id, first, end in partition.ranges:
                 at = first
                 while found := reader.window(large_id, at, min(WINDOW_PIECES, end - at)):
                     yield pa.RecordBatch.from_arrays(
@@ -219,7 +219,7 @@ class _StretchesReader(DataSourceReader, ABC):
                     at += len(found)
 
 
-class SqlBodiesReader(_StretchesReader):
+class SqlBodiesReader(_BodiesReader):
     """Reads LARGE_MESSAGES."""
 
     def __init__(self, store: StoreReference, partitions: int | None = None) -> None:
@@ -240,7 +240,7 @@ class SqlBodiesReader(_StretchesReader):
         return SqlBodyReader(self._store.settings())
 
 
-class FileBodiesReader(_StretchesReader):
+class FileBodiesReader(_BodiesReader):
     """Reads a large-messages-directory, which every worker must see."""
 
     def __init__(self, directory: Path, partitions: int | None = None) -> None:

@@ -155,7 +155,7 @@ class Decoder:
                 decode_duplicate_id(record, seq)
                 return {}
             message = stored_message(seq, row_id, kind, 0, record, body).record
-            said = self._said(message)
+            columns = self._message_columns(message)
         except CorruptRecord as error:
             return {"corrupt": error.reason}
         except ValueError as error:
@@ -170,7 +170,7 @@ class Decoder:
         expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
         content, corrupt = self._body(message)
         return {
-            **said,
+            **columns,
             "address": message.address,
             "body": content,
             "body_size": message.body_size,
@@ -195,14 +195,14 @@ class Decoder:
         except BodyUnreadable as error:
             return None, str(error)
 
-    def _said(self, message: Message) -> dict[str, Any]:
+    def _message_columns(self, message: Message) -> dict[str, Any]:
         """Return the columns of what a message says of itself; raises ValueError."""
         if message.stated or message.encoding != TAG:
-            return _said(message)
+            return _columns_of(message)
         head = message.head
         found = self._heads.get(head)
         if found is None:
-            found = _said(message)
+            found = _columns_of(message)
             self._kept_bytes += len(head)
             if len(self._heads) >= _KEPT_HEADS or self._kept_bytes > _KEPT_HEAD_BYTES:
                 self._heads.clear()
@@ -211,7 +211,7 @@ class Decoder:
         return found
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _columns_of(message: Message) -> dict[str, Any]:
     fields = message.fields()
     delivery_ms = fields.delivery_ms
     return {

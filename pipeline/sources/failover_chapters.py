@@ -23,12 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from orthia.config.errors import OrthiaError
 from orthia.nodemanager import events
 from orthia.nodemanager.merge import lines_of_file, say_skipped
-from orthia.pipeline.history.lives import Said
+from orthia.pipeline.history.lives import LoggedEvent
 from orthia.pipeline.sources.fetching import TIME, Column, Source, open_source
 from orthia.pipeline.sources.store import StoreReference
 
 CHAPTERS: Final = (
-    "pair string, node_id string, holder string, node string, said binary, last_at long,"
+    "pair string, node_id string, holder string, node string, events binary, last_at long,"
     " error string"
 )
 _ARROW: Final = pa.schema(
@@ -37,7 +37,7 @@ _ARROW: Final = pa.schema(
         ("node_id", pa.string()),
         ("holder", pa.string()),
         ("node", pa.string()),
-        ("said", pa.binary()),
+        ("events", pa.binary()),
         ("last_at", pa.int64()),
         ("error", pa.string()),
     ]
@@ -86,7 +86,7 @@ _COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Part:
+class LogPart:
     """What one task reads: rows of one store's table, or some files."""
 
     pair: str | None = None
@@ -99,7 +99,7 @@ class Part:
     files: Sequence[str] = ()
 
 
-def chapters(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+def chapters(spark: SparkSession, parts: Sequence[LogPart]) -> DataFrame:
     """Return the chapters of all ``parts``, each read by a task of its own."""
     rows = [(json.dumps(asdict(part)),) for part in parts]
     slices = spark.sparkContext.parallelize(rows, max(1, len(rows)))
@@ -109,10 +109,10 @@ def chapters(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
 def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for text in batch.column(0).to_pylist():
-            yield from read_part(Part(**json.loads(text)))
+            yield from read_part(LogPart(**json.loads(text)))
 
 
-def read_part(part: Part) -> Iterator[pa.RecordBatch]:
+def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
     """Yield the chapters of one part, or a row with the error that kept it from being read."""
     lives: dict[tuple[str, str], _Chapter] = {}
     with collector_at_rest():
@@ -122,10 +122,10 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
     rows: list[tuple[Any, ...]] = []
     size = 0
     for (holder, node), chapter in lives.items():
-        said = marshal.dumps(chapter.said)
-        last_at = max(one[1] for one in chapter.said)
-        rows.append((part.pair, chapter.node_id, holder, node, said, last_at, None))
-        size += len(said)
+        packed = marshal.dumps(chapter.events)
+        last_at = max(one[1] for one in chapter.events)
+        rows.append((part.pair, chapter.node_id, holder, node, packed, last_at, None))
+        size += len(packed)
         if size >= _BATCH_BYTES:
             yield _batch(rows)
             rows, size = [], 0
@@ -133,7 +133,7 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
         yield _batch(rows)
 
 
-def _read_all(part: Part, lives: "_Lives") -> Iterator[str]:
+def _read_all(part: LogPart, lives: "_Lives") -> Iterator[str]:
     """Read what a part names; yields why something could not be read, and goes on with the rest."""
     reads: list[Callable[[], None]] = [
         partial(_read_file, Path(name), lives) for name in part.files
@@ -147,9 +147,9 @@ def _read_all(part: Part, lives: "_Lives") -> Iterator[str]:
             yield " ".join(str(failed).split())
 
 
-def said_in(chapter: bytes) -> Iterator[Said]:
+def events_in(chapter: bytes) -> Iterator[LoggedEvent]:
     """Yield what a chapter has."""
-    return map(Said._make, marshal.loads(chapter))  # noqa: S302 - written above, by our own worker
+    return map(LoggedEvent._make, marshal.loads(chapter))  # noqa: S302 - written above, by our own worker
 
 
 @contextmanager
@@ -167,11 +167,11 @@ def collector_at_rest() -> Iterator[None]:
 class _Chapter:
     """What is read of one life."""
 
-    __slots__ = ("node_id", "said")
+    __slots__ = ("events", "node_id")
 
     def __init__(self) -> None:
         self.node_id: str | None = None
-        self.said: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
 
 
 def _lowered(options: Mapping[str, str]) -> dict[str, str]:
@@ -190,7 +190,7 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 _Lives = dict[tuple[str, str], _Chapter]
 
 
-def _read_table(part: Part, options: Mapping[str, str], lives: _Lives) -> None:
+def _read_table(part: LogPart, options: Mapping[str, str], lives: _Lives) -> None:
     settings = StoreReference.from_options(options).settings()
     with open_source(settings) as source:
         table = source.table(settings.failover_log_table_name)
@@ -221,7 +221,7 @@ def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
     found = details if isinstance(details, dict) else {}
     chapter = _chapter(lives, holder, node)
     chapter.node_id = node_id or chapter.node_id
-    chapter.said.append((seq, at, node_at, event, lock, token, found, True))
+    chapter.events.append((seq, at, node_at, event, lock, token, found, True))
 
 
 _instant: Final = datetime.fromisoformat
@@ -267,7 +267,7 @@ def _read_file(path: Path, lives: _Lives) -> None:
             continue
         chapter = lives.get((holder, node)) or _chapter(lives, holder, node)
         chapter.node_id = node_id or chapter.node_id
-        chapter.said.append((seq, at, node_at, event, lock, token, details, db_time is not None))
+        chapter.events.append((seq, at, node_at, event, lock, token, details, db_time is not None))
 
 
 def _check_in_calendar(at: int, node_at: int) -> None:

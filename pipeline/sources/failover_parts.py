@@ -17,8 +17,8 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
 from orthia.nodemanager.locks.status import DatabaseLocks
-from orthia.pipeline.history.outages import Present
-from orthia.pipeline.sources.failover_chapters import Part
+from orthia.pipeline.history.outages import LiveLock
+from orthia.pipeline.sources.failover_chapters import LogPart
 from orthia.pipeline.sources.failover_log import in_groups, ranges_of
 from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.last_writes import last_writes
@@ -36,8 +36,8 @@ class StoreLog:
     name: str
     """What the pair is called: as it was named, else its node id."""
     node_id: str | None = None
-    parts: Sequence[Part] = ()
-    present: Present | None = None
+    parts: Sequence[LogPart] = ()
+    live_lock: LiveLock | None = None
     error: str | None = None
 
 
@@ -70,17 +70,17 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
         found = name or status.node_id or str(store.settings.jdbc_connection_url)
         with open_source(store.settings) as source:
             parts = [
-                Part(found, store.reference.to_options(), one.first, one.end)
+                LogPart(found, store.reference.to_options(), one.first, one.end)
                 for one in ranges_of(source, store.settings)
             ]
     except OrthiaError as error:
         called = name or str(store.settings.jdbc_connection_url)
         return StoreLog(called, error=" ".join(str(error).split()))
-    present = None
+    live_lock = None
     # Of a lock that cannot be asked from here the store says nothing: its node may well serve.
     if Lock.LIVE not in seen.unknown:
-        present = replace(present_of(status), writes=_writes(store.settings))
-    return StoreLog(found, status.node_id, parts, present)
+        live_lock = replace(live_lock_of(status), writes=_writes(store.settings))
+    return StoreLog(found, status.node_id, parts, live_lock)
 
 
 def _writes(settings: DatabaseStoreSettings) -> dict[int, int]:
@@ -94,11 +94,11 @@ def _writes(settings: DatabaseStoreSettings) -> dict[int, int]:
         return {}
 
 
-def present_of(status: NodeManagerStatus) -> Present:
+def live_lock_of(status: NodeManagerStatus) -> LiveLock:
     """Return what a store says of the live lock, for the history."""
     live = status.live
     expires = live.expiration_time
-    return Present(
+    return LiveLock(
         now=microseconds(status.database_time),
         holder=live.holder_id,
         token=live.token,
@@ -108,9 +108,9 @@ def present_of(status: NodeManagerStatus) -> Present:
     )
 
 
-def file_parts(files: Sequence[str]) -> list[Part]:
+def file_parts(files: Sequence[str]) -> list[LogPart]:
     """Return the parts of files that exist: many small ones are read by one task."""
-    return [Part(files=group.paths) for group in in_groups(map(Path, files))]
+    return [LogPart(files=group.paths) for group in in_groups(map(Path, files))]
 
 
 def microseconds(at: datetime) -> int:

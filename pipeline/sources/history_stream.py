@@ -53,7 +53,7 @@ def _instant(micros: int) -> datetime:
     return _BEGINNING + timedelta(microseconds=micros)
 
 
-class HistoryStretch(InputPartition):
+class HistoryRange(InputPartition):
     """What left its queue later than ``after`` and not later than ``up_to``: one task's part."""
 
     def __init__(self, after: int, up_to: int, *, begins: bool) -> None:
@@ -117,12 +117,12 @@ class HistoryStreamReader(TailReader):
                 start["removed_at"], end["removed_at"], self._wanted_partitions
             )
         begins = _BEGINS in start
-        return [HistoryStretch(after, up_to, begins=begins) for after, up_to in pairwise(cuts)]
+        return [HistoryRange(after, up_to, begins=begins) for after, up_to in pairwise(cuts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what left in a stretch, in order; raises HistoryPruned if pruning overtook it."""
-        if not isinstance(partition, HistoryStretch):
-            raise TypeError(f"{partition!r} is no stretch of this reader")
+        """Yield what left in a range, in order; raises HistoryPruned if pruning overtook it."""
+        if not isinstance(partition, HistoryRange):
+            raise TypeError(f"{partition!r} is no range of this reader")
         settings = self._store.settings()
         with open_source(settings) as source, SqlBodyReader(settings) as reader:
             history = _History(source, settings)
@@ -207,13 +207,13 @@ class _History:
         return cuts
 
     def rows(
-        self, names: Sequence[str], stretch: HistoryStretch, conditions: Sequence[str]
+        self, names: Sequence[str], wanted: HistoryRange, conditions: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read columns of a stretch, in the order of leaving."""
+        """Read columns of a range, in the order of leaving."""
         tests = "".join(f" AND {one}" for one in conditions)
         return self._source.batches(
             [history_column(name) for name in names],
-            f"{self._within(stretch.after, stretch.up_to)}{tests} ORDER BY m.removed_at",
+            f"{self._within(wanted.after, wanted.up_to)}{tests} ORDER BY m.removed_at",
         )
 
     def _within(self, after: int, up_to: int) -> str:

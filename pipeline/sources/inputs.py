@@ -29,7 +29,7 @@ from orthia.pipeline.sources.audit_rows import (
     judged_messages,
 )
 from orthia.pipeline.sources.file_journal import FileReference
-from orthia.pipeline.sources.present import ExportPresent, FilePresent, Present, StorePresent
+from orthia.pipeline.sources.recheck import ExportRecheck, FileRecheck, Recheck, StoreRecheck
 from orthia.pipeline.sources.schemas import (
     BINDINGS,
     BODIES,
@@ -76,7 +76,7 @@ class AuditInputs(ABC):
         """Return NODE_MANAGER_STORE, a row for each lock."""
 
     @abstractmethod
-    def present(self) -> Present:
+    def recheck(self) -> Recheck:
         """Return what tells which rows are there now."""
 
 
@@ -169,12 +169,12 @@ class StoreInputs(Inputs):
         return self.audited("pieces", content=content)
 
     @override
-    def present(self) -> Present:
+    def recheck(self) -> Recheck:
         """Asks from the driver."""
         if isinstance(self._store, FileReference):
-            return FilePresent(self._store)
+            return FileRecheck(self._store)
         environment = {**os.environ, **self.spark.sparkContext.environment}
-        return StorePresent(self._store.settings(environment))
+        return StoreRecheck(self._store.settings(environment))
 
     def _journal(
         self, table: str, columns: Sequence[str] | None, conditions: Mapping[str, str] | None
@@ -336,8 +336,8 @@ class ExportInputs(Inputs):
         return ordered.mapInArrow(partial(checked_pieces, content=content), PIECES)
 
     @override
-    def present(self) -> Present:
-        return ExportPresent(self.contents().left if self.is_whole else ())
+    def recheck(self) -> Recheck:
+        return ExportRecheck(self.contents().left if self.is_whole else ())
 
     def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
         # A directory has a long name's beginning only; exports of before queue_name have no other.

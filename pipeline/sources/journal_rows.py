@@ -192,10 +192,10 @@ def plan_ranges(
     wanted = partitions or min(_MAX_PARTITIONS, 1 + (last - first) // _ROWS_A_PARTITION)
     if wanted <= 1:
         return [SeqRange(first, last + 1)]
-    return _balanced(_all_stretches(source, table, _Stretch(first, last), wanted), wanted)
+    return _balanced(_dense_ranges(source, table, _DenseRange(first, last), wanted), wanted)
 
 
-class _Stretch(NamedTuple):
+class _DenseRange(NamedTuple):
     """Rows from one that begins a message to the last one before a gap, or before the next."""
 
     first: int
@@ -206,25 +206,25 @@ class _Stretch(NamedTuple):
         return self.last - self.first + 1
 
 
-def _all_stretches(source: Source, table: str, whole: _Stretch, wanted: int) -> list[_Stretch]:
+def _dense_ranges(source: Source, table: str, whole: _DenseRange, wanted: int) -> list[_DenseRange]:
     """Cut ``whole`` so finely that ``wanted`` ranges of about one size can be made of it."""
-    rough = _stretches(source, table, whole, wanted * _PROBES_A_PARTITION)
+    rough = _split_at_gaps(source, table, whole, wanted * _PROBES_A_PARTITION)
     # What is left without the gaps may be little of the whole.
-    fair = sum(stretch.width for stretch in rough) / wanted / 2
+    fair = sum(dense.width for dense in rough) / wanted / 2
     return [
         part
-        for stretch in rough
+        for dense in rough
         for part in (
-            _stretches(source, table, stretch, ceil(stretch.width / fair))
-            if stretch.width > fair
-            else [stretch]
+            _split_at_gaps(source, table, dense, ceil(dense.width / fair))
+            if dense.width > fair
+            else [dense]
         )
     ]
 
 
-def _stretches(source: Source, table: str, whole: _Stretch, count: int) -> list[_Stretch]:
+def _split_at_gaps(source: Source, table: str, whole: _DenseRange, count: int) -> list[_DenseRange]:
     step = max(1, whole.width // count)
-    # Not one more than asked for: the first stretch begins without a probe.
+    # Not one more than asked for: the first range begins without a probe.
     probes = range(whole.first + step, whole.last + 1, step)[: count - 1]
     if not probes:
         return [whole]
@@ -236,30 +236,30 @@ def _stretches(source: Source, table: str, whole: _Stretch, count: int) -> list[
     )
     (answers,) = source.rows(f"SELECT {', '.join(parts)}")
     before: dict[int, int] = {}
-    """Where each stretch but the first begins, and where the rows before it end."""
+    """Where each range but the first begins, and where the rows before it end."""
     for start, end in zip(answers[::2], answers[1::2], strict=True):
         if start is not None and whole.first < start <= whole.last:
             before.setdefault(int(start), min(int(end), int(start) - 1))
     begins = sorted(before)
     return [
-        _Stretch(first, last)
+        _DenseRange(first, last)
         for first, last in zip(
             [whole.first, *begins], [*(before[one] for one in begins), whole.last], strict=True
         )
     ]
 
 
-def _balanced(stretches: Sequence[_Stretch], count: int) -> list[SeqRange]:
-    share = sum(stretch.width for stretch in stretches) / count
-    begins = [stretches[0].first]
+def _balanced(ranges: Sequence[_DenseRange], count: int) -> list[SeqRange]:
+    share = sum(dense.width for dense in ranges) / count
+    begins = [ranges[0].first]
     filled = 0
-    for stretch in stretches:
+    for dense in ranges:
         if filled >= share * len(begins):
-            begins.append(stretch.first)
-        filled += stretch.width
+            begins.append(dense.first)
+        filled += dense.width
     return [
         SeqRange(first, end)
-        for first, end in zip(begins, [*begins[1:], stretches[-1].last + 1], strict=True)
+        for first, end in zip(begins, [*begins[1:], ranges[-1].last + 1], strict=True)
     ]
 
 

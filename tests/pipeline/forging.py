@@ -6,8 +6,8 @@ from typing import Any
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.locks.lease import Lock, State
-from orthia.pipeline.history.lives import Life, Said, life_of
-from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.lives import Life, LoggedEvent, life_of
+from orthia.pipeline.history.outages import LiveLock
 
 PERIOD_MS = 2_000
 EXPIRATION_MS = 20_000
@@ -32,7 +32,7 @@ class Node:
     def __init__(self, name: str, holder_id: str | None = None) -> None:
         self.name = name
         self.holder = holder_id or holder(name)
-        self.said: list[Said] = []
+        self.events: list[LoggedEvent] = []
         self.clock_is_off = 0.0
         """The database's clock against this node's, in seconds."""
 
@@ -40,8 +40,8 @@ class Node:
         """Log ``event`` so many seconds after noon."""
         lock: Lock | None = getattr(event, "lock", None)
         details: dict[str, Any] = event.details()
-        one = Said(
-            len(self.said) + 1,
+        one = LoggedEvent(
+            len(self.events) + 1,
             us(seconds + self.clock_is_off),
             us(seconds),
             type(event).__name__,
@@ -50,7 +50,7 @@ class Node:
             details,
             knows_time,
         )
-        self.said.append(one)
+        self.events.append(one)
         return self
 
     def obtains(
@@ -88,12 +88,12 @@ class Node:
 
     def without(self, *numbers: int) -> "Node":
         """Lose the events of these numbers."""
-        self.said = [one for one in self.said if one.seq not in numbers]
+        self.events = [one for one in self.events if one.seq not in numbers]
         return self
 
     def life(self) -> Life:
         """Return what the history reads."""
-        return life_of(self.holder, self.name, self.said)
+        return life_of(self.holder, self.name, self.events)
 
 
 def lives(*nodes: Node) -> Sequence[Life]:
@@ -101,15 +101,15 @@ def lives(*nodes: Node) -> Sequence[Life]:
     return [node.life() for node in nodes]
 
 
-def present(
+def live_lock(
     seconds: float,
     by: str | None,
     token: int,
     *,
     renewed: float | None = None,
     state: State = State.LIVE,
-) -> Present:
+) -> LiveLock:
     """Return what the store says so many seconds after noon; held if renewed in time."""
     expires = None if renewed is None or by is None else us(renewed + EXPIRATION_MS / 1_000)
     is_held = by is not None and (expires is None or expires > us(seconds))
-    return Present(us(seconds), by, token, is_held, expires, state)
+    return LiveLock(us(seconds), by, token, is_held, expires, state)

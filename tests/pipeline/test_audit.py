@@ -17,14 +17,14 @@ from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.model.large_check import StoredPiece, judge_body
 from orthia.pipeline.jobs import audit, audit_messages, audit_summary
 from orthia.pipeline.jobs.audit_limits import (
-    Bound,
+    BindingRow,
     Limits,
     Lock,
     binding_faults,
     epoch_limit,
     id_limit,
 )
-from orthia.pipeline.jobs.epoch_order import Run, merged, misplaced
+from orthia.pipeline.jobs.epoch_order import EpochRun, merged, misplaced
 from orthia.pipeline.sources.audit_rows import MESSAGES
 from orthia.pipeline.sources.schemas import BINDINGS
 
@@ -65,9 +65,9 @@ def messages(spark: SparkSession, rows: list[Row]) -> Any:
     return spark.createDataFrame(rows, MESSAGES)
 
 
-def bound(seq: int, kind: str = "queue", **changes: Any) -> Bound:
+def bound(seq: int, kind: str = "queue", **changes: Any) -> BindingRow:
     """Return a row of BINDINGS."""
-    row = Bound(seq, seq, kind, f"{kind}-{seq}", "address", 1, NOON, (), (), (), ())
+    row = BindingRow(seq, seq, kind, f"{kind}-{seq}", "address", 1, NOON, (), (), (), ())
     return replace(row, **changes)
 
 
@@ -131,7 +131,7 @@ def test_a_row_above_the_fence_or_of_the_future_puts_no_other_out_of_order(
 )
 def test_the_fewest_rows_are_named(epochs: str, wrong: str) -> None:
     """Of as many on both sides the older epoch's: what it wrote when it was over."""
-    runs = merged(Run(int(epoch), at, at, 1) for at, epoch in enumerate(epochs))
+    runs = merged(EpochRun(int(epoch), at, at, 1) for at, epoch in enumerate(epochs))
     named = [at for one in misplaced(runs) for at in range(one.run.first, one.run.last + 1)]
     assert "".join(map(str, named)) == wrong
 
@@ -139,7 +139,7 @@ def test_the_fewest_rows_are_named(epochs: str, wrong: str) -> None:
 @given(st.lists(st.integers(1, 4), max_size=9))
 def test_what_is_left_is_in_order_and_nothing_less_would_do(epochs: list[int]) -> None:
     """As many are named as are above the longest sequence that never goes down."""
-    named = misplaced(merged(Run(epoch, at, at, 1) for at, epoch in enumerate(epochs)))
+    named = misplaced(merged(EpochRun(epoch, at, at, 1) for at, epoch in enumerate(epochs)))
     wrong = {at for one in named for at in range(one.run.first, one.run.last + 1)}
     left = [epoch for at, epoch in enumerate(epochs) if at not in wrong]
     assert left == sorted(left)

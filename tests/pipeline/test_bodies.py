@@ -13,11 +13,11 @@ from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.model.message import LargeBody
 from orthia.pipeline.errors import BadOption, BodyUnreadable
 from orthia.pipeline.sources.bodies import (
+    BodyRange,
     FileBodiesReader,
     FileBodyReader,
     SqlBodiesReader,
     SqlBodyReader,
-    Stretch,
     dealt_out,
 )
 from orthia.pipeline.sources.file_journal import FileJournalReader, FileReference
@@ -154,13 +154,13 @@ def test_a_body_whose_file_is_gone_is_said_to_be(tmp_path: Path) -> None:
 
 def test_bodies_are_dealt_out_in_parts_of_one_size() -> None:
     """A body of many pieces is read by several tasks; nobody reads nothing, or anything twice."""
-    parts = [part.stretches for part in dealt_out([(1, 5), (2, 1), (9, 3)], 3)]
+    parts = [part.ranges for part in dealt_out([(1, 5), (2, 1), (9, 3)], 3)]
     assert parts == [
-        [Stretch(1, 0, 3)],
-        [Stretch(1, 3, 5), Stretch(2, 0, 1)],
-        [Stretch(9, 0, 3)],
+        [BodyRange(1, 0, 3)],
+        [BodyRange(1, 3, 5), BodyRange(2, 0, 1)],
+        [BodyRange(9, 0, 3)],
     ]
-    assert [part.stretches for part in dealt_out([])] == [[]]
+    assert [part.ranges for part in dealt_out([])] == [[]]
 
 
 def test_a_limit_is_a_number() -> None:

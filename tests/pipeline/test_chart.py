@@ -9,11 +9,19 @@ from lxml import etree
 
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
-from orthia.pipeline.report.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
+from orthia.pipeline.report.chart import (
+    Chart,
+    Kind,
+    OutageSegment,
+    PairHistory,
+    ServiceSegment,
+    short,
+    ticks,
+)
 from orthia.pipeline.report.page import Drawing, html
 from orthia.pipeline.report.picture import png
 from orthia.pipeline.report.tables import chart_of, on_page, seconds, share, shown
-from tests.pipeline.forging import Node, holder, lives, present, us
+from tests.pipeline.forging import Node, holder, live_lock, lives, us
 
 pytestmark = pytest.mark.extended
 
@@ -34,10 +42,10 @@ def history(
         is_out=is_out,
         out_seconds=out_seconds,
         served=[
-            Segment(BEGIN, failure, nodes[0], f"{nodes[0]} served"),
-            Segment(again, END, nodes[1], f"{nodes[1]} served"),
+            ServiceSegment(BEGIN, failure, nodes[0], f"{nodes[0]} served"),
+            ServiceSegment(again, END, nodes[1], f"{nodes[1]} served"),
         ],
-        outages=[Outage(failure, again, Kind.OUT, "nobody served")],
+        outages=[OutageSegment(failure, again, Kind.OUT, "nobody served")],
     )
 
 
@@ -76,7 +84,7 @@ def test_a_short_outage_in_a_long_period_can_be_seen() -> None:
 
 def test_an_outage_that_begins_at_the_very_end_is_inside_the_plot() -> None:
     """It goes on: the mark is not outside of the period."""
-    pair = PairHistory("pair", outages=[Outage(END, END, Kind.OUT, "nobody serves")])
+    pair = PairHistory("pair", outages=[OutageSegment(END, END, Kind.OUT, "nobody serves")])
     chart = Chart(BEGIN, END, [pair])
     (bar,) = (one for one in drawn(chart).iter() if one.get("fill") == Kind.OUT.colour)
     width = float((drawn(chart).get("viewBox") or "").split()[2])
@@ -221,7 +229,7 @@ def tables() -> dict[str, list[Row]]:
     first = Node("a").becomes_live(0, 1)
     second = Node("b").becomes_live(118.1, 2, holder("a"), renewed=98, gone=118)
     of_lives = lives(first, second)
-    account = account_of(of_lives, present(300, holder("b"), 2, renewed=250), None, us(300))
+    account = account_of(of_lives, live_lock(300, holder("b"), 2, renewed=250), None, us(300))
     found: dict[str, list[Row]] = {name: [] for name in TABLES}
     for name, row in rows_of("pair", account, of_lives):
         found[name].append(row)

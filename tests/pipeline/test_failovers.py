@@ -20,10 +20,10 @@ from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.history.account import account_of
-from orthia.pipeline.history.lives import Life, Said, life_of
+from orthia.pipeline.history.lives import Life, LoggedEvent, life_of
 from orthia.pipeline.history.rows import TABLES, rows_of
 from orthia.pipeline.jobs.failovers import Period, analyse
-from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
 from orthia.pipeline.sources.failover_log import find_files
 from orthia.pipeline.sources.failover_parts import NamedStore, StoreLog, ask_all
 from orthia.pipeline.sources.store import StoreReference
@@ -163,7 +163,7 @@ def test_a_file_that_is_gone_is_an_error_of_what_it_belongs_to(tmp_path: Path) -
     """Read by a worker that does not see it, say."""
     good = write(tmp_path / "good.jsonl", Node("a").becomes_live(0, 1))
     files = [str(tmp_path / "none.jsonl"), good, str(tmp_path / "neither.jsonl")]
-    (row,), (other,) = (batch.to_pylist() for batch in read_part(Part("pair", files=files)))
+    (row,), (other,) = (batch.to_pylist() for batch in read_part(LogPart("pair", files=files)))
     assert row["pair"] == "pair"
     assert "none.jsonl" in row["error"]
     assert "neither.jsonl" in row["error"]
@@ -191,9 +191,9 @@ def test_a_directory_gives_the_files_that_were_rotated_too(
     assert "failover-torn.jsonl is no failover log" in caplog.text
     assert "audit" not in caplog.text
     assert [path.name for path in find_files(f"{tmp_path}/*-a.jsonl")] == ["failover-a.jsonl"]
-    (batch,) = read_part(Part(files=[str(tmp_path / "failover-a.jsonl.2.gz")]))
+    (batch,) = read_part(LogPart(files=[str(tmp_path / "failover-a.jsonl.2.gz")]))
     (row,) = batch.to_pylist()
-    assert len(list(said_in(row["said"]))) == 3
+    assert len(list(events_in(row["events"]))) == 3
 
 
 def test_what_is_named_and_is_no_log_is_refused(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_a_line_that_is_none_is_passed_over(line: str, tmp_path: Path) -> None:
     """Torn, or written by something else."""
     path = tmp_path / "log.jsonl"
     path.write_text(f"{line}\n\n{json.dumps(LINE)}\n")
-    (batch,) = read_part(Part(files=[str(path)]))
+    (batch,) = read_part(LogPart(files=[str(path)]))
     (row,) = batch.to_pylist()
-    assert [one.event for one in said_in(row["said"])] == ["LiveLockObtained"]
+    assert [one.event for one in events_in(row["events"])] == ["LiveLockObtained"]
 
 
 def random_lives(chance: random.Random, pair: str, count: int) -> Iterator[Node]:
@@ -266,7 +266,7 @@ def random_lives(chance: random.Random, pair: str, count: int) -> Iterator[Node]
 def life(node: Node) -> Life:
     """Return the life of a node, without Spark."""
     said = [
-        Said(
+        LoggedEvent(
             one.event_seq,
             _us(one.db_time or one.node_time),
             _us(one.node_time),
@@ -317,12 +317,12 @@ def test_a_table_is_read_on_every_dbms(
             table.insert(entry)
     (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
     assert log.error is None
-    assert log.present is not None
-    said: dict[str, list[Said]] = {}
+    assert log.live_lock is not None
+    said: dict[str, list[LoggedEvent]] = {}
     for part in log.parts:
         for batch in read_part(part):
             for row in batch.to_pylist():
-                said.setdefault(row["holder"], []).extend(said_in(row["said"]))
+                said.setdefault(row["holder"], []).extend(events_in(row["events"]))
     for node in a_crash():
         entries = node.entries
         found = said[entries[0].holder_id]

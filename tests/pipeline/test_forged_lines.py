@@ -17,7 +17,7 @@ from orthia.pipeline.history.rows import TABLES, Row, rows_of
 from orthia.pipeline.report.page import html
 from orthia.pipeline.report.picture import png
 from orthia.pipeline.report.tables import chart_of, on_page
-from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
 from tests.pipeline.forging import Node, holder
 
 ODD: list[Any] = [
@@ -38,7 +38,7 @@ def log() -> list[dict[str, Any]]:
 
 
 def _lines(node: Node) -> Iterator[dict[str, Any]]:
-    for one in node.said:
+    for one in node.events:
         yield {
             "db_time": _iso(one.at),
             "node_time": _iso(one.node_at),
@@ -62,10 +62,10 @@ def told(path: Path, lines: list[dict[str, Any]]) -> dict[str, list[Row]]:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     lives = []
     last = 0
-    for batch in read_part(Part(files=[str(path)])):
+    for batch in read_part(LogPart(files=[str(path)])):
         for row in batch.to_pylist():
             assert row["error"] is None
-            lives.append(life_of(row["holder"], row["node"], said_in(row["said"])))
+            lives.append(life_of(row["holder"], row["node"], events_in(row["events"])))
             last = max(last, row["last_at"])
     account = account_of(lives, None, None, last)
     tables: dict[str, list[Row]] = {name: [] for name in TABLES}

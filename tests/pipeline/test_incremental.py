@@ -18,7 +18,7 @@ from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
 from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.jobs.manifest import NAME, Manifest
 from orthia.pipeline.jobs.outputs import Files, left_behind, whole
-from orthia.pipeline.jobs.watermark import Run, Selection, next_run
+from orthia.pipeline.jobs.watermark import IncrementalRun, Selection, next_run
 from orthia.pipeline.sources.inputs import ExportInputs
 from tests.cli.conftest import Run as RunCommand
 from tests.cli.conftest import run
@@ -40,13 +40,13 @@ class NoInputs:
         raise AssertionError(f"{name} was asked")
 
 
-def following(store: SqlJournalStore, last: Manifest | None, **wanted: Any) -> Run:
+def following(store: SqlJournalStore, last: Manifest | None, **wanted: Any) -> IncrementalRun:
     """Return the run after ``last``."""
     inputs: Any = NoInputs()
     return next_run(inputs, store.settings, last, Selection(**wanted))
 
 
-def done(a_run: Run, **changes: Any) -> Manifest:
+def done(a_run: IncrementalRun, **changes: Any) -> Manifest:
     """Return what a run says of itself."""
     return Manifest(1, 0, a_run.after, a_run.through, a_run.node_id, **changes)
 
@@ -57,13 +57,13 @@ def test_each_run_begins_where_the_last_one_ended(store: SqlJournalStore) -> Non
     first = store.append(store.open(), "one", "two")
     run_1 = following(store, None)
     assert (run_1.after, run_1.through) == (0, first[-1])
-    assert following(store, done(run_1)) == Run(first[-1], first[-1], None)
+    assert following(store, done(run_1)) == IncrementalRun(first[-1], first[-1], None)
     store.advance_fence(2)
     second = store.append(store.open(token=2), "three")
     run_2 = following(store, done(run_1))
     assert (run_2.after, run_2.through) == (first[-1], second[-1])
     store.remove(second[-1])
-    assert following(store, done(run_2)) == Run(second[-1], second[-1], None)
+    assert following(store, done(run_2)) == IncrementalRun(second[-1], second[-1], None)
 
 
 @pytest.mark.usefixtures("reference")

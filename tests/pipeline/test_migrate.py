@@ -30,7 +30,7 @@ from orthia.nodemanager.locks.shared_file import SharedFileLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
-from orthia.pipeline.jobs.migrate import End, migrate
+from orthia.pipeline.jobs.migrate import Endpoint, migrate
 from orthia.pipeline.sources.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
@@ -45,9 +45,9 @@ pytestmark = pytest.mark.extended
 NODE_ID = "613cdfeb-50cc-4af2-876d-d71814b9dc6f"
 
 
-def end(settings: DatabaseStoreSettings) -> End:
+def end(settings: DatabaseStoreSettings) -> Endpoint:
     """Return a store as one end of a migration."""
-    return End(settings, StoreReference.of(settings, PASSWORD_VARIABLE)[0])
+    return Endpoint(settings, StoreReference.of(settings, PASSWORD_VARIABLE)[0])
 
 
 @pytest.fixture

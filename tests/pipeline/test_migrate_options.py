@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from orthia.broker.cli.pipeline.migrate import migrate
 from orthia.config.secrets import mask
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.pipeline.jobs.migrate import End
+from orthia.pipeline.jobs.migrate import Endpoint
 from orthia.pipeline.sources.store import StoreReference
 
 
@@ -19,7 +19,7 @@ def test_the_new_database_has_a_password_of_its_own(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     """From the environment, masked or not; each store is reached with its own, the workers too."""
-    ends: list[End] = []
+    ends: list[Endpoint] = []
     handed: dict[str, str] = {}
 
     @contextmanager
@@ -27,7 +27,7 @@ def test_the_new_database_has_a_password_of_its_own(
         handed.update(passwords)
         yield None
 
-    def copy(_: object, old: End, new: End, **__: object) -> list[object]:
+    def copy(_: object, old: Endpoint, new: Endpoint, **__: object) -> list[object]:
         ends.extend((old, new))
         return []
 

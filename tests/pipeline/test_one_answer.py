@@ -172,8 +172,8 @@ def says_history(place: Place) -> object:
     """Return what ``pipeline failovers`` takes for the present."""
     store = NamedStore("a", place.settings, StoreReference(config=str(place.broker_xml)))
     (log,) = ask_all([store], opened)
-    assert log.present is not None, log.error
-    return log.present.is_held
+    assert log.live_lock is not None, log.error
+    return log.live_lock.is_held
 
 
 def says_a_node(place: Place) -> object:
@@ -222,4 +222,4 @@ def test_what_cannot_be_told_is_not_told(stage: Callable[[Scene], Place]) -> Non
     assert [row["held"] for row in batch.to_pylist()] == [None, False]
     store = NamedStore("a", by_url.settings(), by_url)
     (log,) = ask_all([store], opened)
-    assert (log.error, log.present) == (None, None)
+    assert (log.error, log.live_lock) == (None, None)

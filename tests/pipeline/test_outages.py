@@ -7,9 +7,9 @@ import pytest
 from orthia.nodemanager import events
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
-from orthia.pipeline.history.outages import Outage, Present
+from orthia.pipeline.history.outages import LiveLock, Outage
 from orthia.pipeline.history.rows import rows_of
-from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us
+from tests.pipeline.forging import OPENING_SECONDS, Node, holder, live_lock, lives, us
 
 NODE_STOPPED = events.NodeStopped(0, "stopped")
 LOST = events.LeaseLost(Lock.LIVE, 1, "the local deadline has passed", 31_000.0)
@@ -32,7 +32,7 @@ def told(outage: Outage) -> Told:
     return Told((begin[0], begin[1]), long, outage.cause, outage.is_open)
 
 
-def account(*nodes: Node, now: Present | None = None, until: float = 300) -> Account:
+def account(*nodes: Node, now: LiveLock | None = None, until: float = 300) -> Account:
     """Return the account of a pair until so many seconds after noon."""
     return account_of(lives(*nodes), now, None, us(until))
 
@@ -48,7 +48,7 @@ def b() -> Node:
 
 
 A, B = holder("a"), holder("b")
-SERVED_BY_B = present(300, B, 2, renewed=299)
+SERVED_BY_B = live_lock(300, B, 2, renewed=299)
 
 TOLD = [
     pytest.param(
@@ -129,7 +129,7 @@ def test_an_outage_is_between_proof_of_life_and_proof_of_death(
 ) -> None:
     """And ends when the acceptors are open."""
     last = nodes[-1]
-    now = present(300, last.holder, 3 if last.name == "c" else 2, renewed=299)
+    now = live_lock(300, last.holder, 3 if last.name == "c" else 2, renewed=299)
     found = account(*nodes, now=now)
     (outage,) = found.outages
     shown = told(outage)
@@ -143,13 +143,13 @@ def test_an_outage_is_between_proof_of_life_and_proof_of_death(
 OPEN = [
     pytest.param(
         [a()],
-        present(300, A, 1, renewed=99.5),
+        live_lock(300, A, 1, renewed=99.5),
         Told((99.5, 103.5), (196.5, 200.5), "lease expired, and nobody after it", is_open=True),
         id="killed, and nobody back",
     ),
     pytest.param(
         [a()],
-        present(115, A, 1, renewed=99.5),
+        live_lock(115, A, 1, renewed=99.5),
         Told((99.5, 103.5), (11.5, 15.5), "no renewal", is_open=True),
         id="killed a moment ago: the lease still runs",
     ),
@@ -160,7 +160,7 @@ OPEN = [
             .says(80.5, events.LockReleased(Lock.LIVE, 1))
             .says(80.6, NODE_STOPPED)
         ],
-        present(300, None, 1),
+        live_lock(300, None, 1),
         Told((80, 80.5), (219.5, 220), "released, and nobody after it", is_open=True),
         id="an orderly stop, and nobody there",
     ),
@@ -172,7 +172,7 @@ OPEN = [
             .says(80.6, NODE_STOPPED),
             b(),
         ],
-        present(300, None, 1, state=State.PAUSED),
+        live_lock(300, None, 1, state=State.PAUSED),
         Told(
             (80, 80.5),
             (219.5, 220),
@@ -183,13 +183,13 @@ OPEN = [
     ),
     pytest.param(
         [a(), b().obtains(118, 2, A, renewed=98, gone=118)],
-        present(300, B, 2, renewed=299),
+        live_lock(300, B, 2, renewed=299),
         Told((98, 102), (198, 202), "lease expired, and b has not served", is_open=True),
         id="whoever took over does not serve",
     ),
     pytest.param(
         [a().says(60, LOST).says(60.1, events.NodeStopped(74, "no store"))],
-        present(300, A, 1, renewed=29),
+        live_lock(300, A, 1, renewed=29),
         Told((29, 33), (267, 271), "lost, and nobody after it", is_open=True),
         id="alone, frozen, and ended when it woke",
     ),
@@ -261,10 +261,10 @@ def test_a_write_is_a_later_proof_of_life_than_a_renewal() -> None:
         (outage,) = account(a(), second, now=replace(now, writes={1: us(at)})).outages
         assert told(outage).begin == pytest.approx((98, 102))
     # Both are dead: the same.
-    gone = replace(present(300, A, 1, renewed=99.5), writes={1: us(100.2)})
+    gone = replace(live_lock(300, A, 1, renewed=99.5), writes={1: us(100.2)})
     (outage,) = account(a(), now=gone).outages
     assert told(outage).begin == pytest.approx((100.2, 103.5))
-    silent = replace(present(115, A, 1, renewed=99.5), writes={1: us(100.2)})
+    silent = replace(live_lock(115, A, 1, renewed=99.5), writes={1: us(100.2)})
     (outage,) = account(a(), now=silent, until=115).outages
     assert told(outage).begin == pytest.approx((100.2, 103.5))
 
@@ -272,14 +272,14 @@ def test_a_write_is_a_later_proof_of_life_than_a_renewal() -> None:
 def test_what_a_node_stores_after_its_acceptors_closed_is_no_service() -> None:
     """It says itself between when it ended."""
     stopped = a().says(80, events.ServiceClosing(1)).says(80.5, events.LockReleased(Lock.LIVE, 1))
-    now = replace(present(300, None, 1), writes={1: us(80.4)})
+    now = replace(live_lock(300, None, 1), writes={1: us(80.4)})
     (outage,) = account(stopped, now=now).outages
     assert told(outage).begin == pytest.approx((80, 80.5))
 
 
 @pytest.mark.parametrize(("nodes", "now", "expected"), OPEN)
 def test_what_the_store_says_now_closes_the_history(
-    nodes: list[Node], now: Present, expected: Told
+    nodes: list[Node], now: LiveLock, expected: Told
 ) -> None:
     """Nobody who is dead says anything: an outage that goes on is one."""
     until = (now.now - us(0)) / 1_000_000
@@ -296,9 +296,9 @@ def test_what_the_store_says_now_closes_the_history(
 
 
 @pytest.mark.parametrize(
-    "now", [present(300, A, 1, renewed=299), present(300, A, 1, renewed=296.5)]
+    "now", [live_lock(300, A, 1, renewed=299), live_lock(300, A, 1, renewed=296.5)]
 )
-def test_a_pair_that_serves_was_out_at_no_time(now: Present) -> None:
+def test_a_pair_that_serves_was_out_at_no_time(now: LiveLock) -> None:
     """Its lease was renewed less than two periods ago."""
     found = account(a(), now=now)
     assert (list(found.outages), found.availability, found.serving) == ([], (1.0, 1.0), "a")
@@ -308,7 +308,7 @@ def test_the_open_outage_comes_first_and_then_the_longest() -> None:
     """It is what an operator has to do with now."""
     second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
     third = Node("c").becomes_live(150, 3, B, renewed=149.9, gone=149.95)
-    found = account(a(), second, third, now=present(300, third.holder, 3, renewed=291))
+    found = account(a(), second, third, now=live_lock(300, third.holder, 3, renewed=291))
     assert [one.is_open for one in found.outages] == [True, False, False]
     assert [one.most_us for one in found.outages] == [9_000_000, 20_140_000, 140_000]
 
@@ -328,7 +328,7 @@ def test_a_waiting_node_does_not_make_its_own_wait_an_outage() -> None:
     )
     # The one that handed over waits now, and stops much later.
     second.says(93.3, events.BackupLockObtained(Lock.BACKUP, 1)).says(250, NODE_STOPPED)
-    found = account(first, second, now=present(300, A, 2, renewed=299))
+    found = account(first, second, now=live_lock(300, A, 2, renewed=299))
     (outage,) = found.outages
     assert told(outage).seconds == pytest.approx((0.125, 0.24))
     assert (outage.cause, list(found.overlaps)) == ("released", [])
@@ -363,7 +363,7 @@ def test_files_alone_do_not_tell_that_nobody_came_after_a_service(
     assert [one.is_known for one in found.outages] == [False]
     assert (found.serving, found.out_least_us) == (None, 0)
     # The store knows.
-    (outage,) = account(ended, now=present(300, None, 1)).outages
+    (outage,) = account(ended, now=live_lock(300, None, 1)).outages
     assert (outage.is_known, outage.is_open) == (True, True)
 
 
@@ -392,7 +392,7 @@ def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> N
         .says(100, events.LockReleased(Lock.LIVE, 1))
         .becomes_live(200, 3, B, renewed=199, gone=199.5)
     )
-    found = account(first, now=present(300, A, 3, renewed=299))
+    found = account(first, now=live_lock(300, A, 3, renewed=299))
     assert {one.kind for one in found.doubts} == {"token missing", "log missing"}
     (outage,) = found.outages
     assert told(outage).seconds == pytest.approx((0.525, 100.04))
@@ -401,7 +401,7 @@ def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> N
 
 def test_the_store_knows_a_holder_that_the_log_does_not() -> None:
     """Whether it serves nobody can tell; that its log is missing is said."""
-    found = account(a(), now=present(300, B, 2, renewed=299))
+    found = account(a(), now=live_lock(300, B, 2, renewed=299))
     (outage,) = found.outages
     assert (outage.is_known, outage.cause) == (False, f"unknown: no log of {B}")
     assert {one.kind for one in found.doubts} == {"log missing", "token missing"}
@@ -418,7 +418,7 @@ def test_a_backups_file_alone_does_not_make_a_pair_that_never_served() -> None:
 
 def test_a_pair_that_never_served_is_out() -> None:
     """A backup waits for a live node that was never started."""
-    found = account(b(), now=present(300, None, 0, state=State.NOT_STARTED))
+    found = account(b(), now=live_lock(300, None, 0, state=State.NOT_STARTED))
     (outage,) = found.outages
     assert (outage.is_open, outage.is_known) == (True, True)
     assert found.availability == (0.0, 0.0)
@@ -439,7 +439,7 @@ def test_lost_rows_are_named_and_what_they_hid_is_a_range() -> None:
 def test_a_life_whose_first_events_are_gone_is_named() -> None:
     """Such as after somebody deleted old rows."""
     first = a().says(20, events.ClockDrift(300.0, 250)).without(1, 2)
-    found = account(first, now=present(300, A, 1, renewed=299))
+    found = account(first, now=live_lock(300, A, 1, renewed=299))
     assert [one.what for one in found.doubts] == [
         f"2 of the events of {A} are not in the log: 1 to 2"
     ]
@@ -468,7 +468,7 @@ def test_doubts_and_overlaps_are_counted_as_they_are_shown() -> None:
     second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
     second.says(250, events.ClockDrift(1.0, 250)).says(251, events.ClockDrift(1.0, 250))
     went_on = a().says(130, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
-    of_lives = lives(went_on, second.without(second.said[-2].seq))
+    of_lives = lives(went_on, second.without(second.events[-2].seq))
     for until, count in ((90, 0), (300, 1)):
         found = account_of(of_lives, SERVED_BY_B, None, us(until))
         rows = list(rows_of("pair", found, of_lives))
@@ -486,7 +486,7 @@ def test_a_clock_that_steps_during_an_outage_makes_it_uncertain(off: float) -> N
     second.clock_is_off = off
     second.becomes_live(118.1, 2, A, renewed=98, gone=118)
     until = 300 + off
-    found = account(a(), second, now=present(until, B, 2, renewed=until - 1), until=until)
+    found = account(a(), second, now=live_lock(until, B, 2, renewed=until - 1), until=until)
     assert "clock stepped" in {one.kind for one in found.doubts}
     if found.availability is not None:
         least, most = found.availability
@@ -503,7 +503,7 @@ def test_an_outage_across_a_step_is_uncertain_by_as_much(off: float) -> None:
     second.clock_is_off = off
     second.becomes_live(100, 2, A, renewed=79.9, gone=80)
     until = 300 + off
-    found = account(stopped, second, now=present(until, B, 2, renewed=until - 1), until=until)
+    found = account(stopped, second, now=live_lock(until, B, 2, renewed=until - 1), until=until)
     assert found.out_least_us <= 20_040_000 <= found.out_most_us
     assert found.out_most_us <= found.end - found.begin
 
@@ -511,14 +511,14 @@ def test_an_outage_across_a_step_is_uncertain_by_as_much(off: float) -> None:
 def test_a_step_of_both_clocks_is_seen_if_it_is_back() -> None:
     """As in a log of before nodes kept the database's time on a stopwatch."""
     both = a().says(50, events.ClockDrift(1.0, 250)).says(20, events.ClockDrift(1.0, 250))
-    found = account(both, now=present(300, A, 1, renewed=299))
+    found = account(both, now=live_lock(300, A, 1, renewed=299))
     assert [(one.kind, one.at) for one in found.doubts] == [("clock stepped", us(20))]
 
 
 def test_a_token_that_was_declined_is_not_missing() -> None:
     """The next holder saw the same one before it."""
     second = b().becomes_live(118.1, 3, A, renewed=98, gone=118)
-    found = account(a(), second, now=present(300, B, 3, renewed=299))
+    found = account(a(), second, now=live_lock(300, B, 3, renewed=299))
     assert list(found.doubts) == []
     assert told(found.outages[0]).seconds == pytest.approx((16.125, 20.14))
 
@@ -527,17 +527,17 @@ def test_a_token_that_is_given_back_unused_is_no_takeover() -> None:
     """Its node says so: the state was no longer one to serve in."""
     second = b().says(118.05, events.LockReleased(Lock.LIVE, 2))
     second.becomes_live(118.1, 3, A, renewed=98, gone=118)
-    found = account(a(), second, now=present(300, B, 3, renewed=299))
+    found = account(a(), second, now=live_lock(300, B, 3, renewed=299))
     assert list(found.doubts) == []
     assert told(found.outages[0]).seconds == pytest.approx((16.125, 20.14))
     only = b().says(118.05, events.LockReleased(Lock.LIVE, 2))
-    (outage,) = account(a(), only, now=present(300, None, 2)).outages
+    (outage,) = account(a(), only, now=live_lock(300, None, 2)).outages
     assert (outage.is_open, outage.cause) == (True, "released, and nobody after it")
 
 
 def test_a_holder_that_is_gone_too_and_left_no_log_makes_an_open_outage_uncertain() -> None:
     """It may have served until its lease ran out."""
-    (outage,) = account(a(), now=present(300, B, 2, renewed=150)).outages
+    (outage,) = account(a(), now=live_lock(300, B, 2, renewed=150)).outages
     assert (outage.is_open, outage.cause) == (True, "unknown: token 2 is not in the log")
     assert told(outage).begin == pytest.approx((0.003, 170))
 
@@ -545,11 +545,11 @@ def test_a_holder_that_is_gone_too_and_left_no_log_makes_an_open_outage_uncertai
 def test_a_node_that_stood_still_and_went_on_was_out_meanwhile() -> None:
     """Nobody was there to take over; its renewals tell how long."""
     paused = a().says(160, events.RenewalBeyondExpiration(Lock.LIVE, 1, 62_000.0, 20_000))
-    found = account(paused, now=present(300, A, 1, renewed=299))
+    found = account(paused, now=live_lock(300, A, 1, renewed=299))
     (outage,) = found.outages
     assert told(outage).seconds == pytest.approx((58, 62))
     late = a().says(160, events.RenewalGap(Lock.LIVE, 1, 12_000.0, 2_000, 20_000))
-    (outage,) = account(late, now=present(300, A, 1, renewed=299)).outages
+    (outage,) = account(late, now=live_lock(300, A, 1, renewed=299)).outages
     assert (told(outage).seconds, outage.is_known) == ((0, 12), False)
 
 
@@ -589,7 +589,7 @@ def test_an_overlap_is_a_conflict_if_the_older_holder_went_on() -> None:
 def test_a_token_that_two_held_is_a_conflict() -> None:
     """No store gives a token out twice."""
     twice = Node("b").becomes_live(118.1, 1, A, renewed=98, gone=118)
-    found = account(a(), twice, now=present(300, B, 1, renewed=299))
+    found = account(a(), twice, now=live_lock(300, B, 1, renewed=299))
     assert [(one.evidence, one.is_conflict) for one in found.overlaps] == [("one token", True)]
 
 
@@ -607,4 +607,4 @@ def test_an_event_from_before_the_database_answered_keeps_its_place() -> None:
     """It is placed by the node's clock, but not after what followed it."""
     node = Node("late").says(600, events.BackupStarted(), knows_time=False)
     node.becomes_live(1, 1)
-    assert [one.at for one in node.life().said][:2] == [us(1), us(1)]
+    assert [one.at for one in node.life().events][:2] == [us(1), us(1)]

@@ -15,7 +15,7 @@ from orthia.nodemanager import events
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.lives import Life, life_of
-from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.outages import LiveLock
 from tests.pipeline.forging import (
     EXPIRATION_MS,
     OPENING_SECONDS,
@@ -42,7 +42,7 @@ class World:
     nodes: list[Node] = field(default_factory=list)
     outages: list[tuple[float, float]] = field(default_factory=list)
     now: float = 0.0
-    present: Present | None = None
+    live_lock: LiveLock | None = None
 
     @property
     def out_seconds(self) -> float:
@@ -146,13 +146,13 @@ def worlds(draw: st.DrawFn) -> World:
         is_last = number + 1 == len(services)
         if is_last and goes_on:
             world.now = renewed + service["share"] * PERIOD + 0.5
-            world.present = _present(world, node.holder, token, renewed)
+            world.live_lock = _live_lock(world, node.holder, token, renewed)
             return world
         delay, share = service["delay"], service["share"]
         former = end_service(node, service["way"], token, renewed + 0.5, share, delay)
         at = former.free_at + 0.1 + service["nobody"]
     assert former is not None
-    said_last = max(one.at for node in world.nodes for one in node.said)
+    said_last = max(one.at for node in world.nodes for one in node.events)
     # Two renewals may be missing before anybody can know.
     overdue = former.renewed + 2 * PERIOD
     world.now = max(at, overdue, (said_last - us(0)) / SECOND)
@@ -160,21 +160,21 @@ def worlds(draw: st.DrawFn) -> World:
     world.outages.append((former.served_until, world.now))
     last = world.nodes[-1]
     if services[-1]["way"] == "stopped":
-        world.present = _present(world, None, len(services), None)
+        world.live_lock = _live_lock(world, None, len(services), None)
     else:
-        world.present = _present(world, last.holder, len(services), former.renewed)
+        world.live_lock = _live_lock(world, last.holder, len(services), former.renewed)
     return world
 
 
-def _present(world: World, holder: str | None, token: int, renewed: float | None) -> Present:
+def _live_lock(world: World, holder: str | None, token: int, renewed: float | None) -> LiveLock:
     expires = None if renewed is None else us(renewed + LEASE)
     is_held = expires is not None and expires > us(world.now)
-    return Present(us(world.now), holder, token, is_held, expires, State.LIVE)
+    return LiveLock(us(world.now), holder, token, is_held, expires, State.LIVE)
 
 
 def account(world: World, of_lives: list[Life]) -> Account:
     """Return what is told of a world."""
-    return account_of(of_lives, world.present, None, us(world.now))
+    return account_of(of_lives, world.live_lock, None, us(world.now))
 
 
 ROUNDING = 100
@@ -227,15 +227,15 @@ def test_whatever_rows_are_lost_the_truth_is_within_the_range(
     Two things must be told: that the node that holds the lock now serves, for it would be said not
     to; and that one renewed its lease and served nobody, which nobody else can see.
     """
-    assert world.present is not None
+    assert world.live_lock is not None
     for node in world.nodes:
         kept = {events.LoopUnanswered.__name__}
-        if world.present.is_held and node is world.nodes[-1]:
+        if world.live_lock.is_held and node is world.nodes[-1]:
             kept.add(events.LiveActive.__name__)
-        numbers = [one.seq for one in node.said if one.event not in kept]
+        numbers = [one.seq for one in node.events if one.event not in kept]
         lost = data.draw(st.sets(st.sampled_from(numbers)))
         node.without(*lost)
-    found = account(world, [life for life in lives(*world.nodes) if life.said])
+    found = account(world, [life for life in lives(*world.nodes) if life.events])
     if found.begin <= us(OPENING_SECONDS):
         _holds_the_truth(found, world)
     least, most = found.availability or (0.0, 1.0)
@@ -252,7 +252,7 @@ def test_the_order_in_which_a_log_is_read_and_what_is_read_twice_change_nothing(
     """Files and the table, in any order."""
     shuffled = []
     for node in chance.sample(world.nodes, len(world.nodes)):
-        twice = [*node.said, *chance.sample(node.said, len(node.said) // 2)]
+        twice = [*node.events, *chance.sample(node.events, len(node.events) // 2)]
         chance.shuffle(twice)
         shuffled.append(life_of(node.holder, node.name, twice))
     one, other = account(world, list(lives(*world.nodes))), account(world, shuffled)
@@ -275,9 +275,9 @@ def test_clocks_that_step_never_make_more_than_all_of_it(
     """Availability is between 0 and 100 %, whatever the times are."""
     for number, by, first in steps:
         node = world.nodes[number % len(world.nodes)]
-        node.said = [
+        node.events = [
             one._replace(at=one.at + round(by * SECOND)) if one.seq > first else one
-            for one in node.said
+            for one in node.events
         ]
     found = account(world, list(lives(*world.nodes)))
     least, most = found.availability or (0.0, 1.0)

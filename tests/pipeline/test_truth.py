@@ -18,9 +18,9 @@ from orthia.broker.cli.opening import opened
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import RenewalNotTriggered, RenewalOverrun
 from orthia.pipeline.history.account import Account, account_of
-from orthia.pipeline.history.lives import Said, life_of
+from orthia.pipeline.history.lives import LoggedEvent, life_of
 from orthia.pipeline.history.outages import Outage
-from orthia.pipeline.sources.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
 from orthia.pipeline.sources.failover_parts import NamedStore, ask_all
 from orthia.pipeline.sources.store import StoreReference
 from tests.pipeline.conftest import PASSWORD_VARIABLE
@@ -69,17 +69,17 @@ class Pair:
         reference, _ = StoreReference.of(self.settings, PASSWORD_VARIABLE)
         (log,) = ask_all([NamedStore("pair", self.settings, reference)], opened)
         assert log.error is None
-        assert log.present is not None
+        assert log.live_lock is not None
         files = sorted(map(str, self.nodes.directory.rglob("failover-*.jsonl")))
-        lives: dict[tuple[str, str], list[Said]] = {}
-        for part in [*log.parts, Part(files=files)]:
+        lives: dict[tuple[str, str], list[LoggedEvent]] = {}
+        for part in [*log.parts, LogPart(files=files)]:
             for batch in read_part(part):
                 for row in batch.to_pylist():
                     assert row["error"] is None
                     key = (row["holder"], row["node"])
-                    lives.setdefault(key, []).extend(said_in(row["said"]))
+                    lives.setdefault(key, []).extend(events_in(row["events"]))
         of_lives = [life_of(holder, node, said) for (holder, node), said in sorted(lives.items())]
-        return account_of(of_lives, log.present, None, log.present.now)
+        return account_of(of_lives, log.live_lock, None, log.live_lock.now)
 
     def wait_told(self, node: str) -> None:
         """Wait until the log tells that ``node`` serves: nodes write it on the side."""

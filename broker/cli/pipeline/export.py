@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from orthia.pipeline.jobs.contents import Contents
-    from orthia.pipeline.jobs.watermark import Run, Selection
+    from orthia.pipeline.jobs.watermark import IncrementalRun, Selection
     from orthia.pipeline.sources.inputs import Inputs
 
 _FORMATS = ("parquet", "json", "csv")
@@ -169,7 +169,7 @@ def _export(
     wanted: _Wanted,
     target: str,
     conditions: dict[str, str],
-    run: "Run | None",
+    run: "IncrementalRun | None",
 ) -> _Written:
     """Write ``target`` whole; raises OutputExists."""
     from orthia.pipeline.jobs import backup, unreadable
@@ -247,7 +247,7 @@ def _needing_bodies(
 
 
 def _manifest(
-    wanted: _Wanted, counts: Any, run: "Run | None", contents: "Contents | None"
+    wanted: _Wanted, counts: Any, run: "IncrementalRun | None", contents: "Contents | None"
 ) -> Manifest:
     selection = wanted.selection
     options = selection.options()

@@ -77,13 +77,13 @@ def migrate(
     if secret is not None:
         passwords[new.password_variable] = secret
     with session(spark_on, passwords) as spark:
-        from orthia.pipeline.jobs.migrate import End
+        from orthia.pipeline.jobs.migrate import Endpoint
         from orthia.pipeline.jobs.migrate import migrate as copy
 
         checked = copy(
             spark,
-            End(source, old),
-            End(target, new),
+            Endpoint(source, old),
+            Endpoint(target, new),
             partitions=spark_on.partitions,
             say=spark_on.say,
         )

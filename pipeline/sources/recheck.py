@@ -38,7 +38,7 @@ class OrphanedAttempts(NamedTuple):
     attempts: int
 
 
-class Present(ABC):
+class Recheck(ABC):
     """What is there now."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Present(ABC):
         return []
 
 
-class ExportPresent(Present):
+class ExportRecheck(Recheck):
     """Of what does not change, an export.
 
     But for the messages ``left``, whose large bodies went while it was written: the messages had
@@ -90,7 +90,7 @@ class ExportPresent(Present):
         return set()
 
 
-class StorePresent(Present):
+class StoreRecheck(Recheck):
     """Asks a database; raises StoreError."""
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
@@ -175,7 +175,7 @@ class StorePresent(Present):
         return found
 
 
-class FilePresent(Present):
+class FileRecheck(Recheck):
     """Reads the files again; raises JournalError."""
 
     def __init__(self, reference: FileReference) -> None:
