@@ -5,7 +5,7 @@
 - ``orthia.journal``, ``orthia.failover_log``, ``orthia.node_manager``: what can be read.
 - ``orthia.pipeline.jobs``: pure functions from DataFrames to DataFrames.
 
-It needs the extra ``pipeline`` and Java 17 or newer; ``orthia.pipeline.requirements`` says so in
-plain words when they are absent. Nothing here writes to a broker's store except
+It needs the extra ``pipeline`` and Java 17 or newer; ``orthia.pipeline.requirements`` reports what
+is missing. Nothing here writes to a broker's store except
 ``orthia.pipeline.jobs.migrate``, which fills an empty one.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong in the pipeline; every error is an ``OrthiaError``."""
+"""The pipeline's errors; each is an ``OrthiaError``."""
 
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
@@ -22,43 +22,43 @@ class BodyUnreadable(PipelineError):
 
 
 class ClusterUnreachable(PipelineError):
-    """The cluster that was to run a job is not there."""
+    """The cluster that should run a job does not answer."""
 
 
 class WrongInput(PipelineError):
-    """What is to be read is not what an export wrote, or is damaged."""
+    """The input was not written by an export, or is damaged."""
 
 
 class OutputExists(PipelineError):
-    """Where a job is to write is something already."""
+    """The job's output directory exists already."""
 
 
 class OutputFailed(PipelineError):
-    """What a job was to write could not be written."""
+    """A job could not write its output."""
 
 
 class MigrationRefused(PipelineError):
-    """A store is not in a state in which it may be copied, or copied into."""
+    """The state of the source or target store rules out a migration."""
 
 
 class MigrationFailed(PipelineError):
-    """What arrived is not what was sent, or the source changed meanwhile."""
+    """The copy differs from its source, or the source changed during the migration."""
 
 
 class ImportRefused(PipelineError):
-    """An export cannot be brought back, or not into this store: nothing was written."""
+    """An export cannot be imported, or not into this store: nothing was written."""
 
 
 class ImportFailed(PipelineError):
-    """What arrived is not what the export has, or the store's lock was lost meanwhile."""
+    """The imported rows differ from the export, or the store's lock was lost meanwhile."""
 
 
 class HistoryPruned(PipelineError):
-    """Messages of the history were pruned before a stream had read them."""
+    """History rows were pruned before a stream had read them."""
 
 
 class RowsDiffer(PipelineError):
-    """A task that is done again has other rows than the attempt that has sent some of them."""
+    """A repeated task has other rows than an earlier attempt, which has sent some of them."""
 
 
 class RowRefused(PipelineError):

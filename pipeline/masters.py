@@ -1,8 +1,7 @@
-"""What ``--master`` may name, and whether a cluster is there: asked before Spark is started.
+"""Checks ``--master`` before Spark starts: whether Spark knows it, and whether it answers.
 
-Spark itself looks for a cluster for a minute and a half, and tells of a wrong master in a page of
-Java. A standalone master is asked for a connection here; whether YARN or Kubernetes is there, only
-Spark can tell.
+Spark itself tries for a minute and a half, and reports a wrong master in a page of Java. This
+module connects to a standalone master; only Spark can find out whether YARN or Kubernetes answers.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the pipeline needs beside Orthia itself, and what to do when it is not there."""
+"""Requirements of the pipeline beside Orthia itself, and what to do if one is missing."""
 
 import importlib.util
 import os
@@ -68,7 +68,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _java_version(java: Path) -> int:
-    """Return the major version. Raises FileNotFoundError, MissingRequirement if none is told."""
+    """Return the major version; raises FileNotFoundError, MissingRequirement if it is unknown."""
     try:
         answer = subprocess.run(  # noqa: S603 - the operator's own Java
             [str(java), "-version"],
@@ -89,6 +89,6 @@ def _java_version(java: Path) -> int:
     if answer.returncode == 0 and matched is not None:
         return int(matched[1])
     lines = answer.stderr.strip().splitlines()
-    # What the environment gives it is told before what is wrong with it.
+    # Java prints options of the environment before the error itself.
     said = next((line for line in lines if not line.startswith(("NOTE:", "Picked up"))), "nothing")
     raise MissingRequirement(f"`{java} -version` ended with {answer.returncode} and says {said!r}")

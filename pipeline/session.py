@@ -1,6 +1,6 @@
-"""The one place a Spark session is made for Orthia, and the data sources are added to one.
+"""Makes a Spark session for Orthia, and registers the data sources in any session.
 
-In a notebook or a ``spark-submit`` of your own, where there is a session already::
+In a notebook or a ``spark-submit`` of your own, which has a session already::
 
     from orthia.pipeline.session import register
     register(spark)
@@ -42,10 +42,10 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NEEDED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # What goes from Java to a worker is in the worker's memory several times over.
+    # A batch from Java is in a worker's memory several times.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
-"""What the data sources and jobs rely on; set in a user's own session, too."""
+"""Settings that the data sources and jobs rely on; set in a user's own session, too."""
 
 
 def build_session(
@@ -56,13 +56,13 @@ def build_session(
     progress: bool = False,
     verbose: bool = False,
 ) -> SparkSession:
-    """Start Spark, or join the session there is, with Orthia's data sources in it.
+    """Start Spark, or join an existing session, and register Orthia's data sources in it.
 
-    What answers the filters of DataFrames is not: see ``answer_filters``.
-    ``settings`` are Spark's own and win; ``passwords`` are given to the workers as environment
-    variables of these names; ``progress`` shows Spark's bar on standard error, ``verbose`` Spark's
-    own warnings and errors. Raises MissingRequirement when there is no Java, BadOption for a master
-    that Spark does not know, ClusterUnreachable when nobody is there.
+    The rule for filters of DataFrames is not installed: see ``answer_filters``.
+    ``settings`` are Spark's own and win; the workers get ``passwords`` as environment variables of
+    these names; ``progress`` shows Spark's bar on standard error, ``verbose`` Spark's own warnings
+    and errors. Raises MissingRequirement without Java, BadOption for a master that Spark does not
+    know, ClusterUnreachable if the cluster does not answer.
     """
     check_master(master)
     check_reachable(master)
@@ -77,7 +77,7 @@ def build_session(
         f" -Dorthia.spark.log={'warn' if verbose else 'off'}",
     }
     if master.startswith("local"):
-        # Nothing outside this machine has to reach a local session, so nothing can.
+        # Only this machine has to reach a local session, so only it can.
         wanted |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -101,7 +101,7 @@ def build_session(
 
 
 def _quieten(spark: SparkSession) -> None:
-    """Have the server that hears of Spark's counters print no traceback when Java is gone first."""
+    """Keep the accumulator server from printing a traceback when Java ends first."""
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
@@ -110,17 +110,17 @@ def _quieten(spark: SparkSession) -> None:
 def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) -> None:
     """Add Orthia's data sources to ``spark``; call it again after a password has changed.
 
-    The workers get ORTHIA_JDBC_PASSWORD and ORTHIA_PASSWORD of this process, and ``passwords`` by
-    the names of variables, in their environment: nowhere in a plan, a log or the web page of Spark.
+    The workers' environment gets ORTHIA_JDBC_PASSWORD and ORTHIA_PASSWORD of this process, and
+    ``passwords`` by the names of variables; no plan, log or web page of Spark shows them.
     """
     _add_sources(spark, passwords)
     answer_filters(spark)
 
 
 def answer_filters(spark: SparkSession) -> None:
-    """Have the store answer filters of DataFrames in this session: ``pipeline.sources.pushdown``.
+    """Push filters of DataFrames down to the store in this session: ``pipeline.sources.pushdown``.
 
-    That takes up to a second, and jobs that say what they want by options do without.
+    This takes up to a second; jobs that select rows by options do not need it.
     """
     install(spark, JournalSource.name())
 

@@ -1,4 +1,4 @@
-"""The account of one pair: what its logs and its store tell, and how much of it is certain."""
+"""The account of one pair, from its logs and its store, and how much of it is certain."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -28,30 +28,30 @@ class Account:
     tenures: Sequence[Tenure]
     takeovers: Sequence[Takeover]
     outages: Sequence[Outage]
-    """Those in the period, and the times of which the log cannot tell; the open one first, then
+    """Outages in the period, and times the log does not cover; the open one first, then
     the longest."""
     overlaps: Sequence[Overlap]
     doubts: Sequence[Doubt]
     serving: str | None
     """The node that serves at the end, as far as known."""
     uncertain_us: int = field(default=0)
-    """By how much clocks stepped during outages: nobody knows how long those were."""
+    """By how much clocks stepped during outages, whose length is therefore uncertain."""
 
     @property
     def out_most_us(self) -> int:
-        """For how much of the period nobody served, at most."""
+        """How long nobody served in the period, at most."""
         times = [(one.begin.lo, one.end.hi) for one in self.outages]
         return min(self._period, self._sum(times) + self.uncertain_us)
 
     @property
     def out_least_us(self) -> int:
-        """For how much of the period certainly nobody served."""
+        """How long certainly nobody served in the period."""
         times = [(one.begin.hi, one.end.lo) for one in self.outages if one.is_known]
         return max(0, self._sum(times) - self.uncertain_us)
 
     @property
     def availability(self) -> tuple[float, float] | None:
-        """What part of the period was served, at least and at most; None of an empty period."""
+        """The served share of the period, at least and at most; None for an empty period."""
         if self._period <= 0:
             return None
         return 1 - self.out_most_us / self._period, 1 - self.out_least_us / self._period
@@ -61,7 +61,7 @@ class Account:
         return max(0, self.end - self.begin)
 
     def _sum(self, times: Sequence[tuple[int, int]]) -> int:
-        """Return how long these times together are within the period, each moment once."""
+        """Return the length of the union of ``times`` within the period."""
         total, until = 0, self.begin
         for begin, end in sorted(times):
             begin, end = max(begin, until), min(end, self.end)
@@ -110,13 +110,13 @@ def account_of(
 
 
 def _last_heard(lives: Sequence[Life], until: int) -> int:
-    """Return until when logs alone tell something: what was said later tells of the time before."""
+    """Return the last moment that logs alone cover; a later event speaks of the time before it."""
     heard = max((one.events[-1].at for one in lives if one.events), default=until)
     return until if heard <= until else heard + 1
 
 
 def _first_moment(lives: Sequence[Life], taken: Sequence[Takeover], until: int) -> int:
-    """Return when the account begins: before its first start a pair was not out."""
+    """Return when the account begins: there is no outage before a pair's first start."""
     first = next((one for one in taken if one.tenure.serving is not None), None)
     if first is not None and taken[0].begin is None and first.tenure.serving is not None:
         return first.tenure.serving.hi
@@ -142,7 +142,7 @@ def _nobody_ever(begin: int, end: int, live_lock: LiveLock | None) -> Outage:
 
 
 def _clipped(one: Outage, until: int) -> Outage:
-    """Return an outage as far as it is before ``until``: one that is over later is open then."""
+    """Return the part of an outage before ``until``: one that ends later is open there."""
     if one.end.hi <= until:
         return one
     end = Span(min(one.end.lo, until), until)
@@ -156,7 +156,7 @@ def _importance(one: Outage) -> tuple[bool, bool, int, int]:
 
 
 def _serving(taken: Sequence[Takeover], outages: Sequence[Outage], until: int) -> str | None:
-    """Return who served at ``until``: the log may go on beyond it, to whoever served later."""
+    """Return who served at ``until``, though the log may go on beyond it."""
     if any(one.is_open for one in outages):
         return None
     opened = (one.tenure for one in taken if one.tenure.serving is not None)

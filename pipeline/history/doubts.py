@@ -1,4 +1,4 @@
-"""What must not be, and what cannot be told: overlaps, lost events and tokens, clocks that step."""
+"""Contradictions and gaps in a log: overlaps, lost events and tokens, clock steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ _NAMES_OTHERS: Final = {
     events.BackupAnnounced.__name__: "live_holder",
     events.WaitingForLiveLock.__name__: "held_by",
 }
-"""Events that name another holder, and the detail that does."""
+"""Events that name another holder, and the detail that names it."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """A holder that spoke of its lock when a newer token had begun."""
+    """A holder that logged an event of its lock after a newer token had begun."""
 
     tenure: Tenure
     following: Tenure
@@ -33,13 +33,13 @@ class Overlap:
 
     @property
     def is_conflict(self) -> bool:
-        """Whether both went on; not if the older was paused, and found out late."""
+        """Whether both used the lock; False if the older one was paused and noticed late."""
         return self.evidence != "noticed late"
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Something in the log that is missing or cannot be."""
+    """Something that the log lacks, or that contradicts the rest of it."""
 
     kind: str
     at: int | None
@@ -76,7 +76,7 @@ def _overlap(one: Tenure, following: Tenure) -> Overlap | None:
 def doubts(
     lives: Sequence[Life], held: Mapping[str, Sequence[Tenure]], live_lock: LiveLock | None
 ) -> Iterator[Doubt]:
-    """Yield what is missing of a pair's log, or cannot be, in order of time as far as known."""
+    """Yield the gaps and contradictions of a pair's log, in order of time as far as known."""
     found = [
         *_missing_events(lives),
         *_stepped_clocks(lives),

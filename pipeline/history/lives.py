@@ -1,7 +1,7 @@
-"""One life of one node: its events in order, and what can be seen to be missing of them.
+"""One life of one node: its events in order, and the gaps among them.
 
-Every event of a holder has a number, from 1 on. An event that was read twice, from a file and from
-the table, counts once. A number that nobody has is an event that was lost, or deleted.
+A holder numbers its events from 1. An event that was read twice, from a file and from the table,
+counts once. A missing number is an event that was lost or deleted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,31 +14,31 @@ from orthia.nodemanager import events
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 
 STEP_US: Final = 1_000_000
-"""A clock that moved by less against another did not step: readings differ by their round trips."""
+"""The least difference that counts as a clock step: readings differ by their round trips."""
 _LONGEST_MS: Final = 1e14
-"""Three thousand years: a longer time, or none at all (NaN), is no time that a node told."""
+"""Three thousand years; a longer duration, or NaN, is not a value that a node logs."""
 _STARTED: Final = events.NodeStarted.__name__
 
 
 class LoggedEvent(NamedTuple):
-    """One event, as far as the history needs it."""
+    """The fields of one event that the history needs."""
 
     seq: int
     at: int
-    """By the database's clock; of an event from before it was known, by the node's."""
+    """By the database's clock; by the node's for an event logged before that was known."""
     node_at: int
     """By the node's own clock."""
     event: str
     lock: str | None = None
     token: int | None = None
     details: Mapping[str, Any] = {}
-    """Only of the events that are read for them."""
+    """Empty unless the history reads details of this kind of event."""
     is_placed: bool = True
     """Whether ``at`` is the database's time."""
 
 
 class Gap(NamedTuple):
-    """Events that are missing: numbers, and between when they were logged, as far as known."""
+    """Missing events: their numbers, and the times between which they were logged, if known."""
 
     first: int
     last: int
@@ -47,7 +47,7 @@ class Gap(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A clock that was set, between two events: by how much, the database's against the node's."""
+    """A clock was set between two events: the database's moved ``by`` against the node's."""
 
     begin: int
     end: int
@@ -64,13 +64,13 @@ class Life:
 
     @cached_property
     def timers(self) -> Timers | None:
-        """How it keeps its lease; None if it does not say, or keeps none."""
+        """The timers of its lease; None if it publishes none, or holds no lease."""
         known = HolderId(self.holder)
         return None if known.kind else known.timers
 
     @property
     def gaps(self) -> Iterator[Gap]:
-        """What is missing before the last event."""
+        """The gaps before the last event."""
         last, at = 0, None
         for one in self.events:
             if one.seq > last + 1:
@@ -79,7 +79,7 @@ class Life:
 
     @cached_property
     def steps(self) -> Sequence[Step]:
-        """Where the database's clock moved otherwise than the node's."""
+        """Where the database's clock moved against the node's."""
         found = []
         for one, following in pairwise(self.events):
             went_on = following.at - one.at
@@ -95,7 +95,7 @@ class Life:
         return found
 
     def millis(self, event: LoggedEvent, name: str) -> int | None:
-        """Return a detail that is told in milliseconds, in microseconds; None if it is not told."""
+        """Return a detail given in milliseconds as microseconds; None if the event lacks it."""
         value = event.details.get(name)
         if (type(value) is float or type(value) is int) and -_LONGEST_MS < value < _LONGEST_MS:
             return round(value * 1_000)
@@ -103,10 +103,10 @@ class Life:
 
 
 def life_of(holder: str, node: str, logged: Iterable[LoggedEvent]) -> Life:
-    """Return the life of ``holder``, each event once and in its place.
+    """Return the life of ``holder``, each event once and in order.
 
-    An event from before the node knew the database's time is placed by its own clock, but never
-    after the events that followed it.
+    An event from before the node knew the database's time is placed by the node's clock, but never
+    after the events that follow it.
     """
     once = {one.seq: one for one in logged}
     ordered = [once[seq] for seq in sorted(once)]

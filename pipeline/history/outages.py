@@ -1,15 +1,15 @@
 """When nobody served: between the end of one node's service and the beginning of the next's.
 
-A node that ends in good order says so. Of one that was killed or frozen the end is told by others,
-and lies between two instants:
+A node that stops in order logs it. The end of one that was killed or frozen shows only in what
+others log, and lies between two instants:
 
-- not before the last proof that it was there: its last renewal, which its lease tells whoever takes
-  the lock and whoever reads it now, its last write to the journal, or the last thing it said;
-- not after the first sign that it was gone: its session of the database had ended, its lock was
-  free, its lease had run out, or two renewals in a row had not come. A node that serves renews each
-  period, or says in its log that it could not.
+- not before its last sign of life: its last renewal, which its lease shows to whoever takes the
+  lock and whoever reads it now, its last write to the journal, or its last event;
+- not after the first sign that it was gone: its database session had ended, its lock was free, its
+  lease had expired, or it had missed two renewals in a row. A node that serves renews each period,
+  or logs that it could not.
 
-The end of the last service is told by what the store says now: nobody who is dead says anything.
+The end of the last service follows from the present state of the store: a dead node logs nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ from orthia.pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
 
 _MS: Final = 1_000
 _LEASE_RAN_OUT: Final = 0.99
-"""Of a lease, without a renewal: by a clock that may run 1 % slower than the database's."""
+"""The share of a lease without a renewal after which it has expired, by a clock up to 1 % slow."""
 
 
 @dataclass(frozen=True)
 class LiveLock:
-    """What the store says of the live lock."""
+    """The live lock as the store shows it."""
 
     now: int
     holder: str | None
@@ -36,11 +36,11 @@ class LiveLock:
     expires_at: int | None
     state: State
     writes: Mapping[int, int] = field(default_factory=dict)
-    """When the journal was last written to under a token, as far as that is left to be seen."""
+    """When the journal was last written under each token, as far as rows of it remain."""
 
     @property
     def renewed_at(self) -> int | None:
-        """When the lease was last renewed; None if it does not say."""
+        """When the lease was last renewed; None if that is not known."""
         timers = timers_of(self.holder)
         if timers is None or self.expires_at is None:
             return None
@@ -49,7 +49,7 @@ class LiveLock:
 
 @dataclass(frozen=True)
 class Outage:
-    """A time in which nobody served, or in which the log cannot tell whether somebody did."""
+    """A time in which nobody served, or for which the log does not show whether somebody did."""
 
     begin: Span
     end: Span
@@ -59,33 +59,33 @@ class Outage:
     """Who served then; None while nobody does."""
     is_open: bool = False
     is_known: bool = True
-    """False where somebody may have served all the time."""
+    """False if somebody may have served all the time."""
 
     @property
     def most_us(self) -> int:
-        """How long it was at most."""
+        """Its longest possible duration."""
         return max(0, self.end.hi - self.begin.lo)
 
     @property
     def least_us(self) -> int:
-        """How long it was at least."""
+        """Its shortest possible duration."""
         return max(0, self.end.lo - self.begin.hi) if self.is_known else 0
 
 
 @dataclass(frozen=True)
 class Takeover:
-    """A node became live: how the service before it ended, if there was one."""
+    """A node became live: how the previous service ended, if there was one."""
 
     tenure: Tenure
     cause: str
     before: Tenure | None = None
     begin: Span | None = None
-    """When the service before it ended; None for the first start of a pair."""
+    """When the previous service ended; None for the first start of a pair."""
     is_known: bool = True
 
 
 def timers_of(holder: str | None) -> Timers | None:
-    """Return how a holder keeps its lease; None if it does not say, or keeps none."""
+    """Return the timers of a holder's lease; None if it publishes none, or holds no lease."""
     known = HolderId(holder or "")
     return None if known.kind else known.timers
 
@@ -94,10 +94,9 @@ _OF_NO_ORDERLY_END: Final = frozenset({None, "lost", "fenced"})
 
 
 def note_writes(live: Sequence[Tenure], writes: Mapping[int, int]) -> None:
-    """Take writes to the journal for proofs that their holders were there.
+    """Count writes to the journal as signs of life of their holders.
 
-    Not of one that says how it ended: what it stored after its acceptors had closed was no service
-    for anybody who came then.
+    Skip a holder that logged its end: what it stored after it closed its acceptors served nobody.
     """
     for tenure in live:
         at = writes.get(tenure.token)
@@ -108,8 +107,8 @@ def note_writes(live: Sequence[Tenure], writes: Mapping[int, int]) -> None:
 def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
     """Yield how each tenure of the live lock began, in order of the tokens.
 
-    Of one that never served the next inherits the end of the service before. One that said nothing
-    at all after it had the lock may have served: its last words may be lost.
+    After a tenure that never served, the next one inherits the end of the previous service. A
+    tenure without later events may have served: its last events may be lost.
     """
     pending: Takeover | None = None
     served: Tenure | None = None
@@ -133,7 +132,7 @@ def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
 
 
 def _first(tenure: Tenure) -> Takeover:
-    """Return the beginning of the first tenure in the log: somebody may have served before."""
+    """Return how the first tenure in the log began: somebody may have served before it."""
     renewed = tenure.before_since("silent_ms")
     if renewed is None:
         return Takeover(tenure, "first start")
@@ -143,7 +142,7 @@ def _first(tenure: Tenure) -> Takeover:
 
 
 def _after(served: Tenure, following: Tenure) -> Takeover:
-    """Return how ``following`` came after ``served``, which was the last to serve."""
+    """Return how ``following`` took over from ``served``, the last to serve."""
     since = following.since
     said = served.ended
     former = following.former
@@ -171,10 +170,10 @@ def _after(served: Tenure, following: Tenure) -> Takeover:
 
 
 def _why_taken(tenure: Tenure) -> str:
-    """Return why a lock was taken whose holder did not say that it gave it up.
+    """Return why a lock was taken whose holder did not log a release.
 
-    Only what whoever took it saw is said: the former one may have handed the lock over, and what
-    it logged of that be lost.
+    The reason is only what the new holder saw: the former one may have handed the lock over, and
+    its event be lost.
     """
     if tenure.crash is not None:
         return "crash detected"
@@ -189,26 +188,26 @@ def _why_taken(tenure: Tenure) -> str:
     if silent is not None and silent >= _LEASE_RAN_OUT * timers.expiration_ms * _MS:
         return "lease expired"
     gone = tenure.life.millis(tenure.obtained, "gone_ms")
-    # A lock that was handed over is taken at once, and a crash is watched for more than a period.
+    # A released lock is taken at once; a crash is detected only after more than a period.
     if gone is not None and gone >= timers.renew_period_ms * _MS and _may_lack_crash(tenure):
         return "crash detected"
     return "unknown"
 
 
 def _may_lack_crash(tenure: Tenure) -> bool:
-    """Tell whether the event of a detected crash may be missing."""
+    """Return whether the event of a detected crash may be missing."""
     obtained = tenure.obtained
     return obtained is not None and any(gap.first < obtained.seq for gap in tenure.life.gaps)
 
 
 def _silent(tenure: Tenure, lo: int, given_up_at: int | None) -> Span:
-    """Return when a holder ended that said nothing, not before ``lo``."""
+    """Return when a holder ended that logged no end, not before ``lo``."""
     known = [tenure.since, tenure.before_since("gone_ms"), given_up_at]
     return Span(lo, max(lo, min(at for at in known if at is not None)))
 
 
 def _from_crash(tenure: Tenure, timers: Timers | None) -> int | None:
-    """Return the last renewal that a detected crash tells of, in the log of an older node."""
+    """Return the last renewal named by a detected crash, in the log of an older node."""
     crash = tenure.crash
     left = None if crash is None else tenure.life.millis(crash, "remaining_ms")
     if crash is None or left is None or timers is None or left > timers.expiration_ms * _MS:
@@ -226,7 +225,7 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
         return tenure.since
     if _may_lack_crash(tenure):
         return tenure.since
-    # The lease had run out when it was taken.
+    # The lease had expired when it was taken.
     over = served.given_up_at(tenure.since - served.timers.expiration_ms * _MS)
     return tenure.since if over is None else min(tenure.since, over)
 
@@ -234,10 +233,10 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
 def after_the_last(
     live: Sequence[Tenure], last: Takeover | None, live_lock: LiveLock | None, end: int
 ) -> Outage | None:
-    """Return what became of the last service until ``end``; None if it goes on, or never was.
+    """Return the outage after the last service until ``end``; None if it goes on, or never was.
 
-    Without ``live_lock``, from files alone, nobody knows: also of one that ended in good order. A
-    node whose file is not here, or older than what happened, may have served ever since.
+    Without ``live_lock``, from files alone, this is unknown even after an orderly stop: a node
+    whose file is missing or out of date may have served ever since.
     """
     if last is None:
         return None
@@ -271,9 +270,9 @@ def after_the_last(
 
 
 def _may_have_served(tenure: Tenure, live_lock: LiveLock | None, end: int) -> None:
-    """Take it that a holder that is gone may have served, though its log does not say so.
+    """Assume that a holder that is gone may have served, though its log lacks the event.
 
-    Of one that has the lock and renews it, it is said that it does not: its next words will come.
+    A holder that still renews its lock does not count as serving: its event is still to come.
     """
     if tenure.serving is not None or tenure.ended is not None:
         return
@@ -290,7 +289,7 @@ def _may_have_served(tenure: Tenure, live_lock: LiveLock | None, end: int) -> No
 
 
 def _after_an_unknown_holder(last: Takeover, live_lock: LiveLock, end: int) -> Outage:
-    """Return the outage after a holder that may have served, and of which the log knows nothing."""
+    """Return the outage after a holder that may have served and is missing from the log."""
     served = last.tenure
     begin = last.begin if served.serving is None else served.ended
     lo = served.last_sign(live_lock.now) if begin is None else begin.lo
@@ -305,7 +304,7 @@ def _after_an_unknown_holder(last: Takeover, live_lock: LiveLock, end: int) -> O
 
 
 def _where_files_end(last: Takeover, end: int) -> Outage:
-    """Return the time of which files alone do not tell whether somebody served."""
+    """Return the time for which files alone do not show whether somebody served."""
     tenure = last.tenure
     if tenure.serving is None:
         at = last.begin or Span(tenure.since, tenure.since)
@@ -355,7 +354,7 @@ def _unknown(served: Tenure, end: int, cause: str) -> Outage:
 
 
 def stalls(tenure: Tenure) -> Iterator[Outage]:
-    """Yield the times in which a node that went on afterwards may have stood still."""
+    """Yield the times in which a node may have been paused before it went on."""
     for one in tenure.stalls:
         gap = tenure.life.millis(one, "gap_ms") or 0
         period = tenure.life.millis(one, "period_ms")

@@ -35,7 +35,7 @@ _LATE: Final = {
     events.RenewalNotTriggered.__name__: "late_ms",
     events.RenewalOverrun.__name__: "running_ms",
 }
-"""Events of renewals that were not as they should be, and the detail that says how bad."""
+"""Events of late or failed renewals, and the detail that measures each."""
 _DRIFT: Final = events.ClockDrift.__name__
 
 
@@ -77,7 +77,7 @@ def unread(pair: str, error: str) -> Row:
 
 
 def iso(at: int | None) -> str | None:
-    """Return an instant in UTC, to the millisecond; what is beyond the calendar as its end."""
+    """Return an instant in UTC, to the millisecond, clamped to the calendar's range."""
     if at is None:
         return None
     found = _EPOCH + timedelta(microseconds=min(max(at, _FIRST), _LAST))
@@ -200,7 +200,7 @@ def _tenure(tenure: Tenure, until: int | None) -> Row:
 
 
 def _ended(tenures: Sequence[Tenure]) -> Iterator[tuple[Tenure, int | None]]:
-    """Yield each with when the lock was certainly not its own any more; None while it still is."""
+    """Yield each tenure and when it certainly no longer held the lock; None while it holds it."""
     next_since: dict[str, int] = {}
     for tenure in sorted(tenures, key=lambda one: (one.token, one.since), reverse=True):
         known = [] if tenure.ended is None else [tenure.ended.hi]
@@ -215,7 +215,7 @@ def _is_within(tenure: Tenure, begin: int, end: int) -> bool:
 
 
 def _serving(account: Account) -> Iterator[Row]:
-    """Yield who served from when to when: until nobody did, at the earliest."""
+    """Yield who served from when to when, up to the earliest end of each service."""
     live = [one for one in account.takeovers if one.tenure.serving is not None]
     for number, one in enumerate(live):
         opened, tenure = one.tenure.serving, one.tenure
@@ -282,7 +282,7 @@ def _clock_drift(lives: Sequence[Life], begin: int, end: int) -> Iterator[Row]:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Return the value below which ``share`` of them lie, between two if need be; None of none."""
+    """Return the value below which ``share`` of them lie, interpolated; None if there are none."""
     if not ordered:
         return None
     place = share * (len(ordered) - 1)

@@ -1,13 +1,13 @@
 """Who held which lock, from when to when, by the holder's own account.
 
-| The holder says             | it served until                                               |
+| The holder logs             | it served until                                               |
 |-----------------------------|---------------------------------------------------------------|
-| service closing, released   | between the two: what clients had sent was still stored       |
+| service closing, released   | between the two: the node still stored what clients had sent  |
 | lease lost                  | between its last renewal and that                             |
-| fenced write refused        | between the last thing it said and that                       |
-| loop unanswered             | so long before that; with policy LOG it may answer again      |
+| fenced write refused        | between its previous event and that                           |
+| loop unanswered             | that long before; with policy LOG it may answer again         |
 | critical IO error, stopped  | then                                                          |
-| nothing                     | see ``outages``: whoever took the lock says what it saw       |
+| nothing                     | see ``outages``: the next holder logs what it saw             |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,17 +38,17 @@ _OF_LIVE: Final = frozenset(
         events.ServiceClosing.__name__,
     }
 )
-"""Events that name a token, no lock, and mean that of the live lock."""
+"""Events that name a token but no lock; it is the live lock's."""
 _WARNINGS: Final = frozenset(
     {events.RenewalOverrun.__name__, events.RenewalNotTriggered.__name__},
 )
-"""What the watchdog of a node says that runs, and cannot renew."""
+"""What the watchdog of a node logs when the node runs and cannot renew."""
 RENEWED: Final = {
     events.RenewalSlow.__name__: "duration_ms",
     events.RenewalGap.__name__: "period_ms",
     events.RenewalBeyondExpiration.__name__: None,
 }
-"""Events that follow a renewal, and the detail that says how long before them it was at most."""
+"""Events after a renewal, and the detail with the longest time since that renewal."""
 _SIGNS: Final = frozenset(
     {
         *_ACTIVE,
@@ -60,13 +60,13 @@ _SIGNS: Final = frozenset(
         events.FailbackPutOff.__name__,
     }
 )
-"""What only a node says that the store has just answered: what it serves by."""
+"""Events that a node logs only just after an answer of the store."""
 STALLED: Final = frozenset(
     {events.RenewalGap.__name__, events.RenewalBeyondExpiration.__name__},
 )
 SILENT_PERIODS: Final = 2
-"""A node that has not renewed for so many periods serves nobody, or says that it could not renew:
-its watchdog speaks after one and a half."""
+"""A node that has missed so many periods serves nobody, or logs that it could not renew: its
+watchdog does so after one and a half."""
 PHASES: Final = ("detection_ms", "fence_ms", "load_ms", "open_ms")
 
 
@@ -86,32 +86,32 @@ class Tenure:
     life: Life
     since: int
     not_before: int
-    """``since``, unless the event of that is missing: then what was logged before the gap."""
+    """``since``, or the last event before the gap if the event of taking the lock is missing."""
     obtained: LoggedEvent | None = None
-    """None if that event is missing: ``since`` is that of the first that there is."""
+    """None if the event is missing: ``since`` is then the time of the first event there is."""
     crash: LoggedEvent | None = None
-    """What made it take the lock over, if that was a crash."""
+    """The detected crash that made it take over, if there was one."""
     expired: LoggedEvent | None = None
-    """That the lease of the holder before had run out, if it said so."""
+    """The event that the previous holder's lease had expired, if it logged one."""
     serving: Span | None = None
     """When a live node opened its acceptors; None if it never did."""
     active_at: int | None = None
-    """When it said that it serves, which it does somewhat earlier."""
+    """When it logged that it serves, somewhat after it began to."""
     ended: Span | None = None
-    """When it held or served no more, by its own account; None if it gave none."""
+    """When it stopped holding or serving, by its own log; None if it logged no end."""
     end: str | None = None
-    """What that account is called."""
+    """The name of that end."""
     phases: Mapping[str, float | None] = field(default_factory=dict)
     signs: list[int] = field(default_factory=list)
-    """When it proved that it was there."""
+    """When it gave a sign of life."""
     renewals: list[int] = field(default_factory=list)
     """When it renewed, at the earliest."""
     warnings: list[int] = field(default_factory=list)
-    """When its watchdog said that it ran, and could not renew."""
+    """When its watchdog logged that it ran and could not renew."""
     stalls: list[LoggedEvent] = field(default_factory=list)
-    """Renewals that were far apart."""
+    """Events of renewals that were far apart."""
     late: int | None = None
-    """The last time it spoke of this token."""
+    """Its last event with this token."""
 
     @property
     def holder(self) -> str:
@@ -125,32 +125,32 @@ class Tenure:
 
     @property
     def timers(self) -> Timers | None:
-        """How it kept its lease."""
+        """The timers of its lease."""
         return self.life.timers
 
     @property
     def former(self) -> str | None:
-        """The holder before, as far as this one saw."""
+        """The previous holder, if this one saw it."""
         text = None if self.obtained is None else self.obtained.details.get("former")
         return text if isinstance(text, str) else None
 
     @property
     def is_declined(self) -> bool:
-        """Whether the lock was given back at once, and nothing done under its token."""
+        """Whether it released the lock at once and did nothing under its token."""
         return self.obtained is None and self.ended == Span(self.since, self.since)
 
     def before_since(self, name: str) -> int | None:
-        """Return when something was, that is told as milliseconds before the lock was taken."""
+        """Return the instant of a detail given as milliseconds before the lock was taken."""
         if self.obtained is None:
             return None
         millis = self.life.millis(self.obtained, name)
         return None if millis is None else self.since - max(0, millis)
 
     def given_up_at(self, renewed: int, said_at: int | None = None) -> int | None:
-        """Return when it served no more, at the latest, if it was last renewed at ``renewed``.
+        """Return when it stopped serving at the latest, if it last renewed at ``renewed``.
 
-        After two periods without a renewal; but with its lease, if its watchdog showed a period
-        before the end (``said_at``, if it said that) that the process ran. None: it does not say.
+        That is two periods later; or the end of its lease, if its watchdog showed a period before
+        that (at ``said_at``) that the process ran. None if its timers are not known.
         """
         timers = self.timers
         if timers is None:
@@ -161,7 +161,7 @@ class Tenure:
         return renewed + (lease if ran or not period else min(lease, SILENT_PERIODS * period))
 
     def last_sign(self, before: int) -> int:
-        """Return the last proof, until ``before``, that it was there."""
+        """Return its last sign of life up to ``before``."""
         return max((at for at in self.signs if at < before), default=min(self.since, before))
 
 
@@ -174,7 +174,7 @@ def tenures_of(life: Life) -> list[Tenure]:
 
 
 class _TenureBuilder:
-    """Goes through a life; at each moment a holder has each lock at most once."""
+    """Builds tenures from a life; a holder has each lock at most once at a time."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -187,7 +187,7 @@ class _TenureBuilder:
         self._after_gap = 0
         self._at = self._before_gap = 0
         self._first_gap: int | None = None
-        """What came before the first gap since the last tenure of the live lock began."""
+        """When the last event before the first gap of the latest live tenure was logged."""
 
     def add(self, one: LoggedEvent) -> None:
         """Note the next event."""
@@ -211,7 +211,7 @@ class _TenureBuilder:
                 if held is not None:
                     self._end(held, end(held, one, self._closing), one)
             if event == _RELEASED and tenure is not None:
-                # What ends the process later says nothing of a lock that was given back.
+                # A later end of the process says nothing of a lock that was released.
                 self._held.pop(tenure.lock, None)
         elif live is not None and live.ended is None:
             if event in RENEWED and self._closing is None and tenure is live:
@@ -225,7 +225,7 @@ class _TenureBuilder:
         self._last, self._at = one.seq, one.at
 
     def _of(self, one: LoggedEvent, lock: str | None) -> Tenure | None:
-        """Return the tenure an event speaks of, if it names a token; a new one with a new token."""
+        """Return the tenure of an event's token, if it has one; a new tenure for a new token."""
         if lock is None or one.token is None:
             return None
         held = self._held.get(lock)
@@ -247,7 +247,7 @@ class _TenureBuilder:
         return held
 
     def _may_have_served(self, tenure: Tenure) -> bool:
-        """Tell whether a node may serve whose event of that is missing."""
+        """Return whether a node may have served though the event is missing."""
         begun = 0 if tenure.obtained is None else tenure.obtained.seq
         return tenure.lock == LIVE and tenure.serving is None and self._after_gap > begun
 
@@ -270,7 +270,7 @@ class _TenureBuilder:
                 tenure.serving = Span(tenure.not_before, one.at)
 
     def _loaded(self, tenure: Tenure, timings: LoggedEvent) -> int:
-        """Return when the journal was loaded: a node opens its acceptors after that."""
+        """Return when the journal was loaded; a node opens its acceptors after that."""
         parts = (self._life.millis(timings, name) or 0 for name in ("fence_ms", "load_ms"))
         return tenure.not_before + sum(max(0, part) for part in parts)
 
@@ -286,7 +286,7 @@ class _TenureBuilder:
             return
         span, end = found
         if self._after_gap == one.seq:
-            # What came before it may have told of an earlier end.
+            # An earlier event may have given an earlier end.
             span = Span(min(span.lo, max(self._before_gap, tenure.since)), span.hi)
         if self._may_have_served(tenure):
             tenure.serving = Span(tenure.not_before, max(tenure.since, span.hi))
@@ -296,7 +296,7 @@ class _TenureBuilder:
             tenure.late = max(tenure.late or one.at, one.at)
 
     def finished(self) -> Iterator[Tenure]:
-        """Yield what was found."""
+        """Yield the tenures."""
         live = self._held.get(LIVE)
         if live is not None and live.ended is None and self._closing is not None:
             live.ended, live.end = Span(self._closing, self._closing), "closing"
@@ -349,7 +349,7 @@ _ENDS: Final[Mapping[str, _End]] = {
     events.StartFailed.__name__: _failed,
     _STOPPED: _stopped,
 }
-"""Events by which a holder says that it holds a lock, or serves, no more; what each tells."""
+"""Events that end a tenure or a service, and how each is read."""
 
 
 def _number(value: object) -> float | None:

@@ -1,6 +1,6 @@
-"""Does a journal hold together? Each fault is a row that is named; a sound journal has none.
+"""Checks that a journal is consistent. Each fault names a row; a sound journal has none.
 
-The rules, each of which a sound Orthia keeps:
+The rules, each of which a correct node keeps:
 
 1. Every row can be read, and is of a kind that its table has, with keys that were given out:
    ``orthia.journal.model.integrity``.
@@ -10,26 +10,26 @@ The rules, each of which a sound Orthia keeps:
    is newer than the fence, no ``seq`` above the ids that were reserved, no time in the future.
 4. A transaction that has rows has a row that ends it.
 5. Every queue that has messages is bound, once, to the address its messages were sent to.
-6. A message that left its queue is in the history, or is not: it does not wait there any more, and
-   it is kept once. What is kept is as good as it was.
-7. Attempts are kept of messages that are there.
-8. A large body is there, whole, as it was sent, and is noted with each message that needs it.
-9. An export has what its manifest says that it has.
+6. A message in the history left its queue: it no longer waits there, and the history has it once
+   and unchanged.
+7. Every row of failed delivery attempts belongs to a stored message.
+8. A large body is stored whole, as it was sent, with a reference from each message that needs it.
+9. An export has the contents that its manifest lists.
 
-The row that is wrong is named, not those that only look wrong beside it: there is one finding for a
-queue that is not bound, for a fence or a counter that was set back, for a row whose epoch is out of
+A fault names the row that is wrong, not the rows that only look wrong beside it: there is one fault
+for an unbound queue, for a fence or a counter that was set back, for a row whose epoch is out of
 order.
 
-An audit runs beside a pair that serves. A body and its references are read by one statement, as is
-BINDINGS; the history is read before the messages, the large bodies, the bindings and the locks
-after them. What may look wrong because something went on meanwhile is looked at once more, by key,
-when all was read: ``orthia.pipeline.sources.recheck``.
+An audit may run while a pair serves. One statement reads a body with its references, another one
+all of BINDINGS; the history is read before the messages, the large bodies, the bindings and the
+locks after them. Faults that concurrent work can explain are checked again by key at the end:
+``orthia.pipeline.sources.recheck``.
 
-A transaction in doubt, which is prepared and waits for its manager's word, is no fault: it is a row
-of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them. Gaps are no
-faults: an acknowledged message's row is deleted, ids are spent on queues and on what is not
-persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them. Both are
-in ``audit_summary``.
+A transaction in doubt, prepared and neither committed nor rolled back, is no fault: it is a row of
+BINDINGS that holds its changes, and has no rows of MESSAGES. ``in_doubt`` lists them. Gaps are no
+faults: an acknowledged message's row is deleted, queues and non-persistent messages take ids, and a
+takeover skips the rest of a reserved block. ``epochs`` shows the gaps. Both are in
+``audit_summary``.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ FAULTS: Final = {
     "wrong-time": "a time in the future, or none",
     "orphaned-reference": "a reference whose body is missing",
     "orphaned-body": "a body without a reference",
-    "orphaned-attempts": "how often a message that is gone was delivered in vain",
+    "orphaned-attempts": "failed deliveries counted for a message that is gone",
     "body-in-queue": "a body that is in a queue itself",
     "uneven-references": "references that do not agree how many their body had",
     "duplicate-id": "an id that several messages, or several rows of one queue, have",
@@ -96,7 +96,7 @@ FAULTS: Final = {
     "large-body-orphaned": "a large body of an earlier epoch that nothing needs",
     "changed-export": "a table of an export whose files are not what was exported",
 }
-"""Every fault of a journal by its name, and what it means."""
+"""The faults of a journal by name, and their meaning."""
 
 HISTORY_FAULTS: Final = {
     "wrong-reason": "a message of the history that left its queue for no reason there is",
@@ -105,26 +105,26 @@ HISTORY_FAULTS: Final = {
     "kept-twice": "a message that left one queue twice, as the history has it",
     "kept-before-written": "a message that left its queue before it was written",
 }
-"""What only a history can have; it has those of messages, too."""
+"""Faults of a history alone; it has those of messages, too."""
 
 _MOST_SUSPECTS: Final = 100_000
-"""What is looked at once more."""
+"""Faults that are checked again at the end."""
 _KEPT: Final = StorageLevel.DISK_ONLY
-"""On disk: read once, and no larger in memory for a larger journal."""
+"""On disk: the journal is read once, and memory does not grow with it."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found; its DataFrames are there as long as ``examined`` is."""
+    """The result of an audit; its DataFrames are valid within the block of ``examined``."""
 
     counts: dict[str, int]
-    """Faults by name."""
+    """The number of faults by name."""
     listed: list[Fault]
     """The first of them."""
     messages: DataFrame
     bindings: DataFrame
     unneeded: list[dict[str, Any]]
-    """Large bodies that nothing needs now, of uploads under way or of a node that died."""
+    """Large bodies that nothing needs now, left by running uploads or by a node that died."""
 
 
 @contextmanager
@@ -136,10 +136,10 @@ def examined(
     history: bool = False,
     listed: int = 1_000,
 ) -> Iterator[Audit]:
-    """Find what is wrong, and list the first ``listed`` faults.
+    """Audit a journal, and list the first ``listed`` faults.
 
-    Without ``records`` only keys are looked at, and no large body; without ``bodies`` only which
-    pieces of them there are. ``history`` says whether what journal-retention keeps is looked at.
+    Without ``records`` only keys are checked, and no large body; without ``bodies`` only the keys
+    of their pieces. ``history`` includes the history that journal-retention keeps.
     """
     with ExitStack() as stack:
 
@@ -168,7 +168,7 @@ def examined(
 
 
 def _changed(inputs: AuditInputs, *, bodies: bool) -> list[Fault]:
-    """Return the tables of an export that are not what its manifest says, if that says anything."""
+    """Return a fault for each table of an export that differs from its manifest, if it has one."""
     if not isinstance(inputs, ExportInputs) or not inputs.is_whole:
         return []
     return [
@@ -178,7 +178,7 @@ def _changed(inputs: AuditInputs, *, bodies: bool) -> list[Fault]:
 
 
 class _Examination:
-    """One journal, all of it read."""
+    """The audit of one journal."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class _Examination:
         self._queues = bindings.where("type LIKE 'queue%'").select(
             F.col("seq").alias("queue_id"), "name", "address"
         )
-        # One that is wrong in itself is told as that, and its messages are not without a queue.
+        # A corrupt binding has its own fault; its messages do not count as without a queue.
         wrong = bindings.where("findings IS NOT NULL")
         named = wrong.select(F.col("id").alias("queue_id")).union(wrong.select("seq"))
         self._bound_ids = self._queues.select("queue_id").union(named).distinct()
@@ -225,7 +225,7 @@ class _Examination:
         return limits, [*faults, *more, *binding_faults(self._bound, limits)]
 
     def certain(self) -> DataFrame:
-        """Return what is wrong whatever went on meanwhile."""
+        """Return the faults that no concurrent work can explain."""
         messages, history, limits = self._messages, self._history, self._limits
         found = [
             audit_messages.of_single_rows(messages, limits, "messages", has_times=self._has_times),
@@ -255,7 +255,7 @@ class _Examination:
         return reduce(DataFrame.unionByName, found)
 
     def suspects(self) -> list[Fault]:
-        """Return what looks wrong, and does so still: looked at once more."""
+        """Return the faults that concurrent work could explain and that a second check confirms."""
         messages, recheck = self._messages, self._recheck
         found = (
             audit_messages.unbound_queues(messages, self._bound_ids),
@@ -276,7 +276,7 @@ class _Examination:
         return [
             Fault(
                 *("orphaned-attempts", "times", one.seq, None, None, one.queue_id, None),
-                f"{one.attempts} deliveries in vain of a message that is gone; the next node that"
+                f"{one.attempts} failed deliveries of a message that is gone; the next node that"
                 " becomes live deletes the row",
             )
             for one in self._recheck.orphaned_attempts(_MOST_SUSPECTS)
@@ -341,7 +341,7 @@ class _Examination:
         return found
 
     def _last_before(self, epoch: int) -> int | None:
-        """Return the last message of an earlier epoch: no body of this one has an id below it."""
+        """Return the last message of an earlier epoch; no body of this epoch has a lower id."""
         earlier = self._messages.where(F.col("epoch") < epoch).agg(F.max("seq").alias("last"))
         (found,) = earlier.collect()
         last: int | None = found["last"]
@@ -355,7 +355,7 @@ def _written(rows: DataFrame, table: str) -> DataFrame:
 
 
 def _collectable(bindings: DataFrame) -> DataFrame:
-    """Have times as numbers: a collected time is in the zone of the machine."""
+    """Convert times to numbers: ``collect`` returns a time in the machine's time zone."""
     return bindings.withColumn("written_at", F.unix_micros("written_at"))
 
 

@@ -1,7 +1,7 @@
-"""The rules of an audit about large bodies: what messages need, and what is stored.
+"""The audit rules for large bodies: those that are needed against those that are stored.
 
-A body is needed by each message that has it, by each queue's share of one, by the history and by
-transactions in doubt. ``pieces`` is what ``orthia.audit`` reads of LARGE_MESSAGES, or of the
+A message, each queue's reference to one, the history and transactions in doubt need bodies.
+``pieces`` are the rows that ``orthia.audit`` reads from LARGE_MESSAGES or from the
 large-messages-directory.
 """
 
@@ -18,7 +18,7 @@ _NEED = "needed_by string, body long, size long, checksum long, seq long, queue_
 
 
 def needs_of_rows(rows: DataFrame, table: str) -> DataFrame:
-    """Return which bodies rows of MESSAGES, or of the history, need: a row for each queue's."""
+    """Return the bodies that rows of MESSAGES or of the history need, a row for each queue."""
     wanted = [F.col(f"large.{one}").alias(one) for one in ("size", "checksum")]
     own = rows.where("kind = 'message' AND large IS NOT NULL").select(
         F.lit(table).alias("needed_by"),
@@ -38,7 +38,7 @@ def needs_of_rows(rows: DataFrame, table: str) -> DataFrame:
 
 
 def needs_of_transactions(bindings: Iterable[BindingRow], spark: SparkSession) -> DataFrame:
-    """Return which bodies transactions in doubt need."""
+    """Return the bodies that transactions in doubt need."""
     needed = [
         ("bindings", body["id"], body["size"], body["checksum"], one.seq, None, one.epoch)
         for one in bindings
@@ -48,7 +48,7 @@ def needs_of_transactions(bindings: Iterable[BindingRow], spark: SparkSession) -
 
 
 def unlinked(needs: DataFrame, pieces: DataFrame) -> DataFrame:
-    """Return what needs a body, and is not noted with it: the body would be removed under it."""
+    """Return the needs without a reference to their body, which clean-up would remove."""
     links = pieces.where("position < 0").select(
         F.col("id").alias("body"), (-F.col("position")).alias("seq")
     )
@@ -58,7 +58,7 @@ def unlinked(needs: DataFrame, pieces: DataFrame) -> DataFrame:
 
 
 def damaged(needs: DataFrame, pieces: DataFrame) -> DataFrame:
-    """Return what is wrong with the bodies that are needed, told once for each body."""
+    """Return the faults of needed bodies, each once for a body."""
     wanted = needs.groupBy("body", "size", "checksum").agg(
         F.min_by("needed_by", "seq").alias("needed_by"),
         F.min_by("epoch", "seq").alias("epoch"),
@@ -90,5 +90,5 @@ def unneeded(needs: DataFrame, pieces: DataFrame) -> DataFrame:
 
 
 def _told(rows: DataFrame, name: Column | str, detail: Column) -> DataFrame:
-    """Return faults with ``needed_by``, by which they are looked at once more."""
+    """Return faults with ``needed_by``, which the second check uses."""
     return fault(rows, name, detail, "large", "needed_by")

@@ -1,7 +1,7 @@
-"""What rows are compared with: the newest epoch, the reserved ids, the time; and the bindings.
+"""The limits that rows are compared with (newest epoch, reserved ids, time), and the bindings.
 
-Pure. A limit may be what is wrong: if the fence has been set back, every row is above it. So each
-is doubted where more speaks against it than for it, and is then the one thing that is named.
+Pure. The limit itself may be wrong: if the fence was set back, every row is above it. So where more
+rows contradict a limit than confirm it, the limit is the fault, and the only one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,35 +12,35 @@ from typing import Any, Final, NamedTuple
 from orthia.journal.model.records import FENCE_ROW_ID, ID_COUNTER_SEQ
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
-"""How far in the future a row may be: the database's clock may have been set back a little."""
+"""How far in the future a row may be: the database's clock may have been set back."""
 
 
 class Fault(NamedTuple):
-    """Something that is wrong, and the row it is wrong with."""
+    """A fault, and the row that has it."""
 
     fault: str
     table: str
     """``messages``, ``history``, ``bindings``, ``large``, ``times`` or
     ``node_manager``."""
     seq: int | None
-    """Of the row; of a large body that of a message that needs it."""
+    """The row's; for a large body, that of a message that needs it."""
     id: int | None
     """The row's ``id``: the message's, or the large body's."""
     position: int | None
-    """Of a large body's piece."""
+    """The position of a large body's piece."""
     queue_id: int | None
     epoch: int | None
     detail: str
 
 
 class Lock(NamedTuple):
-    """What NODE_MANAGER_STORE says."""
+    """The fence and the time, from NODE_MANAGER_STORE."""
 
     fence: int | None
-    """None if nobody knows."""
+    """None if it is not known."""
     live_token: int | None
     now: datetime | None
-    """The database's time; None if nobody knows."""
+    """The database's time; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class BindingRow:
 
 @dataclass(frozen=True)
 class Limits:
-    """What no row may be above; None where that is not known."""
+    """The upper bounds of every row; None where one is not known."""
 
     epoch: int | None
     reserved: int | None
@@ -70,7 +70,7 @@ class Limits:
 
 
 def counter_of(bindings: Iterable[BindingRow]) -> BindingRow | None:
-    """Return the row that says which ids may have been given out."""
+    """Return the row of the id counter."""
     return next((one for one in bindings if one.seq == ID_COUNTER_SEQ), None)
 
 
@@ -79,8 +79,8 @@ def epoch_limit(
 ) -> tuple[int | None, list[Fault]]:
     """Return the newest epoch there can be; ``epochs`` are those of messages.
 
-    The counter is written by every node that becomes live, after the fence: where both it and what
-    was stored since are above the fence, the fence is what is wrong.
+    Every node that becomes live writes the counter after the fence: where both the counter and rows
+    stored since are above the fence, the fence is wrong.
     """
     fence, written = lock.fence, None if counter is None else counter.epoch
     if fence is None or written is None or written <= fence:
@@ -97,8 +97,8 @@ def id_limit(
 ) -> tuple[int | None, list[Fault]]:
     """Return the highest id that may have been given out.
 
-    ``above`` and ``below`` say how many rows are above the counter's, and are not; ``is_used``
-    whether anything was ever stored.
+    ``above`` and ``below`` are the numbers of rows above the counter's id and not above it;
+    ``is_used`` is whether anything was ever stored.
     """
     if counter is None:
         if not is_used:
@@ -115,7 +115,7 @@ def id_limit(
 
 
 def binding_faults(bindings: Sequence[BindingRow], limits: Limits) -> list[Fault]:
-    """Return what is wrong with rows of BINDINGS."""
+    """Return the faults of rows of BINDINGS."""
     found: list[Fault] = []
     first: dict[tuple[str, str | None], int] = {}
     for one in sorted(bindings, key=lambda row: row.seq):
@@ -139,7 +139,7 @@ def binding_faults(bindings: Sequence[BindingRow], limits: Limits) -> list[Fault
 def transaction_faults(
     transaction: BindingRow, queues: frozenset[int], messages: frozenset[int]
 ) -> list[Fault]:
-    """Return what a transaction in doubt needs and is not there: of its queues and its messages."""
+    """Return the queues and messages that a transaction in doubt needs and that are missing."""
     found = [
         _of(transaction, "broken-transaction", f"it is to put a message into queue {one}, unbound")
         for one in transaction.queues

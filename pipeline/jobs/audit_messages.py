@@ -1,6 +1,6 @@
-"""The rules of an audit about rows of MESSAGES and of the history, on DataFrames.
+"""The audit rules for rows of MESSAGES and of the history, on DataFrames.
 
-Each rule returns faults as rows of FAULTS. ``messages`` is what ``orthia.audit`` reads.
+Each rule returns faults as rows of FAULTS. ``messages`` are rows that ``orthia.audit`` reads.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ FAULTS: Final = StructType(
 )
 _WHOLE: Final = "kind IN ('message', 'reference')"
 _MOST_RUNS: Final = 1_000_000
-"""Runs of epochs that are looked at: so many are a journal in which nothing is in order."""
+"""The most runs of epochs that are examined: a journal with as many is in no order at all."""
 _RUN: Final = "epoch long, first long, last long, rows long"
 
 
@@ -41,7 +41,7 @@ def fault(
     table: str = "messages",
     *others: str,
 ) -> DataFrame:
-    """Return ``rows`` as faults of that name, told with a detail; ``others`` are kept as well."""
+    """Return ``rows`` as faults of one name, with a detail and the columns ``others``."""
     there = set(rows.columns)
     keys = [
         F.col(key) if key in there else F.lit(None).cast("long").alias(key)
@@ -55,12 +55,12 @@ def fault(
 
 
 def told(found: Iterable[Fault], like: DataFrame) -> DataFrame:
-    """Return faults that are known on the driver as rows."""
+    """Return faults found on the driver as rows."""
     return like.sparkSession.createDataFrame(list(found), FAULTS)
 
 
 def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bool) -> DataFrame:
-    """Return what a row shows by itself, and beside the limits: found in one pass over all rows."""
+    """Return the faults that a row shows alone or against the limits, in one pass over all rows."""
     written = F.col("written_at").cast("string")
     checks: list[tuple[str, Column, Column]] = []
     if limits.epoch is not None:
@@ -87,7 +87,7 @@ def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bo
     ]
     own = F.coalesce("findings", F.array().cast("array<struct<fault:string,detail:string>>"))
     others = F.filter(F.array(*found), lambda one: one.isNotNull()) if found else F.array()
-    # Few rows have a fault, and to look for one is cheaper than to tell which.
+    # Few rows have a fault, and testing for any is cheaper than naming it.
     wrong = [F.col("findings").isNotNull(), *(condition for _, condition, _ in checks)]
     wrong_rows = rows.where(reduce(lambda left, right: left | right, wrong))
     exploded = wrong_rows.withColumn("found", F.explode(F.concat(own, others) if found else own))
@@ -95,7 +95,7 @@ def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bo
 
 
 def unbound_queues(messages: DataFrame, queues: DataFrame) -> DataFrame:
-    """Return each queue that has messages and is not bound, once: at its first message."""
+    """Return each unbound queue that has messages, once, at its first message."""
     rows = messages.where(f"{_WHOLE} AND queue_id > 0")
     found = (
         rows.join(F.broadcast(queues.select("queue_id")), "queue_id", "left_anti")
@@ -115,7 +115,7 @@ def unbound_queues(messages: DataFrame, queues: DataFrame) -> DataFrame:
 
 
 def orphaned_references(messages: DataFrame) -> DataFrame:
-    """Return references whose body is not there; a body that is wrong is told by itself."""
+    """Return references whose body is missing; a corrupt body has a fault of its own."""
     bodies = messages.where("kind = 'body' OR id = seq OR findings IS NOT NULL").select(
         F.col("seq").alias("body_at")
     )
@@ -126,7 +126,7 @@ def orphaned_references(messages: DataFrame) -> DataFrame:
 
 def orphaned_bodies(messages: DataFrame) -> DataFrame:
     """Return bodies that nothing refers to."""
-    # Also by what a row says that is wrong otherwise: it is told, and its body is not to blame.
+    # A row with another fault counts, too: it is reported itself, and its body is sound.
     others = messages.where("id <> seq OR kind = 'reference' OR findings IS NOT NULL")
     referred = others.select(F.col("id").alias("at")).union(others.select("body_seq")).distinct()
     bodies = messages.where("kind = 'body' AND findings IS NULL")
@@ -135,7 +135,7 @@ def orphaned_bodies(messages: DataFrame) -> DataFrame:
 
 
 def bodies_in_queues(messages: DataFrame) -> DataFrame:
-    """Return messages of a queue that references share as if they were a body."""
+    """Return messages in a queue that references use as their body."""
     referred = messages.where("kind = 'reference' AND findings IS NULL").select(
         F.col("id").alias("at")
     )
@@ -147,7 +147,7 @@ def bodies_in_queues(messages: DataFrame) -> DataFrame:
 
 
 def uneven_references(messages: DataFrame) -> DataFrame:
-    """Return references that do not agree with most of their body's how many those are."""
+    """Return references whose total differs from that of most references of their body."""
     references = messages.where("kind = 'reference' AND findings IS NULL AND total IS NOT NULL")
     counted = references.groupBy("id", "total").agg(
         F.count("*").alias("rows"),
@@ -162,13 +162,13 @@ def uneven_references(messages: DataFrame) -> DataFrame:
 
 
 def duplicates(messages: DataFrame) -> DataFrame:
-    """Return ids that several rows have; a row that is wrong otherwise is told as that."""
+    """Return ids that several rows have, rows with another fault left out."""
     # A body and its references share an id; kind and queue tell them apart.
     rows = messages.where("kind <> 'other' AND findings IS NULL").withColumn(
         "bucket", F.bitmap_bucket_number("id")
     )
-    # Grouping every id would move every row. A bitmap of 4 KiB for 32,768 ids tells where it is
-    # worth it: where there are more rows than ids.
+    # Grouping by every id would shuffle every row. A bitmap of 4 KiB for 32,768 ids finds the
+    # ranges that have more rows than ids; only these are grouped.
     full = (
         rows.groupBy("bucket")
         .agg(
@@ -183,7 +183,7 @@ def duplicates(messages: DataFrame) -> DataFrame:
 
 
 def repeated(rows: DataFrame, name: str, table: str, *keys: str) -> DataFrame:
-    """Return as faults the last of the rows that have an id, a queue and ``keys`` in common."""
+    """Return a fault at the last of the rows that share an id, a queue and ``keys``."""
     found = (
         rows.groupBy("id", "queue_id", *keys)
         .agg(
@@ -199,7 +199,7 @@ def repeated(rows: DataFrame, name: str, table: str, *keys: str) -> DataFrame:
 
 
 def transactions(messages: DataFrame) -> DataFrame:
-    """Return rows of transactions without an end, and ends of none."""
+    """Return rows of transactions without an end, and ends without rows."""
     rows = messages.where("tx_id IS NOT NULL")
     ends = rows.where(F.col("record_type").isin(*map(int, END_OF_TRANSACTION)))
     begun = rows.where(F.col("record_type").isin(*map(int, IN_TRANSACTION)))
@@ -215,7 +215,7 @@ def transactions(messages: DataFrame) -> DataFrame:
 
 
 def misaddressed(rows: DataFrame, queues: DataFrame) -> DataFrame:
-    """Return messages, and queues' shares of a body, of another address than their queue's."""
+    """Return messages, and references to a body, of another address than their queue's."""
     bodies = rows.where("kind = 'body'").select(
         F.col("seq").alias("body_at"), F.col("address").alias("of_body")
     )
@@ -226,7 +226,7 @@ def misaddressed(rows: DataFrame, queues: DataFrame) -> DataFrame:
     addressed = rows.where("kind = 'message'").select(*keys, "address")
     addressed = addressed.unionByName(references.select(*keys, F.col("of_body").alias("address")))
     bound = queues.select("queue_id", "name", F.col("address").alias("bound"))
-    # What the broker itself sends, a dead letter, may go to a queue by its name.
+    # The broker may send a message of its own, a dead letter, to a queue by name.
     return (
         addressed.where("address IS NOT NULL")
         .join(F.broadcast(bound), "queue_id")
@@ -237,10 +237,10 @@ def misaddressed(rows: DataFrame, queues: DataFrame) -> DataFrame:
 def wrong_addresses(
     found: DataFrame, rows: DataFrame, table: str
 ) -> tuple[DataFrame | None, list[Fault]]:
-    """Tell of ``misaddressed`` among ``rows``.
+    """Return the faults of the ``misaddressed`` among ``rows``.
 
-    If it is most of a queue's messages it is the queue's binding, and if it is all references of a
-    body the body: told once.
+    If most messages of a queue are, the fault is the queue's binding; if all references of a body
+    are, it is the body; either once.
     """
     by_queue = found.groupBy("queue_id").agg(
         F.count("*").alias("rows"), F.min("address").alias("address"), F.min("bound").alias("bound")
@@ -296,8 +296,8 @@ def wrong_addresses(
 def out_of_order(rows: DataFrame, limits: Limits) -> DataFrame | None:
     """Return rows of an epoch that was over, or had not begun; None if there are none.
 
-    ``rows`` are ``table, seq, id, queue_id, epoch, written_at`` of all that one writer at a time
-    has written. Rows that are told of for their epoch or time alone are left out.
+    ``rows`` are ``table, seq, id, queue_id, epoch, written_at`` of all rows that one writer at a
+    time has written. Rows whose epoch or time is a fault by itself are left out.
     """
     right = rows.where("epoch > 0 AND seq > 0")
     if limits.epoch is not None:
@@ -323,7 +323,7 @@ def out_of_order(rows: DataFrame, limits: Limits) -> DataFrame | None:
 
 
 def _overlap(bounds: list[tuple[Any, Any]]) -> bool:
-    """Return whether anything of an epoch lies behind something of a newer one."""
+    """Return whether any row of an epoch comes after a row of a newer one."""
     highest = None
     for first, last in bounds:
         if first is None:
@@ -344,7 +344,7 @@ def _runs(rows: DataFrame, key: str) -> list[Any]:
 
 
 def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Make one row of neighbours of one epoch; ``batches`` are in order."""
+    """Merge adjacent rows of one epoch into one; ``batches`` are in order."""
     schema = pa.schema([(name, pa.int64()) for name in ("epoch", "first", "last", "rows")])
     for batch in batches:
         runs: list[list[int]] = []

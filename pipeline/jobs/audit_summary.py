@@ -1,4 +1,4 @@
-"""What an audit shows beside faults: transactions in doubt, epochs with their gaps, what waits."""
+"""An audit's results beside faults: transactions in doubt, epochs and gaps, queue contents."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
@@ -14,7 +14,7 @@ def in_doubt(bindings: DataFrame) -> DataFrame:
 
 
 def epoch_bounds(messages: DataFrame) -> DataFrame:
-    """Return what there is of each epoch: rows, first and last by seq and by time."""
+    """Return the rows of each epoch: their number, first and last by seq and by time."""
     return messages.groupBy("epoch").agg(
         F.count("*").alias("rows"),
         F.min("seq").alias("first_seq"),
@@ -25,7 +25,7 @@ def epoch_bounds(messages: DataFrame) -> DataFrame:
 
 
 def epochs(messages: DataFrame) -> DataFrame:
-    """Return each epoch with the gaps of ``seq``: inside of it, and before it by the takeover."""
+    """Return each epoch with the gaps of ``seq`` inside it, and before it from the takeover."""
     before = F.lag("last_seq").over(Window.orderBy("epoch"))
     return (
         epoch_bounds(messages)
@@ -39,7 +39,7 @@ def epochs(messages: DataFrame) -> DataFrame:
 
 
 def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:
-    """Return what waits in each queue: messages, bytes, oldest and newest; also empty queues."""
+    """Return each queue's messages, bytes, oldest and newest; empty queues, too."""
     bodies = messages.where("kind = 'body'").select(
         F.col("seq").alias("body_at"), F.col("size").alias("body_size")
     )

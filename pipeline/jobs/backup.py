@@ -1,9 +1,9 @@
-"""What makes an export a backup: the bodies of its large messages, and contents that are counted.
+"""What makes an export a backup: the bodies of its large messages, and counted contents.
 
-The manifest, which is written last, says how many rows of each table there are and their checksums,
-so that whoever brings the export back knows that it is whole, and if a node served meanwhile. A
-large message may leave its queue after it was read, and its body with it: such messages are listed,
-and so are those that are still there without their body, which are damaged.
+The manifest, written last, has the number of rows and the checksum of each table, so that an import
+can verify that the export is whole, and whether a node may have served meanwhile. A large message
+may leave its queue after it was read, and its body with it: the manifest lists such messages, and
+those that are still stored without their body, which are damaged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +23,13 @@ BODIES: Final = ("large_id", "position", "piece")
 HISTORY: Final = (
     *("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason", "size", "record"),
 )
-"""The columns of each table that are brought back, and compared then."""
+"""The columns of each table that an import restores and compares."""
 LARGE: Final = ("large", "large_id")
-"""The columns that say which bodies are needed."""
+"""The columns that name the bodies a message needs."""
 
 
 def counted(rows: DataFrame, columns: Sequence[str]) -> TableDigest:
-    """Count the rows of a table, by these columns."""
+    """Return the digest of a table's rows, by these columns."""
     (row,) = checksum(rows.select(*columns)).collect()
     return TableDigest(row["rows"], str(row["sum"] or 0), row["xor"] or 0)
 
@@ -37,10 +37,10 @@ def counted(rows: DataFrame, columns: Sequence[str]) -> TableDigest:
 def changed_tables(
     export: ExportInputs, contents: Contents, *, bodies: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Yield each table whose files are not what was exported, and what is said of it.
+    """Yield each table whose files differ from the export, and why.
 
-    Without ``bodies`` those of large messages are not looked at. Raises WrongInput for a table that
-    is gone altogether.
+    Without ``bodies`` the bodies of large messages are skipped. Raises WrongInput for a table that
+    is missing.
     """
     tables: dict[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
         "messages": (export.messages, MESSAGES),
@@ -62,12 +62,12 @@ def changed_tables(
 
 
 def without_counter(bindings: DataFrame) -> DataFrame:
-    """Return queues, addresses and transactions: the counter's row is of its own store."""
+    """Return queues, addresses and transactions, without the counter of their store."""
     return bindings.where(F.col("seq") != ID_COUNTER_SEQ)
 
 
 def needed_bodies(*messages: DataFrame) -> DataFrame:
-    """Return ``large_id`` of every body that messages, or rows of the history, need, each once."""
+    """Return the distinct ``large_id`` of bodies that messages, or rows of the history, need."""
     needed = [rows.where("large").select("large_id") for rows in messages]
     found = needed[0]
     for more in needed[1:]:
@@ -76,12 +76,12 @@ def needed_bodies(*messages: DataFrame) -> DataFrame:
 
 
 def only_needed(bodies: DataFrame, needed: DataFrame) -> DataFrame:
-    """Return the pieces that are needed: not those of uploads under way, or left over."""
+    """Return the needed pieces, without those of running or abandoned uploads."""
     return bodies.join(F.broadcast(needed), "large_id", "left_semi")
 
 
 def without_body(messages: DataFrame, bodies: DataFrame) -> DataFrame:
-    """Return ``seq`` of the messages, one a queue, whose large body is not whole."""
+    """Return ``seq`` of the messages, one for each queue, whose large body is not whole."""
     sizes = bodies.groupBy("large_id").agg(F.sum(F.length("piece")).alias("there"))
     large = messages.where("large AND kind <> 'body'").select("seq", "large_id", "body_size")
     there = F.coalesce("there", F.lit(0))
@@ -89,7 +89,7 @@ def without_body(messages: DataFrame, bodies: DataFrame) -> DataFrame:
 
 
 def still_there(seqs: Sequence[int], messages: DataFrame) -> list[int]:
-    """Return those of ``seqs`` that are messages of the store by now, of which that has ``seq``."""
+    """Return those of ``seqs`` that the store still has; ``messages`` has their ``seq``."""
     wanted = messages.sparkSession.createDataFrame([(seq,) for seq in seqs], "seq long")
     found = messages.select("seq").join(F.broadcast(wanted), "seq", "left_semi").collect()
     return sorted(row["seq"] for row in found)
@@ -105,7 +105,7 @@ def is_at_rest(before: DataFrame, after: DataFrame) -> bool:
 def contents_of(
     written: ExportInputs, store: Inputs, *, beside_a_node: bool, with_history: bool
 ) -> Contents:
-    """Return what the files of an export hold, and which large messages have no body there."""
+    """Return the contents of an export's files, and the large messages without their body."""
     tables = {
         "messages": counted(written.messages(), MESSAGES),
         "bindings": counted(without_counter(written.bindings()), BINDINGS),

@@ -1,6 +1,6 @@
-"""What a whole export says of its tables, so that it can be brought back: a part of its manifest.
+"""The part of a manifest that describes the tables of a whole export, for an import.
 
-An export of some messages only has none.
+A partial export has none.
 """
 
 import operator
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class TableDigest:
-    """The rows of a table: how many, and what depends on every bit of them in any order."""
+    """The number of a table's rows, and checksums of all their bits, whatever their order."""
 
     rows: int = 0
     sum: str = "0"
@@ -20,25 +20,25 @@ class TableDigest:
 
 @dataclass(frozen=True)
 class Contents:
-    """What an export holds."""
+    """The contents of an export."""
 
     beside_a_node: bool = True
-    """Whether a node may have served while it was written: then it is of no one instant."""
+    """Whether a node may have served during the export, which then shows no single instant."""
     tables: dict[str, TableDigest] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
-    """Large messages (``seq``) without their body, which left their queue meanwhile."""
+    """Large messages (``seq``) without their body, which left their queue during the export."""
     damaged: list[int] = field(default_factory=list)
-    """Large messages without their body that are still there."""
+    """Large messages without their body that are still stored."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what ``from_fields`` reads."""
+        """Return the fields that ``from_fields`` reads."""
         return asdict(self)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """Read what a manifest has; what a later version may have added is left out.
+        """Read a manifest's fields, ignoring those of a later version.
 
-        Raises ValueError for what no export writes.
+        Raises ValueError for fields that no export writes.
         """
         found = cls(**{name: fields[name] for name in cls.__dataclass_fields__ if name in fields})
         try:

@@ -1,9 +1,8 @@
-"""Which rows are out of the order of epochs: pure, on runs of rows.
+"""Finds rows that are out of the order of epochs: pure, on runs of rows.
 
 ``seq`` and the time of a row are given out by one fenced writer at a time. So, along either, epochs
-never go down. Where they do, some rows are wrong, and the others are right: what is named is the
-least that must be left out for the rest to be in order, so one row with a wrong epoch is named, and
-not the thousands around it.
+never decrease. Where they do, the faults are the fewest rows whose removal puts the rest in order:
+one row with a wrong epoch is a fault, and not the thousands around it.
 """
 
 from bisect import bisect_left
@@ -16,7 +15,7 @@ class EpochRun(NamedTuple):
 
     epoch: int
     first: Any
-    """What they are ordered by, of the first and of the last of them."""
+    """The key they are ordered by, of the first and of the last row."""
     last: Any
     rows: int
 
@@ -26,13 +25,13 @@ class Misplaced(NamedTuple):
 
     run: EpochRun
     is_stale: bool
-    """Whether a newer epoch had begun before; else an older one goes on after."""
+    """Whether a newer epoch had begun before them; else an older one goes on after them."""
     other: EpochRun
-    """What shows it: the nearest run of the other epoch that is in order."""
+    """The evidence: the nearest run of the other epoch that is in order."""
 
 
 def merged(runs: Iterable[EpochRun]) -> list[EpochRun]:
-    """Return runs in their order, neighbours of one epoch as one."""
+    """Return the runs in order, adjacent ones of one epoch merged."""
     found: list[EpochRun] = []
     for run in sorted(runs, key=lambda one: (one.first, one.epoch, one.last)):
         if found and found[-1].epoch == run.epoch:
@@ -45,9 +44,9 @@ def merged(runs: Iterable[EpochRun]) -> list[EpochRun]:
 
 
 def misplaced(runs: Sequence[EpochRun]) -> list[Misplaced]:
-    """Return the fewest rows without which epochs never go down; ``runs`` are in order.
+    """Return the fewest rows without which epochs never decrease; ``runs`` are in order.
 
-    Where as few of two epochs could be named, it is the older one's.
+    In a tie between two epochs it returns the older one's rows.
     """
     kept = _heaviest_in_order(runs)
     found = []
@@ -71,7 +70,7 @@ def misplaced(runs: Sequence[EpochRun]) -> list[Misplaced]:
 
 
 def _heaviest_in_order(runs: Sequence[EpochRun]) -> list[bool]:
-    """Choose the runs, with the most rows together, whose epochs never go down."""
+    """Choose the runs with the most rows in total whose epochs never decrease."""
     epochs = sorted({run.epoch for run in runs})
     best = _PrefixMaximum(len(epochs))
     weights: list[int] = []
@@ -81,8 +80,8 @@ def _heaviest_in_order(runs: Sequence[EpochRun]) -> list[bool]:
         weight, _, came_from = best.up_to(place)
         weights.append(weight + run.rows)
         previous.append(came_from)
-        # Of equals the one that ends with the newest epoch: what an older one did after it is
-        # named.
+        # In a tie, the chain that ends with the newest epoch: later rows of an older one are the
+        # faults.
         best.raise_at(place, (weight + run.rows, place, at))
     kept = [False] * len(runs)
     at = max(range(len(runs)), key=lambda one: (weights[one], runs[one].epoch), default=-1)
@@ -93,7 +92,7 @@ def _heaviest_in_order(runs: Sequence[EpochRun]) -> list[bool]:
 
 
 class _PrefixMaximum:
-    """The heaviest chain that ends with an epoch up to a place (a Fenwick tree)."""
+    """The heaviest chain that ends with an epoch up to a position (a Fenwick tree)."""
 
     def __init__(self, size: int) -> None:
         self._best: list[tuple[int, int, int]] = [(0, -1, -1)] * (size + 1)

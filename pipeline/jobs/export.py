@@ -1,4 +1,4 @@
-"""What an export writes: a journal's messages with their day, in forms other programs can read."""
+"""The rows of an export: a journal's messages with their day, in formats of other programs."""
 
 import json
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ PARTITIONED_BY: Final = ("day", "queue")
 
 _FILE_NAME_BYTES: Final = 255 - len("queue=")
 _ESCAPED_BY_SPARK: Final = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
-"""What becomes three bytes, ``%3A`` for a colon, in the name of a partition's directory."""
+"""Characters that take three bytes in a partition's directory name, as ``%3A`` for a colon."""
 _BEGIN_OF_A_FORMULA: Final = "^['=+\\-@\uff1d\uff0b\uff0d\uff20\t\r\n]"
-"""What a spreadsheet, also an East Asian one, reads on as a formula; and the apostrophe."""
+"""First characters of a formula in a spreadsheet, East Asian ones included; and the apostrophe."""
 
 
 def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
-    """Return decoded messages with ``day``, by which, with the queue, the output is partitioned.
+    """Return decoded messages with ``day``; day and queue partition the output.
 
-    ``day_of`` is ``removed_at`` for a history. A file journal does not tell when a row was written:
-    there it is the day of acceptance. ``queue`` is what a directory may be called: of a name that
-    is too long for one its beginning and its SHA-256. ``queue_name`` is always the whole name.
+    ``day_of`` is ``removed_at`` for a history. A file journal does not record when a row was
+    written: there ``day`` is the day of acceptance. ``queue`` is a valid directory name: for a name
+    that is too long, its beginning and its SHA-256. ``queue_name`` is always the whole name.
     """
     written = F.regexp_replace("queue", _ESCAPED_BY_SPARK, "%XX")
     is_long = F.octet_length(written) > _FILE_NAME_BYTES
@@ -36,9 +36,9 @@ def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
 def for_format(messages: DataFrame, name: str) -> DataFrame:
     """Return messages as ``json`` or ``csv`` can hold them; Parquet holds everything.
 
-    Bodies are base64. In CSV, which has neither maps nor lists, these are JSON, and a text that a
-    spreadsheet would take for a formula has an apostrophe before it: headers and names are what any
-    client sent. So has one that begins with an apostrophe; taking one away gives every text back.
+    Bodies are base64. CSV has neither maps nor lists: there these are JSON, and a text that a
+    spreadsheet would take for a formula gets an apostrophe before it, since any client may choose
+    headers and names. So does one that begins with an apostrophe; removing one restores the text.
     """
     if name == "parquet":
         return messages
@@ -47,7 +47,7 @@ def for_format(messages: DataFrame, name: str) -> DataFrame:
     if name == "csv":
         nested = [one for one, kind in kinds.items() if kind in ("map", "array")]
         changed |= {one: F.to_json(one) for one in nested}
-        # Neither base64 nor JSON makes a formula: a "+" may begin the one, but nothing is called.
+        # Neither base64 nor JSON is a formula: base64 may begin with "+", but calls no function.
         texts = [one for one, kind in kinds.items() if kind == "string" and one != "queue"]
         changed |= {
             one: F.when(F.col(one).rlike(_BEGIN_OF_A_FORMULA), F.concat(F.lit("'"), one)).otherwise(
@@ -59,7 +59,7 @@ def for_format(messages: DataFrame, name: str) -> DataFrame:
 
 
 def writer(frame: DataFrame, name: str) -> DataFrameWriter:
-    """Return what writes ``frame`` in a format, CSV as RFC 4180 has it."""
+    """Return a writer of ``frame`` in a format; CSV follows RFC 4180."""
     prepared = for_format(frame, name).write.format(name)
     if name == "csv":
         prepared = prepared.option("header", "true").option("escape", '"')
@@ -67,7 +67,7 @@ def writer(frame: DataFrame, name: str) -> DataFrameWriter:
 
 
 def summary(messages: DataFrame) -> DataFrame:
-    """Return how many messages and bytes there are of each day and queue."""
+    """Return the number of messages and bytes of each day and queue."""
     return (
         messages.where("kind IN ('message', 'reference')")
         .groupBy("day", "queue")
@@ -77,12 +77,12 @@ def summary(messages: DataFrame) -> DataFrame:
 
 
 def of_queues(queues: Sequence[str]) -> dict[str, str]:
-    """Return the options of ``orthia.journal`` that read these queues only; none read all."""
+    """Return the options of ``orthia.journal`` that read these queues; all without any."""
     return {"queue": json.dumps(list(queues))} if queues else {}
 
 
 def absent(bindings: DataFrame, queues: Sequence[str]) -> list[str]:
-    """Return which of these names no queue has now."""
+    """Return the names that no queue has now."""
     if not queues:
         return []
     bound = bindings.where((F.col("type") == "queue") & F.col("name").isin(list(queues)))

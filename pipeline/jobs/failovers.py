@@ -1,7 +1,7 @@
-"""What happened to pairs: who held which lock when, how takeovers went, how long nobody served.
+"""The history of pairs: who held which lock when, how takeovers went, how long nobody served.
 
-Spark carries, ``orthia.pipeline.history`` decides: the logs are read as chapters, those of a pair
-brought together, and its account made by one task.
+Spark distributes, ``orthia.pipeline.history`` decides: tasks read the logs as chapters, Spark
+groups those of a pair, and one task makes its account.
 """
 
 import json
@@ -26,13 +26,13 @@ _RESULT: Final = "name string, row string"
 
 @dataclass(frozen=True)
 class Period:
-    """What is asked for, in microseconds since 1970 UTC; None is as far as is known."""
+    """The requested period, in microseconds since 1970 UTC; None is as far as is known."""
 
     since: int | None = None
     until: int | None = None
 
     def end(self, known: int) -> int:
-        """Return when it ends, if something is known until ``known``: of later nobody can tell."""
+        """Return its end, not later than ``known``, the last moment anything is known of."""
         return known if self.until is None else min(self.until, known)
 
 
@@ -46,10 +46,10 @@ def analyse(
 ) -> dict[str, list[Row]]:
     """Return the rows of every table, by its name (``TABLES``).
 
-    A store's pair is told of until its database's present, one of which there are only files until
-    ``now``; with files alone all are told of until the last event there is; or until the end of
-    ``period``, if that is earlier. A pair that cannot be
-    read has a row in ``availability`` with its error.
+    The account of a store's pair ends at its database's present time, that of a pair with files
+    only at ``now``; with files alone every account ends with the last event of all; or at the end
+    of ``period``, if that is earlier. A pair that cannot be read has a row in ``availability`` with
+    its error.
     """
     tables: dict[str, list[Row]] = {name: [] for name in TABLES}
     parts = [part for store in stores for part in store.parts] + file_parts(files)
@@ -84,13 +84,13 @@ def analyse(
 def _without_events(
     store: StoreLog, live_lock: LiveLock, period: Period
 ) -> Iterator[tuple[str, Row]]:
-    """Yield the rows of a pair whose log is empty: of that, too, somebody is to hear."""
+    """Yield the rows of a pair whose log is empty, so that the report lists it."""
     account = account_of([], live_lock, period.since, period.end(live_lock.now))
     return rows_of(store.name, account, [])
 
 
 def _importance(row: Row) -> tuple[bool, bool, float, str]:
-    """Sort pairs that are out first, then those that could not be read, then by their outages."""
+    """Sort key: pairs that are out, then those that could not be read, then by outages."""
     return (row["now"] != "OUT", row["error"] is None, -(row["out_ms"] or 0.0), row["pair"])
 
 
@@ -102,17 +102,17 @@ def _note_error(rows: Sequence[Row], name: str, error: str) -> None:
 
 @dataclass(frozen=True)
 class _ChapterTotals:
-    """What is known of the chapters when they are read."""
+    """Totals over all chapters."""
 
     last_at: int | None
     """The time of the last event."""
     errors: Mapping[str, str]
     has_unnamed: bool
-    """Whether there are chapters whose pair they do not name."""
+    """Whether some chapters do not name their pair."""
 
 
 def _look(read: DataFrame) -> _ChapterTotals:
-    """Read the chapters, and look at all of them at once."""
+    """Read the chapters in one pass, and return their totals."""
     failed = F.col("error").isNotNull()
     unnamed = F.coalesce("pair", "node_id").isNull() & ~failed
     (row,) = read.agg(
@@ -128,7 +128,7 @@ def _named(read: DataFrame, stores: Sequence[StoreLog], seen: _ChapterTotals) ->
     """Return the chapters with the pair each belongs to.
 
     A pair has the name it was given, wherever its events were read, else its node id. A node's
-    first events may be from before it knew that: they go with the rest of its life.
+    first events may precede its node id: they go with the rest of its life.
     """
     found = read.where("error IS NULL").withColumn("pair", F.coalesce("pair", "node_id"))
     called = {one.node_id: one.name for one in stores if one.node_id not in (None, one.name)}

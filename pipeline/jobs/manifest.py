@@ -1,10 +1,10 @@
-"""What an export says of itself: ``_orthia.json``, the last file that is written into it.
+"""The manifest of an export: ``_orthia.json``, the last file written into it.
 
-It is how the next version knows what it reads, and how the next incremental run knows where it
-begins. Of the schema a reader may rely on this:
+It tells a later version what it reads, and the next incremental run where to begin. A reader may
+rely on this:
 
-- ``format`` is raised when an older reader could not read an export rightly; such an export is
-  refused. An export without a manifest is of format 1.
+- ``format`` grows when an older reader would misread an export; such a reader refuses it. An export
+  without a manifest is of format 1.
 - Within a format columns are only ever added. None is renamed, and none changes its type or what it
   means. A column that an export does not have is NULL; one that a reader does not know is left out.
 """
@@ -24,16 +24,16 @@ _RUN: Final = re.compile(r"seq-\d{19}-\d{19}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """An export, as its manifest tells of it."""
+    """An export, as its manifest describes it."""
 
     messages: int
-    """Rows of messages, as many as there are queues' shares."""
+    """The number of messages; one of several queues counts in each."""
     corrupt: int
-    """How many of them cannot be read, which the column ``corrupt`` explains."""
+    """How many of them cannot be read; the column ``corrupt`` says why."""
     after_seq: int = 0
-    """The highest ``seq`` of which an earlier run took care; 0 if this is no incremental run."""
+    """The highest ``seq`` of an earlier run; 0 if this is no incremental run."""
     through_seq: int | None = None
-    """The highest ``seq`` of which this run took care; None if it is no incremental one."""
+    """The highest ``seq`` of this run; None if it is no incremental one."""
     node_id: str | None = None
     """Of the pair."""
     queues: Sequence[str] = ()
@@ -44,15 +44,15 @@ class Manifest:
     """Of Orthia."""
     format: int = FORMAT
     contents: Mapping[str, Any] | None = None
-    """What it takes to bring it back: see ``contents``; None if it cannot be."""
+    """What an import needs, see ``contents``; None if the export cannot be imported."""
 
     def to_json(self) -> str:
-        """Return what is written."""
+        """Return the text of the manifest."""
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str) -> "Manifest":
-        """Read what an export of this version or an older one says; raises WrongInput."""
+        """Read a manifest of this version or an older one; raises WrongInput."""
         try:
             found = json.loads(text)
         except ValueError:
@@ -97,11 +97,11 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "contents": lambda value: value is None or isinstance(value, dict),
     **dict.fromkeys(("node_id", "since", "until", "version"), _is_text_or_nothing),
 }
-"""What tells that a field has what an export writes there; None is what it has if it is missing."""
+"""Tests whether a field has a value that an export writes."""
 
 
 def _known(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields this version knows; a later one may have added others."""
+    """Return the fields this version knows, without those of a later version."""
     known = {name: found[name] for name in Manifest.__dataclass_fields__ if name in found}
     return {"messages": 0, "corrupt": 0, "after_seq": 0} | known
 
@@ -112,5 +112,5 @@ def run_name(after: int, through: int) -> str:
 
 
 def run_names(names: Iterable[str]) -> list[str]:
-    """Return those names of directories that are incremental runs', the oldest first."""
+    """Return the directory names of incremental runs, the oldest first."""
     return sorted(name for name in names if _RUN.fullmatch(name))

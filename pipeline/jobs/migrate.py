@@ -1,9 +1,9 @@
-"""Copying a stopped pair's store into another database, and proving that everything arrived.
+"""Copies a stopped pair's store into another database, and compares the two.
 
-MESSAGES and the history go through Spark, in ranges; the others, bodies of large messages included,
-are copied by the driver, a few MiB at a time. Counts and checksums of every table are compared at
-the end. The node manager's rows, tokens included, come last: tokens must go on growing, or an old
-node's could be taken for a new one's.
+Spark copies MESSAGES and the history, in ranges; the driver copies the other tables, bodies of
+large messages included, a few MiB at a time. Counts and checksums of every table are compared at
+the end. The node manager's rows, tokens included, come last: tokens must keep growing, or an old
+node's could equal a new one's.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One end of a migration: the store, and how workers name it."""
+    """The source or target of a migration: the store, and the workers' reference to it."""
 
     settings: DatabaseStoreSettings
     reference: StoreReference
@@ -83,7 +83,7 @@ class SparkTable:
 
     name: str
     source_table: str
-    """What ``orthia.journal`` calls it."""
+    """Its name as an option of ``orthia.journal``."""
     columns: tuple[str, ...]
     declare: _Declare
     setting: str
@@ -106,11 +106,11 @@ HISTORY: Final = SparkTable(
 
 
 def checksum(rows: DataFrame) -> DataFrame:
-    """Return one row with the number of ``rows`` and a sum that depends on every bit of them."""
+    """Return one row with the number of ``rows`` and a checksum of all their bits."""
     row = F.xxhash64(*rows.columns)
     return rows.agg(
         F.count("*").alias("rows"),
-        # Whatever order rows come in, and without running over.
+        # Independent of the order of rows, and without overflow.
         F.sum(row.cast("decimal(38,0)")).alias("sum"),
         F.bit_xor(row).alias("xor"),
     )
@@ -119,13 +119,13 @@ def checksum(rows: DataFrame) -> DataFrame:
 def inserted(rows: DataFrame, target: StoreReference, large: SparkTable = MESSAGES) -> DataFrame:
     """Insert rows of a table into ``target``; return how many each task inserted.
 
-    The one function here that does something; a task that is repeated replaces its own rows.
+    The only function here with side effects; a repeated task replaces its own rows.
     """
     return rows.select(*large.columns).mapInArrow(_Inserter(target, large), "inserted long")
 
 
 class _Inserter:
-    """Inserts what a task gets; pickled to the workers, so it has no connection."""
+    """Inserts the rows of a task; pickled to the workers, so it has no connection."""
 
     def __init__(self, target: StoreReference, large: SparkTable) -> None:
         self._target = target
@@ -148,7 +148,7 @@ class _Inserter:
 
 
 def _portions(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a batch, as many at a time as one statement may have."""
+    """Yield the rows of a batch in portions that fit one statement."""
     names = batch.schema.names
     columns = (batch.column(name).to_pylist() for name in names)
     sized = [names.index("record")]
@@ -161,7 +161,7 @@ def _insert(engine: Engine, table: Table, rows: list[dict[str, Any]]) -> None:
         with write_transaction(engine, "copy messages") as connection:
             connection.execute(insert(table), rows)
     except DuplicateKey:
-        # An earlier attempt of this task got so far.
+        # An earlier attempt of this task inserted some of them.
         mine = table.c.seq.in_([row["seq"] for row in rows])
         with write_transaction(engine, "copy messages again") as connection:
             connection.execute(delete(table).where(mine))
@@ -176,10 +176,10 @@ def migrate(
     partitions: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[CopiedTable]:
-    """Copy ``source`` to ``target`` and return each table as it was checked.
+    """Copy ``source`` to ``target`` and return each table with its checksum.
 
     Raises StoreInUse if a node holds a lock, MigrationRefused if the target is not empty, and
-    MigrationFailed if what arrived differs or a node of the source started meanwhile.
+    MigrationFailed if the copy differs or a node of the source started meanwhile.
     """
     with _Store(source.settings) as old, _Store(target.settings) as new:
         before = _prepare(old, new)
@@ -211,7 +211,7 @@ def migrate(
 
 
 def _for_target(messages: DataFrame, dialect: Dialect) -> DataFrame:
-    # SQLite has one writer at a time; several would only wait for each other.
+    # SQLite allows one writer at a time; several would wait for each other.
     return messages.coalesce(1) if dialect is Dialect.SQLITE else messages
 
 
@@ -223,7 +223,7 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
     before = old.status()
     refuse_held(before, store="the old store", free=tuple(Lock))
     with contextlib.suppress(migrations.StoreDamaged):
-        # What an earlier attempt copied in part has no tokens yet: told below for what it is.
+        # A partial copy of an earlier attempt has no tokens yet; the check below reports it.
         migrations.upgrade(new.database, new.settings)
     full = [name for name, rows in new.sizes().items() if rows]
     if full or new.status().node_id is not None:
@@ -246,17 +246,17 @@ def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> CopiedTable:
 
 @dataclass(frozen=True)
 class _DriverTable:
-    """A table the driver copies."""
+    """A table that the driver copies."""
 
     name: str
     declare: _Declare
     setting: str
     keys: tuple[str, ...]
-    """In the order of which it is copied."""
+    """The key that orders the copying."""
     own: frozenset[str] = frozenset()
-    """Columns the new database fills itself."""
+    """Columns that the new database fills."""
     at_once: int = _INSERT_ROWS
-    """Rows that are in memory."""
+    """Rows in memory at a time."""
 
 
 _OTHERS: Final = (
@@ -290,7 +290,7 @@ class _Store:
         self.database.dispose()
 
     def status(self) -> NodeManagerStatus:
-        """Return who holds what."""
+        """Return the holders of the locks."""
         return self._locks.read_status()
 
     def table(self, other: _DriverTable) -> Table:
@@ -299,7 +299,7 @@ class _Store:
         return other.declare(MetaData(), name, self.database.dialect)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many rows each table has."""
+        """Return the number of rows of each table."""
         dialect = self.database.dialect
         tables = {other.name: self.table(other) for other in _OTHERS}
         tables |= {one.name: one.table(self.settings, dialect) for one in (MESSAGES, HISTORY)}
@@ -349,7 +349,7 @@ class _Store:
                 connection.execute(update(table).where(table.c.id == number).values(values))
 
     def fingerprint(self, other: _DriverTable) -> CopiedTable:
-        """Count a table's rows and sum up their hashes, whatever order they come in."""
+        """Count a table's rows and sum up their hashes, independent of their order."""
         count = total = 0
         for rows in self._read(other):
             for row in rows:
@@ -378,7 +378,7 @@ class _Store:
 
 
 def _above(keys: Sequence[Column[int]], values: Sequence[int]) -> ColumnElement[bool]:
-    """Return what is true of rows after ``values`` in the order of ``keys``."""
+    """Return the condition for rows after ``values`` in the order of ``keys``."""
     key, value = keys[0], values[0]
     if len(keys) == 1:
         return key > value

@@ -1,11 +1,11 @@
-"""What appears whole or not at all: directories on whatever file system Spark knows, and files.
+"""Output that appears whole or not at all: directories on any file system of Spark, and files.
 
-What a job writes goes into a directory beside the one that was asked for, and is renamed when
-everything is in it. So whoever finds the directory finds all of it, and after a failure the same
-command can be given again. Where renaming is copying, as in an object store, a reader can tell by
-the manifest: it is the last file that is written.
+A job writes into a directory beside the requested one and renames it when it is complete. So a
+reader never finds a part of it, and after a failure the same command can be run again. Where
+renaming is copying, as in an object store, the manifest marks a complete output: it is written
+last.
 
-Only a process that is killed leaves its directory behind; ``NAME.incomplete-...`` says what it is.
+Only a killed process leaves its directory behind, named ``NAME.incomplete-...``.
 """
 
 import time
@@ -26,10 +26,10 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class Files:
-    """The file system of a path, as Spark's own Hadoop client has it."""
+    """The file system of a path, through Spark's own Hadoop client."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        # Any: what is called here are Java's objects.
+        # Any: these are Java's objects.
         self._java: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to it
         session: Any = spark._jsparkSession  # noqa: SLF001
         configuration = session.sparkContext().hadoopConfiguration()
@@ -43,7 +43,7 @@ class Files:
         return bool(self._files.exists(self._path(path)))
 
     def names(self, directory: str) -> list[str]:
-        """Return what is in a directory; nothing if it is not there."""
+        """Return the names in a directory; none if it does not exist."""
         if not self.exists(directory):
             return []
         return [
@@ -51,16 +51,16 @@ class Files:
         ]
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a directory; raises OutputExists if there is something by the new name."""
+        """Rename a directory; raises OutputExists if the new name exists."""
         if self.exists(new) or not self._files.rename(self._path(old), self._path(new)):
             raise OutputExists(f"{new} exists already: nothing was written")
 
     def remove(self, path: str) -> None:
-        """Remove a directory and what is in it."""
+        """Remove a directory with its contents."""
         self._files.delete(self._path(path), True)  # noqa: FBT003 - what Java takes
 
     def read_text(self, path: str) -> str:
-        """Return what is in a small file."""
+        """Return the text of a small file."""
         stream = self._files.open(self._path(path))
         try:
             return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -68,7 +68,7 @@ class Files:
             stream.close()
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a small file, in the place of one that is there."""
+        """Write a small file, replacing an existing one."""
         stream = self._files.create(self._path(path), True)  # noqa: FBT003 - what Java takes
         try:
             stream.write(bytearray(text.encode()))
@@ -78,9 +78,9 @@ class Files:
 
 @contextmanager
 def whole(spark: SparkSession, directory: str) -> Iterator[str]:
-    """Give a directory to write into, which becomes ``directory`` when the block ends well.
+    """Give a directory to write into, which becomes ``directory`` when the block succeeds.
 
-    When it does not, the jobs that write are ended and nothing is left. Raises OutputExists.
+    When it fails, the running jobs are cancelled and nothing is left. Raises OutputExists.
     """
     files = Files(spark, directory)
     if files.exists(directory):
@@ -95,7 +95,7 @@ def whole(spark: SparkSession, directory: str) -> Iterator[str]:
         try:
             _discard(spark, files, name, tag)
         except (Py4JError, OSError):
-            # After Ctrl-C amid a call to Java the next one may get no answer.
+            # After Ctrl-C during a call to Java the next call may get no answer.
             _discard(spark, files, name, tag)
         raise
     finally:
@@ -105,9 +105,9 @@ def whole(spark: SparkSession, directory: str) -> Iterator[str]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a file of this machine to write, which takes the place of ``path`` when that went well.
+    """Give a local file to write, which replaces ``path`` when the block succeeds.
 
-    When it did not, ``path`` is what it was. Raises OSError, which names ``path``.
+    When it fails, ``path`` is unchanged. Raises OSError, which names ``path``.
     """
     written = path.with_name(f".{path.name}{_MARK}{uuid.uuid4().hex[:8]}")
     try:
@@ -128,14 +128,14 @@ def _discard(spark: SparkSession, files: Files, name: str, tag: str) -> None:
 
 
 def left_behind(spark: SparkSession, directory: str) -> list[str]:
-    """Return the directories that runs which were killed left beside ``directory``."""
+    """Return the directories that killed runs left beside ``directory``."""
     parent, _, name = directory.rpartition("/")
     found = Files(spark, directory).names(parent or ".")
     return sorted(one for one in found if one.startswith(f"{name}{_MARK}"))
 
 
 def _await_idle(spark: SparkSession) -> None:
-    """Wait until no task writes any more, or for a while: a task ends between two rows."""
+    """Wait until no task writes, up to a time-out; a cancelled task ends between two rows."""
     context: Any = spark.sparkContext._jsc  # noqa: SLF001 - PySpark does not tell of tasks
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
@@ -146,7 +146,7 @@ def _await_idle(spark: SparkSession) -> None:
 
 
 def without_slash(directory: str) -> str:
-    """Return a directory's name as paths within it are made of it; raises PipelineError."""
+    """Return a directory's name without a slash at its end; raises PipelineError."""
     name = directory.rstrip("/")
     if not name:
         raise PipelineError(f"{directory!r} is no directory to write into")

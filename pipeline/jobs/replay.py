@@ -1,4 +1,4 @@
-"""Which messages are sent again, in which order, and where to."""
+"""The messages of a replay, their order and their destinations."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,20 +21,20 @@ COLUMNS: Final = (
         "corrupt",
     ),
 )
-"""What a replay reads of MESSAGES."""
+"""The columns of MESSAGES that a replay reads."""
 
 HISTORY_COLUMNS: Final = (*COLUMNS, "removed_at", "reason")
-"""What a replay reads of the history."""
+"""The columns of the history that a replay reads."""
 
 _ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
 _NOT_SENT: Final = ("expires", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE")
-"""Headers of the first sending that would be wrong in the second."""
+"""Headers of the original message that a replayed one must not have."""
 
 
 _SENT: Final = ("headers", "body", "body_size", "large", "large_id", "large_crc32")
 
 _REPLAYED_FROM: Final = "orthia-replayed-from"
-"""The header by which a consumer recognises a replayed message: the id it had."""
+"""The header of a replayed message with the id of the original."""
 
 
 def candidates(
@@ -42,14 +42,14 @@ def candidates(
 ) -> DataFrame:
     """Return the messages for which all ``conditions`` hold, and those that cannot be read.
 
-    ``of_keys`` are conditions on what is stored beside the record, which hold or not of a record
-    that cannot be read, too: a database and the directories of an export answer them.
+    ``of_keys`` are conditions on columns stored beside the record, which a row has even if its
+    record cannot be read: a database and the directories of an export evaluate them.
     """
     found = messages.where("kind IN ('message', 'reference')")
     for condition in of_keys:
         found = found.where(condition)
     for condition in conditions:
-        # NULL is what a condition says of a column that could not be read.
+        # A condition on a column that could not be read is NULL.
         found = found.where(F.coalesce(condition, F.col("corrupt").isNotNull()))
     return found
 
@@ -57,8 +57,8 @@ def candidates(
 def selected(messages: DataFrame, *conditions: Column, to_origin: bool = False) -> DataFrame:
     """Return the messages for which all ``conditions`` hold, each once, with its ``place``.
 
-    A message of several queues is one row a queue; it was sent once, and is sent again once. With
-    ``to_origin`` a dead letter goes back to the address it was first sent to.
+    A message of several queues has a row for each; it is sent again once. With ``to_origin`` a dead
+    letter goes back to the address it was first sent to.
     """
     found = candidates(messages, *conditions).where("corrupt IS NULL")
     if to_origin:
@@ -74,15 +74,15 @@ def selected(messages: DataFrame, *conditions: Column, to_origin: bool = False) 
 
 
 def first_sent(history: DataFrame) -> DataFrame:
-    """Return the messages that no replay sent: its own would come again with the next one."""
+    """Return the messages that no replay sent, so that none is replayed twice."""
     return history.where(F.element_at("headers", _REPLAYED_FROM).isNull() | F.isnull("headers"))
 
 
 def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> DataFrame:
-    """Return each message's ``place`` and ``destination``, and what is sent of it.
+    """Return each message's ``place``, ``destination`` and the columns that are sent.
 
-    Without ``to`` that is the message's own address, as a queue if all the address' queues are
-    ANYCAST, else as a topic.
+    Without ``to`` the destination is the message's own address, as a queue if all queues of the
+    address are ANYCAST, else as a topic.
     """
     if to is not None:
         return rows.select("place", F.lit(to).alias("destination"), *_SENT)
@@ -98,7 +98,7 @@ def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> Da
 
 
 def summary(addressed_rows: DataFrame) -> DataFrame:
-    """Return how much goes to each destination."""
+    """Return the number of messages and bytes for each destination."""
     return (
         addressed_rows.groupBy("destination")
         .agg(

@@ -1,12 +1,12 @@
-"""Bringing an export back: into an empty database, as rows that are what they were.
+"""Imports an export into an empty database, row by row unchanged.
 
-A row keeps its ``seq``, so order, references and the ids that clients saw are as they were. Only
-``epoch`` and ``written_at`` are new: rows are written through the journal's own writer, under a
-token of this import's, while it holds the live lock. At the end every table is read again and
-compared with the files.
+A row keeps its ``seq``, so order, references and the ids that clients saw stay the same. Only
+``epoch`` and ``written_at`` are new: the journal's own writer writes the rows, under a token of
+this import, while it holds the live lock. At the end every table is read again and compared with
+the files.
 
-Until the end the journal is under a token that the live lock does not have: a node that starts on
-what an import left half done finds the store damaged, and does not serve it.
+Until the end the journal's token is higher than the live lock's: a node that starts on a partial
+import finds the store damaged, and does not serve it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RestoredTable:
-    """One table, brought back and compared."""
+    """One table, imported and compared."""
 
     table: str
     rows: int
@@ -68,7 +68,7 @@ class RestoredTable:
 
 @dataclass(frozen=True)
 class Target:
-    """The store that is filled, and how workers name it."""
+    """The store that is filled, and the workers' reference to it."""
 
     settings: DatabaseStoreSettings
     reference: StoreReference
@@ -77,11 +77,10 @@ class Target:
 def restore(
     spark: SparkSession, export: ExportInputs, target: Target, *, say: Say = lambda _: None
 ) -> list[RestoredTable]:
-    """Fill the empty store ``target`` with an export; return each table as it was compared.
+    """Fill the empty store ``target`` with an export; return each table with its number of rows.
 
     Raises WrongInput if the export is not whole, StoreInUse if a node runs on the store,
-    ImportRefused if that is not empty, ImportFailed if what arrived is not what the export has,
-    StoreError.
+    ImportRefused if that is not empty, ImportFailed if its rows differ from the export, StoreError.
     """
     contents = export.contents()
     say("comparing the files with their manifest")
@@ -104,22 +103,22 @@ def restore(
 
 @dataclass(frozen=True)
 class _RestoreRows:
-    """What is brought back of each table."""
+    """The rows of each table to import."""
 
     messages: DataFrame
     bodies: DataFrame
     bindings: DataFrame
     history: DataFrame | None
     left_out: int
-    """Messages that are in the export and not brought back."""
+    """The number of messages in the export that are left out."""
     highest_id: int
-    """That was given out."""
+    """The highest id that was given out."""
     newest_token: int
-    """The highest the export tells of: those of the new store go on above it."""
+    """The highest token in the export; the new store's tokens are higher."""
 
 
 def _rows_of(export: ExportInputs, contents: Contents) -> _RestoreRows:
-    """Return what can be brought back: a message without its queue or its body is left out."""
+    """Return the rows to import, without messages that lack their queue or their body."""
     bindings = backup.without_counter(export.bindings())
     queues = bindings.where("type = 'queue'").select(F.col("seq").alias("queue_id"))
     messages = export.messages()
@@ -129,7 +128,7 @@ def _rows_of(export: ExportInputs, contents: Contents) -> _RestoreRows:
     absent = [*contents.left, *contents.damaged]
     if absent:
         bound = bound.where(~F.col("seq").isin(absent))
-    # A body without a reference is of a message that was acknowledged while it was exported.
+    # A body without a reference belongs to a message acknowledged during the export.
     referred = bound.where("kind = 'reference'").select("id").distinct()
     shared = messages.where("queue_id IS NULL").join(referred, "id", "left_semi")
     kept = bound.unionByName(shared)
@@ -154,7 +153,7 @@ def _rows_of(export: ExportInputs, contents: Contents) -> _RestoreRows:
 
 
 def _row(frame: DataFrame, *found: Column) -> list[int]:
-    """Return numbers that are found of all rows, 0 where there is none."""
+    """Return aggregates over all rows, 0 in place of NULL."""
     (row,) = frame.agg(*found).collect()
     return [value or 0 for value in row]
 
@@ -175,7 +174,7 @@ def _fill(rows: _RestoreRows, target: Target, database: Database, token: int, sa
 
 
 def _load(rows: DataFrame, loader: "_Loader") -> None:
-    # One task: it is one writer, as a node has.
+    # One task: the journal has one writer.
     rows.coalesce(1).mapInArrow(loader, "loaded long").agg(F.sum("loaded")).collect()
 
 
@@ -183,7 +182,7 @@ _Write = Callable[[BulkLoad, list[dict[str, Any]]], int]
 
 
 class _Loader:
-    """Writes what a task gets; pickled to a worker, so it has no connection."""
+    """Writes the rows of a task; pickled to a worker, so it has no connection."""
 
     def __init__(self, target: StoreReference, token: int, write: _Write) -> None:
         self._target = target
@@ -252,7 +251,7 @@ def _load_pieces(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
 def _compare(
     spark: SparkSession, contents: Contents, rows: _RestoreRows, target: Target
 ) -> list[RestoredTable]:
-    """Compare each table of the store with what was to be brought back; raises ImportFailed."""
+    """Compare each table of the store with the imported rows; raises ImportFailed."""
     store = StoreInputs(spark, target.reference)
     expected = dict(contents.tables)
     if rows.left_out:
@@ -285,8 +284,8 @@ def _refuse_difference(name: str, expected: TableDigest, found: TableDigest) -> 
 
 
 class _ImportLock:
-    """The live lock of the store, and the token rows are written under, which is one above the
-    lock's until the import is done.
+    """The live lock of the store, and the token of imported rows, which is one above the lock's
+    until the import is complete.
     """
 
     def __init__(self, lock: Maintenance) -> None:
@@ -294,7 +293,7 @@ class _ImportLock:
         self.token = lock.lease.token + 1
 
     def finish(self) -> None:
-        """Have the live lock say the journal's token: nodes may start; raises ImportFailed."""
+        """Set the live lock to the journal's token: nodes may start; raises ImportFailed."""
         try:
             self._lock.raise_token(self.token)
         except LockLost as error:
@@ -315,7 +314,7 @@ def _locked(
         _refuse_what_is_not_empty(database, settings, locks)
         with maintenance(locks, store="the new store", above=above, free=tuple(Lock)) as lock:
             held = _ImportLock(lock)
-            # Under the lock nobody else can have filled it.
+            # While the lock is held nobody else can fill it.
             _refuse_rows(database, settings)
             _raise_backup_token(database, settings, above)
             _advance_fence(database, settings, lock.lease, held.token)
@@ -367,7 +366,7 @@ def _raise_backup_token(database: Database, settings: DatabaseStoreSettings, abo
 def _advance_fence(
     database: Database, settings: DatabaseStoreSettings, lease: Lease, token: int
 ) -> None:
-    """Put the journal under ``token``, which the live lock does not have yet."""
+    """Advance the fence to ``token``, which is above the live lock's."""
     table = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
     held = select(table.c.id).where(
         table.c.id == int(Lock.LIVE),

@@ -1,9 +1,9 @@
-"""A stream into Parquet, or into what else Spark was given a package for, each row once.
+"""A stream into Parquet, or another format that Spark has a package for, each row once.
 
-What Spark has done is in two places: the checkpoint (which offsets belong to which micro-batch) and
-the log of the output directory, ``_spark_metadata`` (which files belong to a finished one). A
-micro-batch that was begun and not finished is done again, with the same offsets; what it had
-written is in no log. So the directory must be read through Spark, which reads that log.
+Spark keeps its progress in two places: the checkpoint (the offsets of each micro-batch) and the log
+of the output directory, ``_spark_metadata`` (the files of finished micro-batches). Spark repeats an
+unfinished micro-batch with the same offsets; its earlier files are not in the log. So the directory
+must be read through Spark, which reads that log.
 """
 
 import json
@@ -21,7 +21,7 @@ from orthia.pipeline.jobs.outputs import Files
 
 _UNREADABLE: Final = "unreadable"
 _WANTED: Final = "orthia.json"
-"""What a checkpoint is of, in a file of its directory."""
+"""The file of a checkpoint's directory that lists its queues."""
 _SPARKS_OWN: Final = "offsets"
 
 
@@ -35,9 +35,9 @@ def to_directory(
 ) -> StreamingQuery:
     """Start writing ``frame``, a stream, to ``directory`` in the format ``form``.
 
-    With ``every_seconds`` a micro-batch begins so often, for ever; with None the stream ends when
-    everything is written that was there when it began. ``checkpoint`` is where it goes on. Raises
-    MissingRequirement if Spark has no such format.
+    With ``every_seconds`` micro-batches begin at that interval, for ever; with None the stream ends
+    when it has written everything that existed when it began. It resumes from ``checkpoint``.
+    Raises MissingRequirement if Spark has no such format.
     """
     require_format(frame.sparkSession, form)
     if "corrupt" in frame.columns:
@@ -51,7 +51,7 @@ def to_directory(
 
 
 def require_format(spark: SparkSession, form: str) -> None:
-    """Raise MissingRequirement if ``spark`` has not the package of a format."""
+    """Raise MissingRequirement if ``spark`` lacks the package of a format."""
     session: Any = spark
     sources = session._jvm.org.apache.spark.sql.execution.datasources.DataSource  # noqa: SLF001
     try:
@@ -66,16 +66,16 @@ def require_format(spark: SparkSession, form: str) -> None:
 
 
 def unreadable_in(progress: Any) -> int:
-    """Return how many rows of a micro-batch cannot be read."""
+    """Return the number of rows of a micro-batch that cannot be read."""
     seen = progress["observedMetrics"].get(_UNREADABLE)
     return 0 if seen is None else int(seen["rows"])
 
 
 def remember(spark: SparkSession, checkpoint: str, queues: Sequence[str]) -> None:
-    """Note which queues a checkpoint is of; raises BadOption if it is of others.
+    """Record the queues of a checkpoint; raises BadOption if it has others.
 
-    Spark goes on with other options as if they had always been there: what the earlier runs left
-    out would be missing for ever, and nothing would say so.
+    Spark resumes with changed options as if they had always been set: rows that earlier runs left
+    out would be missing for ever, without notice.
     """
     files = Files(spark, checkpoint)
     checkpoint = checkpoint.rstrip("/")
@@ -84,7 +84,7 @@ def remember(spark: SparkSession, checkpoint: str, queues: Sequence[str]) -> Non
     if files.exists(note):
         before = _queues(files.read_text(note), note)
     elif files.exists(f"{checkpoint}/{_SPARKS_OWN}"):
-        # An older Orthia streamed all queues, and noted nothing.
+        # An older version streamed all queues, and wrote no such file.
         before = []
     else:
         files.write_text(note, json.dumps({"queues": wanted}))

@@ -1,8 +1,8 @@
-"""How much goes through the queues, how long it stays, and what could not be delivered.
+"""Traffic of queues: how much, how long it stays, and what could not be delivered.
 
-A journal has the messages that wait; acknowledged ones are gone from it. So what is told of it is
-the traffic of which something is left, its age, and the backlog as it built up. What left its queue
-is told of the history that journal-retention keeps. Bytes are those of bodies, large ones included.
+A journal has only waiting messages; acknowledged ones are gone. So its figures are of the traffic
+that is left, its age, and the growth of the backlog. Figures of messages that left their queue come
+from the history that journal-retention keeps. Bytes are those of bodies, large ones included.
 """
 
 from typing import Final
@@ -20,21 +20,21 @@ COLUMNS: Final = (
     "headers",
     "corrupt",
 )
-"""What these jobs read of MESSAGES."""
+"""The columns of MESSAGES that these jobs read."""
 
 HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "body_size")
-"""What ``left`` reads of the history."""
+"""The columns of the history that ``left`` reads."""
 
 _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
 """The header of a message that was dead-lettered or expired, as in Artemis."""
 
 
 def deliverable(messages: DataFrame) -> DataFrame:
-    """Return a row for each message of each queue, with why it cannot be read, if it cannot.
+    """Return a row for each message of each queue, with the reason if it cannot be read.
 
     ``seq, queue, hour, written_at, bytes, origin, corrupt``.
     """
-    # A file journal does not tell when a row was written, but when the message was accepted.
+    # A file journal does not record when a row was written, but when the message was accepted.
     written_at = F.coalesce("written_at", "timestamp")
     return messages.where("kind IN ('message', 'reference')").select(
         F.coalesce("queue", F.lit("(not bound)")).alias("queue"),
@@ -48,7 +48,7 @@ def deliverable(messages: DataFrame) -> DataFrame:
 
 
 def by_queue(rows: DataFrame, now: Column) -> DataFrame:
-    """Return each queue's backlog, sizes, the time messages have waited, and dead letters."""
+    """Return each queue's backlog, sizes, waiting times, and dead letters."""
     waited = (F.unix_micros(now) - F.unix_micros("written_at")).cast("double") / 1_000_000
     return (
         rows.withColumn("waited", waited)
@@ -69,7 +69,7 @@ def by_queue(rows: DataFrame, now: Column) -> DataFrame:
 
 
 def by_hour(rows: DataFrame) -> DataFrame:
-    """Return what arrived in each queue and hour and still waits, and the backlog it made."""
+    """Return the messages of each queue and hour that still wait, and the resulting backlog."""
     so_far = Window.partitionBy("queue").orderBy("hour")
     return (
         rows.groupBy("queue", "hour")
@@ -95,7 +95,7 @@ def dead_letters(rows: DataFrame) -> DataFrame:
 
 
 def left(history: DataFrame) -> DataFrame:
-    """Return for each queue and reason what left it, how fast, and how long it had been there."""
+    """Return the messages that left each queue for each reason, their rate and age."""
     stayed = F.unix_micros("removed_at") - F.unix_micros("written_at")
     return (
         history.withColumn("seconds", stayed.cast("double") / 1_000_000)

@@ -1,4 +1,4 @@
-"""Messages that cannot be read: a job goes on without them, counts them and says which they are."""
+"""Messages that cannot be read: a job skips, counts and lists them."""
 
 from typing import Final
 
@@ -6,24 +6,24 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 COLUMNS: Final = ("seq", "queue", "corrupt")
-"""What is read, and told, of them."""
+"""The columns that are read and listed."""
 LISTED: Final = 20
-"""So many are named; the column ``corrupt`` of an export has them all."""
+"""The most that are listed; the column ``corrupt`` of an export has them all."""
 
 
 def listed(messages: DataFrame) -> DataFrame:
-    """Return the first of them by ``seq``: queue, and why they cannot be read."""
+    """Return the first of them by ``seq``, with queue and reason."""
     return messages.where("corrupt IS NOT NULL").select(*COLUMNS).orderBy("seq").limit(LISTED)
 
 
 class Counts:
-    """How many rows, messages and unreadable ones pass on their way to somewhere else."""
+    """Counts rows, messages and unreadable ones as they pass."""
 
     def __init__(self) -> None:
         self._observation = Observation()
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Return ``rows``, which are counted when they are read."""
+        """Return ``rows``; reading them counts them."""
         return rows.observe(
             self._observation,
             F.count(F.lit(1)).alias("rows"),
@@ -33,15 +33,15 @@ class Counts:
 
     @property
     def rows(self) -> int:
-        """Rows that passed; waits for whoever reads them."""
+        """The number of rows; waits until they are read."""
         return int(self._observation.get["rows"])
 
     @property
     def messages(self) -> int:
-        """Each queue's share of a message is one."""
+        """The number of messages; one of several queues counts in each."""
         return int(self._observation.get["messages"])
 
     @property
     def corrupt(self) -> int:
-        """Rows that cannot be read."""
+        """The number of rows that cannot be read."""
         return int(self._observation.get["corrupt"])

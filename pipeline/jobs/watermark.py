@@ -1,13 +1,13 @@
-"""How far exports have come, so that the next one begins exactly where the last one ended.
+"""The watermark of incremental exports: the next run begins exactly where the last one ended.
 
-A run of an incremental export takes the rows with ``after < seq <= through``. ``seq`` is given out
-by one fenced writer in the order of its commits, and a successor's are above all of its
-predecessor's: no row ever appears at or below a ``through`` that was committed when it was read. So
-runs that take up where the one before ended have each row once, through crashes and takeovers.
+A run takes the rows with ``after < seq <= through``. One fenced writer gives out ``seq`` in the
+order of its commits, and a successor's are above all of its predecessor's: no row ever appears at
+or below a ``through`` that was committed when it was read. So consecutive runs have each row once,
+through crashes and takeovers.
 
 Each run is a directory of its own in the export's, named after its range, and appears whole or not
-at all: there is no moment at which rows are written and the watermark does not say so. The file
-``_watermark.json`` says the same, for the case that the runs are moved elsewhere.
+at all: the rows and the watermark are always in step. The file ``_watermark.json`` has the same
+watermark, in case the runs are moved elsewhere.
 """
 
 from dataclasses import dataclass
@@ -32,24 +32,24 @@ _NODE_ID_ROW: Final = 3
 
 @dataclass(frozen=True)
 class Selection:
-    """Which messages are wanted."""
+    """The messages to export."""
 
     queues: tuple[str, ...] = ()
-    """Of these queues; of all, if there are none."""
+    """These queues; all if none is given."""
     since: datetime | None = None
-    """Written then or later, by the database's clock."""
+    """The earliest time of writing, by the database's clock."""
     until: datetime | None = None
     """Written before."""
 
     def options(self) -> dict[str, str]:
-        """Return it as options of ``orthia.journal``."""
+        """Return the selection as options of ``orthia.journal``."""
         times = {"since": _text(self.since), "until": _text(self.until)}
         return of_queues(self.queues) | {name: text for name, text in times.items() if text}
 
 
 @dataclass(frozen=True)
 class IncrementalRun:
-    """What an incremental run takes: rows with ``after < seq <= through``."""
+    """The range of an incremental run: rows with ``after < seq <= through``."""
 
     after: int
     through: int
@@ -66,7 +66,7 @@ class IncrementalRun:
 
 
 def previous(files: Files, directory: str) -> Manifest | None:
-    """Return what the last run said of itself; None before the first. Raises WrongInput."""
+    """Return the manifest of the last run; None before the first. Raises WrongInput."""
     places = [f"{name}/{NAME}" for name in run_names(files.names(directory))[-1:]]
     if places and not files.exists(f"{directory}/{places[0]}"):
         raise WrongInput(
@@ -88,9 +88,9 @@ def next_run(
     last: Manifest | None,
     wanted: Selection,
 ) -> IncrementalRun:
-    """Return what the run after ``last`` takes, as the store is now.
+    """Return the range of the run after ``last``, up to the store's present end.
 
-    Raises BadOption if this run asks for other messages than the last one did, or of another pair;
+    Raises BadOption if this run selects other messages than the last one, or is of another pair;
     StoreError, JournalError.
     """
     after = 0 if last is None else last.through_seq or 0
@@ -114,7 +114,7 @@ def next_run(
 
 
 def _refuse_ahead(after: int, source: Source, settings: DatabaseStoreSettings) -> None:
-    """Raise BadOption if ``after`` was never given out: nothing would be exported, for long."""
+    """Raise BadOption if ``after`` was never given out: nothing would be exported for long."""
     table = source.table(settings.bindings_table_name)
     found = source.rows(f"SELECT MAX(id) FROM {table} WHERE seq = {ID_COUNTER_SEQ:d}")  # noqa: S608
     reserved = found[0][0] if found else None

@@ -1,1 +1,1 @@
-"""What happened to pairs, for people: tables, a chart, a page and a picture."""
+"""The history of pairs as tables, a chart, a page and a picture."""

@@ -1,7 +1,7 @@
-"""The holder timeline of pairs as a Gantt chart: what is drawn, in which order and colours.
+"""The holder timeline of pairs as a Gantt chart: its elements, their order and colours.
 
-With few pairs each node has a lane of its own; with many each pair has one, in which the colour
-tells the node. Pairs of which nobody serves now come first, then those that were out for longest.
+With few pairs each node has a lane of its own; with many each pair has one, and colours distinguish
+its nodes. Pairs that are out now come first, then those with the longest outages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,16 +11,16 @@ from enum import Enum
 from typing import Final
 
 _NODES: Final = ("#3b6ea8", "#3aa6b9", "#8567a8", "#b59a2b", "#5b6b7b", "#7fa3d1")
-"""Of nodes: none is near the red of an outage, nor told from it by green alone."""
+"""Colours of nodes: none is close to the red of an outage, or differs from it in green alone."""
 _LANES_FOR_NODES: Final = 40
-"""Above so many lanes a pair's nodes share one."""
+"""The number of lanes above which the nodes of a pair share one."""
 _TICKS: Final = 8
 _LONGEST_LABEL: Final = 48
-"""So that a node's name and the id of a pair, which is a UUID, are whole."""
+"""Long enough for a node's name and the id of a pair, a UUID."""
 
 
 class Kind(Enum):
-    """What a stretch of time without a certain service is, by its colour and name."""
+    """The kinds of time without a certain service, with colour and legend."""
 
     OUT = ("#d1242f", "nobody served")
     MAYBE = ("#f4a9ad", "perhaps nobody: within the range")
@@ -28,18 +28,18 @@ class Kind(Enum):
 
     @property
     def colour(self) -> str:
-        """How it is drawn."""
+        """Its colour."""
         return self.value[0]
 
     @property
     def meaning(self) -> str:
-        """What the legend says."""
+        """Its text in the legend."""
         return self.value[1]
 
 
 @dataclass(frozen=True)
 class ServiceSegment:
-    """A stretch of time in which a node served."""
+    """A period in which a node served."""
 
     begin: datetime
     end: datetime
@@ -49,7 +49,7 @@ class ServiceSegment:
 
 @dataclass(frozen=True)
 class OutageSegment:
-    """A stretch of time in which nobody served: certainly or perhaps."""
+    """A period in which nobody served, certainly or perhaps."""
 
     begin: datetime
     end: datetime
@@ -59,22 +59,22 @@ class OutageSegment:
 
 @dataclass
 class PairHistory:
-    """What the chart shows of one pair."""
+    """One pair in the chart."""
 
     name: str
     note: str = ""
-    """Beside its lane: availability and outages."""
+    """The text beside its lane: availability and outages."""
     is_out: bool = False
     """Whether nobody serves now."""
     is_read: bool = True
     out_seconds: float = 0.0
-    """For how long nobody served, at most."""
+    """How long nobody served, at most."""
     served: list[ServiceSegment] = field(default_factory=list)
     outages: list[OutageSegment] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that served, in the order they first did."""
+        """The nodes that served, in the order of their first service."""
         return list(dict.fromkeys(segment.node for segment in self.served))
 
 
@@ -100,13 +100,13 @@ class Chart:
 
     @property
     def title(self) -> str:
-        """How many pairs, and when."""
+        """The number of pairs, and the period."""
         count = len(self.pairs)
         period = f"{self.begin:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} UTC"
         return f"{count:,} {'pair' if count == 1 else 'pairs'}, {period}, by the databases' clocks"
 
     def lanes(self) -> list[Lane]:
-        """Return what is drawn, from top to bottom."""
+        """Return the lanes from top to bottom."""
         ordered = sorted(
             self.pairs,
             key=lambda pair: (not pair.is_out, pair.is_read, -pair.out_seconds, pair.name),
@@ -115,13 +115,13 @@ class Chart:
         return [lane for pair in ordered for lane in _lanes_of(pair, by_node=by_node)]
 
     def place(self, at: datetime) -> float:
-        """Return where an instant is: 0 at the begin, 1 at the end of the period."""
+        """Return the position of an instant: 0 at the begin of the period, 1 at its end."""
         span = (self.end - self.begin).total_seconds() or 1.0
         inside = min(max(at, self.begin), self.end)
         return (inside - self.begin).total_seconds() / span
 
     def legend(self) -> list[tuple[Sequence[str], str]]:
-        """Return the colours of each thing that is drawn, and what it is."""
+        """Return the colours of each element, and its meaning."""
         most = max((len(pair.nodes) for pair in self.pairs), default=1)
         nodes = _NODES[: max(1, min(most, len(_NODES)))]
         named = "a node served" if len(nodes) == 1 else "a node served, a colour for each"
@@ -145,7 +145,7 @@ def _lanes_of(pair: PairHistory, *, by_node: bool) -> Iterator[Lane]:
 
 
 def short(label: str, most: int = _LONGEST_LABEL) -> str:
-    """Return a label that is not longer than ``most``: without its middle, for names end apart."""
+    """Return a label of at most ``most`` characters, cut in the middle: names differ at their ends."""
     if len(label) <= most:
         return label
     half = (most - 1) // 2

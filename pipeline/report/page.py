@@ -1,7 +1,7 @@
-"""The chart as a page of HTML that needs nothing else: SVG, and tables below it.
+"""The chart as a self-contained HTML page: SVG, and tables below it.
 
-Names and notes are text of the page, beside a drawing that takes what width they leave: the browser
-measures them, so none is cut off, and a window is seldom too narrow for all of it.
+Names and notes are text of the page, beside a drawing that takes the remaining width: the browser
+measures them, so none is cut off.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from orthia.pipeline.report.chart import Chart, Kind, Lane, ticks
 
 _ROW: Final = 18
 _PLOT: Final = 900
-"""Units of the drawing from its left to its right, however many pixels that is."""
+"""The width of the drawing in units, whatever its pixels."""
 _LEAST: Final = {Kind.OUT: 4.0, Kind.MAYBE: 2.0, Kind.UNKNOWN: 2.0}
-"""How many units are drawn of an outage, however short: three seconds of a month can be seen."""
+"""The least width of an outage in units: three seconds of a month are visible."""
 _FIRST_OF_LAST_TICKS: Final = 0.93
-"""A label from here on would be cut off at the right if it were centred."""
+"""The position from which on a centred label would be cut off at the right."""
 _LAST_OF_FIRST_TICKS: Final = 0.07
 _LONG_TEXT: Final = 32
-"""A cell with more letters than that may have several lines."""
+"""The number of characters above which a cell may have several lines."""
 
 
 class Drawing:
-    """The chart: an axis that stays in view, and the lanes; each bar tells what it is."""
+    """The chart: an axis that stays in view, and the lanes; each bar has a tooltip."""
 
     def __init__(self, chart: Chart) -> None:
         """Put the lanes in order."""
@@ -32,7 +32,7 @@ class Drawing:
         self._lanes = chart.lanes()
 
     def axis(self) -> Iterator[str]:
-        """Yield the times, each where it is."""
+        """Yield the times at their positions."""
         for at, label in ticks(self._chart.begin, self._chart.end):
             place = self._chart.place(at)
             by = 50
@@ -44,11 +44,11 @@ class Drawing:
             yield f'<span style="{style}">{escape(label)}</span>'
 
     def labels(self) -> Iterator[str]:
-        """Yield whose lane each is."""
+        """Yield the labels of the lanes."""
         return self._texts([lane.label for lane in self._lanes])
 
     def notes(self) -> Iterator[str]:
-        """Yield availability and outages of each."""
+        """Yield the notes of the lanes: availability and outages."""
         return self._texts([lane.note for lane in self._lanes])
 
     def _texts(self, texts: Sequence[str]) -> Iterator[str]:
@@ -57,7 +57,7 @@ class Drawing:
             yield f"<div{kind}>{escape(text) or '&nbsp;'}</div>"
 
     def lanes(self) -> str:
-        """Return who served when, as SVG that may be stretched."""
+        """Return the lanes as scalable SVG."""
         height = _ROW * max(1, len(self._lanes))
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_PLOT} {height}"'
@@ -98,7 +98,7 @@ class Drawing:
     ) -> str:
         x = self._x(begin)
         width = max(least, self._x(end) - x)
-        # What begins at the very end is to be seen there, too.
+        # A bar that begins at the very end is visible, too.
         x = min(x, _PLOT - width)
         return (
             f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="{colour}">'
@@ -168,7 +168,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 OUT_NOW: Final = frozenset({"OUT", "STILL OUT"})
-"""Words of a cell that make its row red."""
+"""Texts of a cell that make its row red."""
 
 
 def _row(row: dict[str, Any]) -> str:

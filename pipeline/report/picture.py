@@ -16,19 +16,19 @@ _HEAD_INCHES: Final = 1.05
 _FOOT_INCHES: Final = 0.25
 _MARGIN_INCHES: Final = 0.12
 _LEAST: Final = {Kind.OUT: 0.002, Kind.MAYBE: 0.001, Kind.UNKNOWN: 0.001}
-"""What part of the period is drawn of an outage, however short."""
+"""The least width of an outage, as a share of the period."""
 
 
 def png(chart: Chart, path: Path) -> None:
     """Write the chart as a picture; raises OSError."""
     with warnings.catch_warnings():
-        # Names may be of any script: what the font does not have is drawn as a box.
+        # Names may be of any script: a glyph that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
         _draw(chart, path)
 
 
 def _draw(chart: Chart, path: Path) -> None:
-    # Not above: half a second, and only this needs it.
+    # Imported here: it takes half a second, and only this function needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -39,7 +39,7 @@ def _draw(chart: Chart, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
 
     def width_of(texts: Iterable[str]) -> float:
-        """Return how many inches the widest of these takes."""
+        """Return the width of the widest text in inches."""
         renderer: Any = canvas.get_renderer()  # type: ignore[no-untyped-call]
         widest = 0.0
         for text in texts:

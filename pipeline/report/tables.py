@@ -1,4 +1,4 @@
-"""The rows of ``pipeline failovers`` as people read them: in tables, and drawn."""
+"""The rows of ``pipeline failovers`` for people: as tables, and as a chart."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         ("pair", "node_name", "min_ms", "median_ms", "max_ms", "warnings"),
     ),
 }
-"""What is shown: the heading and columns of each table."""
+"""The heading and columns of each table."""
 
 
 def shown(tables: Mapping[str, Rows]) -> Iterator[tuple[str, list[Row], Sequence[str]]]:
@@ -57,7 +57,7 @@ def unread(tables: Mapping[str, Rows]) -> list[Row]:
 
 
 def on_page(tables: Mapping[str, Rows]) -> list[tuple[str, list[Row]]]:
-    """Return headings and rows for the page, which has no other place for what was not read."""
+    """Return headings and rows for the page, pairs that were not read included."""
     found = [(heading, rows) for heading, rows, _ in shown(tables)]
     failed = unread(tables)
     return [("Not in the report", failed), *found] if failed else found
@@ -87,12 +87,12 @@ def share(least: float | None, most: float | None) -> str | None:
 
 
 def _floor(availability: float) -> float:
-    """Return it without the digits that are not shown: what is not 100 % is not shown as that."""
+    """Return it rounded down, so that only a full availability shows as 100 %."""
     return int(availability * 1_000_000 + 1e-6) / 1_000_000
 
 
 _MINUTES_MS: Final = 100_000
-"""Of what is longer, hundredths of a second tell nobody anything."""
+"""The duration above which hundredths of a second are left out."""
 
 
 def seconds(most_ms: float | None, least_ms: float | None = None) -> str | None:
@@ -106,7 +106,7 @@ def seconds(most_ms: float | None, least_ms: float | None = None) -> str | None:
 
 
 def chart_of(tables: Mapping[str, Rows]) -> Chart:
-    """Return what is drawn."""
+    """Return the chart of the tables."""
     now = datetime.now(UTC)
     pairs = {row["pair"]: _pair(row) for row in tables["availability"]}
     read = [row for row in tables["availability"] if row["period_from"] is not None]

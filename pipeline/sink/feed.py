@@ -1,9 +1,9 @@
-"""The rows of one task as messages with places, and the proof that they are the same rows again.
+"""The rows of one task as messages with places, and a digest that proves a repeated task's rows.
 
 A place is the number of the micro-batch (0 for a batch) times 2**32, plus the row's number in its
-partition, from 1. Places of one partition only grow, and a marker of the replay protocol says up to
-which of them everything is stored. A task that is done again skips what is stored. It may do so
-only if it has the same rows in the same order, so a marker also has a digest of all rows of its
+partition, from 1. Places of one partition only grow, and a marker of the replay protocol names the
+place up to which every row is stored. A repeated task skips the stored rows. That is correct only
+if it has the same rows in the same order, so a marker also has a digest of all rows of its
 micro-batch up to its place: a task whose rows differ ends before it sends anything.
 """
 
@@ -22,7 +22,7 @@ ROWS_OF_A_BATCH: Final = 2**32
 
 
 class Outgoing(NamedTuple):
-    """A message as a row has it."""
+    """A row as a message."""
 
     destination: str
     headers: Mapping[str, str]
@@ -30,12 +30,12 @@ class Outgoing(NamedTuple):
 
 
 class Feed(Notes):
-    """What ``Replay`` sends of one task."""
+    """The messages of one task that ``Replay`` sends."""
 
     def __init__(self, rows: Iterator[Outgoing], identity: str, batch: int = 0) -> None:
         """Number ``rows`` from the micro-batch ``batch`` on.
 
-        ``identity`` names the partition: each message says it, with its place.
+        ``identity`` names the partition; each message carries it with its place.
         """
         self._rows = rows
         self._identity = identity
@@ -43,12 +43,12 @@ class Feed(Notes):
         self._count = 0
         self._digest = hashlib.sha256()
         self._kept: deque[ReplayMessage] = deque()
-        """Those that were read and are not known to be stored."""
+        """Messages that were read and are not known to be stored."""
         self._notes: dict[int, str] = {}
         self._expected: tuple[int, str] | None = None
 
     def __call__(self, through: int) -> Iterator[ReplayMessage]:
-        """Yield the messages above a place; raises RowsDiffer if those up to it are others."""
+        """Yield the messages above a place; raises RowsDiffer if the rows up to it differ."""
         self.forget(through)
         yield from tuple(self._kept)
         for row in self._rows:
@@ -66,7 +66,7 @@ class Feed(Notes):
 
     @override
     def found(self, place: int, note: str) -> None:
-        """Raises RowsDiffer if this task has read other rows up to ``place``."""
+        """Raise RowsDiffer if this task has read other rows up to ``place``."""
         read = self._base + self._count
         if place > read or place <= self._base:
             self._expected = (place, note)
@@ -75,7 +75,7 @@ class Feed(Notes):
             raise RowsDiffer(self._differs("their contents differ"))
 
     def forget(self, through: int) -> None:
-        """Let go of messages up to a place: they are stored."""
+        """Drop messages up to a place, which are stored."""
         while self._kept and self._kept[0].place <= through:
             self._kept.popleft()
         for place in [one for one in self._notes if one < through]:

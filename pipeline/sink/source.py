@@ -1,10 +1,9 @@
 """``orthia.queue``: ``df.write`` and ``df.writeStream`` into queues, each row once.
 
-Each partition is a replay of its own (``orthia.broker.client.replay``): its rows go in STOMP
-transactions, each with a marker that says how far it is, to the queue
-``orthia.replay.NAME.PARTITION``. So a task that is done again, after its executor, the live node
-or both died, goes on where the markers say. What it sends are the rows' own places, from
-micro-batch, partition and number: see ``feed``.
+Each partition is a replay of its own (``orthia.broker.client.replay``): it sends its rows in STOMP
+transactions, each with a progress marker to the queue ``orthia.replay.NAME.PARTITION``. So a task
+that Spark repeats after its executor, the live node or both died resumes after the last marker. The
+places of rows come from micro-batch, partition and row number: see ``feed``.
 
 Columns: ``body`` (binary or string), and if wanted ``headers`` (a map of strings) and
 ``destination`` (a string). Options: ``broker`` (``HOST:PORT``, both nodes, by commas), ``name``,
@@ -43,7 +42,7 @@ from orthia.pipeline.sources.options import check_options, positive
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 PASSWORD_VARIABLE: Final = "ORTHIA_PASSWORD"  # noqa: S105 - the name of a variable
 SPECULATION_VARIABLE: Final = "ORTHIA_SPARK_SPECULATION"
-"""Tells the data source whether Spark runs tasks twice at a time; ``register`` sets it."""
+"""Whether Spark runs speculative copies of tasks; ``register`` sets it for the data source."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _OPTIONS: Final = frozenset(
@@ -51,7 +50,7 @@ _OPTIONS: Final = frozenset(
     | {"reconnecttimeout"}
 )
 _OF_SPARK: Final = "checkpointlocation"
-"""Where a stream notes how far it is; Spark passes it on."""
+"""The option with a stream's checkpoint directory; Spark passes it on."""
 _COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
     "body": (BinaryType(), StringType()),
     "headers": (MapType(StringType(), StringType()),),
@@ -60,7 +59,7 @@ _COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
 _OURS: Final = frozenset(
     {"content-length", "destination", "orthia-sink-id", "receipt", "transaction"}
 )
-"""Headers that this sink writes, or that would answer nobody."""
+"""Headers that this sink sets itself, or whose replies nobody would read."""
 _CHUNK: Final = 100
 _PATIENCE_SECONDS: Final = 60
 
@@ -70,11 +69,11 @@ class QueueSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``df.write.format`` takes."""
+        """Return the name for ``df.write.format``."""
         return "orthia.queue"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        """Return what writes a batch; raises BadOption."""
+        """Return the writer of a batch; raises BadOption."""
         return BatchWriter(self._sender(schema, overwrite=overwrite))
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -82,7 +81,7 @@ class QueueSink(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceStreamWriter:
-        """Return what writes micro-batches; raises BadOption."""
+        """Return the writer of micro-batches; raises BadOption."""
         return StreamWriter(self._sender(schema, overwrite=overwrite))
 
     def _sender(self, schema: StructType, *, overwrite: bool) -> "Sender":
@@ -98,15 +97,15 @@ class QueueSink(DataSource):
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task has done."""
+    """The result of a task."""
 
     messages: int
-    """Stored by this attempt."""
+    """The number of rows that this attempt stored."""
 
 
 @dataclass(frozen=True)
 class Sender:
-    """All that a task must know, but the password; pickled to the workers."""
+    """The configuration of a task without the password; pickled to the workers."""
 
     brokers: tuple[BrokerAddress, ...]
     name: str
@@ -119,9 +118,9 @@ class Sender:
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> "Sender":
-        """Read the options and look at the columns, in the driver; raises BadOption.
+        """Check the options and columns, in the driver; raises BadOption.
 
-        The secret that proves the markers is made by the first write of a name, in the driver.
+        In the driver, the first write of a name makes the secret that proves the markers.
         """
         check_options(options, {*_OPTIONS, _OF_SPARK})
         _check_columns(schema, destination=options.get("destination"))
@@ -139,7 +138,7 @@ class Sender:
             raise BadOption(f"option broker: {error}") from None
         file = options.get("checkpoint")
         checkpoint = Checkpoint(Path(file) if file else default_checkpoint(name), name)
-        # Before ``keep``: markers that nothing proves are refused by the first write only.
+        # Before ``keep``: only the first write refuses markers without proof.
         proofs = Proofs(checkpoint.file, name, checkpoint.secret, is_new=checkpoint.is_new)
         checkpoint.keep()
         return cls(
@@ -207,7 +206,7 @@ class Sender:
 
 
 class BatchWriter(DataSourceWriter):
-    """Writes a DataFrame; every task has sent its rows before Spark hears of it."""
+    """Writes a DataFrame; every task has sent its rows before it reports to Spark."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -228,7 +227,7 @@ class StreamWriter(DataSourceStreamWriter):
         batch = _context().getLocalProperty(_BATCH_ID)
         if batch is None:
             raise RowRefused("Spark does not say which micro-batch this is: nothing was sent")
-        # One more: a marker of place 0 is of nothing.
+        # Plus one: place 0 means that nothing is stored.
         return self._sender.send(iterator, int(batch) + 1)
 
     def commit(
@@ -236,14 +235,14 @@ class StreamWriter(DataSourceStreamWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Do nothing: what is sent is stored."""
+        """Do nothing: the rows are stored already."""
 
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Do nothing: what is stored stays, and the next attempt goes on after it."""
+        """Do nothing: stored rows stay, and the next attempt resumes after them."""
 
 
 def _context() -> TaskContext:

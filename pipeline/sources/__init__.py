@@ -1,1 +1,1 @@
-"""Spark's data sources on journals and failover logs, and how their rows are read."""
+"""Spark data sources on journals and failover logs, and their readers."""

@@ -1,8 +1,8 @@
-"""``orthia.audit``: the tables of a journal as an audit reads them, every row judged already.
+"""``orthia.audit``: the tables of a journal for an audit, every row checked by itself.
 
 Options: those of ``orthia.journal`` that say where the store is; ``table`` is ``messages``
 (default), ``history``, ``bindings`` or ``pieces`` (what is stored of large bodies); ``content``
-says whether records and pieces are read and checked (default true) or only their keys,
+selects whether records and pieces are read and checked (default true) or only their keys,
 ``numPartitions`` how many tasks read.
 """
 
@@ -46,13 +46,13 @@ _OWN_OPTIONS: Final = frozenset(
     | {"largemessagesdirectory"}
 )
 _ALL_SEQS: Final = SeqRange(-(2**63), 2**63)
-"""A row of a seq that no journal gives out is one to be found."""
+"""Includes every seq that no journal gives out: such a row is a fault."""
 _BODIES_A_PARTITION: Final = 500
 _ROWS_A_BATCH: Final = 1_000
 
 
 class AuditSource(DataSource):
-    """The data source; made anew in every worker from its options."""
+    """The data source; every worker makes its own from the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
@@ -69,7 +69,7 @@ class AuditSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` takes."""
+        """Return the name for ``spark.read.format``."""
         return "orthia.audit"
 
     def schema(self) -> StructType:
@@ -111,14 +111,14 @@ class RowsReader(DataSourceReader):
         self._history = history
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the rows there are now."""
+        """Split the present rows."""
         settings = self._store.settings(history=self._history)
         with open_source(settings) as source:
             found = plan_ranges(source, settings, self._partitions, within=_ALL_SEQS)
         return [RangePartition(seqs) for seqs in found or [SeqRange(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, judged."""
+        """Yield the rows of a range, checked."""
         if not isinstance(partition, RangePartition):
             raise TypeError(f"{partition!r} is no range of this reader")
         settings = self._store.settings(history=self._history)
@@ -132,18 +132,18 @@ class RowsReader(DataSourceReader):
 
 
 class AuditBindingsReader(DataSourceReader):
-    """Reads BINDINGS of a database whole, in one statement."""
+    """Reads all BINDINGS of a database, in one statement."""
 
     def __init__(self, store: StoreReference) -> None:
         self._store = store
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Yield every binding, judged."""
+        """Yield every binding, checked."""
         return map(judged_bindings, bindings_of(self._store, (*STORED, "record")))
 
 
 class BodiesPartition(InputPartition):
-    """Bodies with ``first <= id <= last``: what one task reads, whole."""
+    """Bodies with ``first <= id <= last``, which one task reads whole."""
 
     def __init__(self, first: int, last: int) -> None:
         self.first = first
@@ -151,7 +151,7 @@ class BodiesPartition(InputPartition):
 
 
 class PiecesReader(DataSourceReader):
-    """Reads LARGE_MESSAGES, a body's pieces in their order."""
+    """Reads LARGE_MESSAGES, the pieces of a body in order."""
 
     def __init__(self, store: StoreReference, partitions: int | None, *, content: bool) -> None:
         self._store = store
@@ -159,7 +159,7 @@ class PiecesReader(DataSourceReader):
         self._content = content
 
     def partitions(self) -> list[InputPartition]:
-        """Deal out the bodies there are now."""
+        """Split the present bodies."""
         settings = self._store.settings()
         with open_source(settings) as source:
             table = source.table(settings.large_message_table_name)
@@ -195,7 +195,7 @@ class FileRowsReader(FileJournalReader):
         self._content = content
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's records, judged."""
+        """Yield a partition's records, checked."""
         for batch in super().read(partition):
             yield judged_messages(batch, records=self._content)
 
@@ -207,7 +207,7 @@ class AuditFileBindingsReader(DataSourceReader):
         self._reference = reference
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Yield every binding, judged; raises JournalError."""
+        """Yield every binding, checked; raises JournalError."""
         rows = [dict.fromkeys(STORED) | row for row in stored_bindings(self._reference)]
         schema = pa.schema([(name, column(name).type) for name in (*STORED, "record")])
         yield judged_bindings(pa.RecordBatch.from_pylist(rows, schema=schema))
@@ -222,7 +222,7 @@ class FilePiecesReader(DataSourceReader):
         self._content = content
 
     def partitions(self) -> list[InputPartition]:
-        """Deal out the bodies there are now; raises JournalIOError."""
+        """Split the present bodies; raises JournalIOError."""
         return _dealt(self._bodies(), self._partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -244,7 +244,7 @@ class FilePiecesReader(DataSourceReader):
 
     def _pieces(self, body_id: int) -> Iterator[dict[str, Any]]:
         path = Path(self._directory, f"{body_id}{EXTENSION}")
-        # What is not there was removed by a node beside us since it was listed.
+        # A running node removed a body that is missing since it was listed.
         with io_errors(f"read {path}"), suppress(FileNotFoundError), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for position in range(-(-size // PIECE_BYTES)):
@@ -257,7 +257,7 @@ def _dealt(ids: Sequence[int], partitions: int | None) -> list[InputPartition]:
     count = partitions or 1 + len(ids) // _BODIES_A_PARTITION
     size = max(1, -(-len(ids) // count))
     shares = [ids[at : at + size] for at in range(0, len(ids), size)]
-    # Spark asks for at least one; this one is empty.
+    # Spark needs at least one partition; this one is empty.
     return [BodiesPartition(some[0], some[-1]) for some in shares] or [BodiesPartition(1, 0)]
 
 

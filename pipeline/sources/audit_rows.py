@@ -1,4 +1,4 @@
-"""Rows as an audit reads them: keys as they are stored, and what their records show."""
+"""Rows for an audit: keys as stored, and the faults of their records."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,9 +57,9 @@ MESSAGES: Final = StructType(
         StructField("findings", ArrayType(_FINDING)),
     ]
 )
-"""A row of MESSAGES, or of the history. ``findings`` is what is wrong with it by itself, NULL if
-nothing is; ``large`` the body it says it has outside; ``body_seq`` where a reference's body is and
-``total`` how many references that has had; ``removed_at`` is of the history alone."""
+"""A row of MESSAGES, or of the history. ``findings`` are the faults of the row itself, NULL if it
+has none; ``large`` is its large body; ``body_seq`` is the row of a reference's body and ``total``
+the number of references that body had; only the history has ``removed_at``."""
 
 BINDINGS: Final = StructType(
     [
@@ -76,7 +76,7 @@ BINDINGS: Final = StructType(
         StructField("findings", ArrayType(_FINDING)),
     ]
 )
-"""A row of BINDINGS; ``queues``, ``deletes`` and ``large`` are of transactions in doubt."""
+"""A row of BINDINGS; only transactions in doubt have ``queues``, ``deletes`` and ``large``."""
 
 PIECES: Final = StructType(
     [
@@ -87,8 +87,8 @@ PIECES: Final = StructType(
         StructField("running", LongType()),
     ]
 )
-"""What is stored of large bodies: a row for each piece, see ``journal.model.large_check``; one
-with a negative ``position`` is a reference, as in the table."""
+"""Stored pieces of large bodies, a row each, see ``journal.model.large_check``; a row with a
+negative ``position`` is a reference, as in the table."""
 
 BODY_FINDINGS: Final = StructType(
     [
@@ -101,12 +101,12 @@ BODY_FINDINGS: Final = StructType(
         StructField("detail", StringType()),
     ]
 )
-"""What is wrong with a body; ``seq`` is of a row that needs it, of the table ``needed_by``."""
+"""A fault of a body; ``seq`` is a row of the table ``needed_by`` that needs it."""
 
 STORED: Final = (
     *("seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch", "written_at"),
 )
-"""What is read of a row beside its record and size."""
+"""The columns that are read beside record and size."""
 HISTORY_STORED: Final = (*("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason"),)
 
 Row = dict[str, Any]
@@ -154,7 +154,7 @@ def judged_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def judged_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compare bodies with what is stored of them.
+    """Compare bodies with their stored pieces.
 
     Each row is a body: ``id``, ``size``, ``checksum``, ``seq``, ``epoch`` and table (``needed_by``)
     of a row that needs it, and ``pieces``, a list of rows of PIECES.

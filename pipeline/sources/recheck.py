@@ -1,8 +1,8 @@
-"""Is what an audit suspects still there? Asked of the store itself, by key, when all was read.
+"""Second check of an audit: which suspected rows the store still has, looked up by key at the end.
 
-An audit reads one table after the other, beside a pair that goes on. A row that was there when the
-first was read, and is there after the last, was there all the time, since no ``seq`` is given out
-twice; so was all that it needs. A row that is gone by then proves nothing.
+An audit reads one table after the other while a pair may serve. A row that exists both before the
+first table is read and after the last existed all the time, since no ``seq`` is given out twice; so
+did every row it needs. A row that is gone by then proves nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 class OrphanedAttempts(NamedTuple):
-    """A row of MESSAGES_TIMES that says how often a message that is gone was delivered in vain."""
+    """A row of MESSAGES_TIMES that counts failed deliveries of a message that is gone."""
 
     seq: int
     queue_id: int
@@ -39,7 +39,7 @@ class OrphanedAttempts(NamedTuple):
 
 
 class Recheck(ABC):
-    """What is there now."""
+    """The rows that exist now."""
 
     @abstractmethod
     def messages(self, seqs: Iterable[int]) -> set[int]:
@@ -55,7 +55,7 @@ class Recheck(ABC):
 
     @abstractmethod
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
-        """Return those of the large bodies that are still there, and that nothing refers to."""
+        """Return those of the large bodies that still exist without any reference."""
 
     def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:  # noqa: ARG002 - a default
         """Return rows of MESSAGES_TIMES, ``limit`` at most, whose message is gone.
@@ -66,10 +66,10 @@ class Recheck(ABC):
 
 
 class ExportRecheck(Recheck):
-    """Of what does not change, an export.
+    """Answers for an export, which does not change.
 
-    But for the messages ``left``, whose large bodies went while it was written: the messages had
-    left their queue by then, as the export itself tells. Only what was needed was exported.
+    The messages ``left`` left their queue while the export was written, and their large bodies went
+    with them, as its manifest records. An export has no unneeded bodies.
     """
 
     def __init__(self, left: Iterable[int] = ()) -> None:
@@ -91,7 +91,7 @@ class ExportRecheck(Recheck):
 
 
 class StoreRecheck(Recheck):
-    """Asks a database; raises StoreError."""
+    """Queries a database; raises StoreError."""
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self._settings = settings
@@ -140,7 +140,7 @@ class StoreRecheck(Recheck):
         times = times_table(metadata, s.message_times_table_name, dialect)
         messages = messages_table(metadata, s.message_table_name, dialect)
         is_there = exists().where(messages.c.seq == times.c.seq)
-        # What has a moment is met, and deleted, when that comes.
+        # A row with a due time is found and deleted at that time.
         wanted = (times.c.kind == int(MomentKind.NEVER), ~is_there)
         ask = select(times.c.seq, times.c.queue_id, times.c.attempts).where(*wanted)
         found: list[OrphanedAttempts] = []
