@@ -145,7 +145,7 @@ def _lanes_of(pair: PairHistory, *, by_node: bool) -> Iterator[Lane]:
 
 
 def short(label: str, most: int = _LONGEST_LABEL) -> str:
-    """Return a label of at most ``most`` characters, cut in the middle: names differ at their ends."""
+    """Return a label of at most ``most`` characters, cut in the middle, since ends differ."""
     if len(label) <= most:
         return label
     half = (most - 1) // 2

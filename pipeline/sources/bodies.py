@@ -1,8 +1,8 @@
 """Bodies of large messages: whole ones up to a size, and pieces as the rows of a data source.
 
-A body may be larger than any memory, so nothing here holds more than a few pieces of one, but for
-``BodyReader.whole``, whose caller says how much is not too much. A body goes once its message left
-its queue: beside a node that serves, one may be gone that was there when its message was read.
+A body may be larger than memory, so readers hold only a few pieces of one at a time, except for
+``BodyReader.whole``, whose caller bounds the size. A body is removed once its message left its
+queue: while a node serves, a body may vanish after its message was read.
 """
 
 import zlib
@@ -27,7 +27,7 @@ from orthia.pipeline.sources.schemas import BODIES, arrow_schema
 from orthia.pipeline.sources.store import StoreReference
 
 WINDOW_PIECES: Final = 16
-"""Pieces that are in memory at once."""
+"""Pieces in memory at a time."""
 _PIECES_A_PARTITION: Final = 512
 
 
@@ -45,12 +45,12 @@ class BodyReader(ABC):
         """Return the pieces from position ``first`` on, ``count`` at most; raises OrthiaError."""
 
     def close(self) -> None:  # noqa: B027 - a default: most have nothing open
-        """Close what is open."""
+        """Close the reader's connections and files."""
 
     def pieces(self, body: LargeBody) -> Iterator[bytes]:
-        """Yield a body piece by piece, a few in memory.
+        """Yield a body piece by piece, with a few in memory.
 
-        Raises BodyUnreadable where it ends early, or once it is not what was stored.
+        Raises BodyUnreadable if it ends early, or if its checksum is wrong.
         """
         position = size = checksum = 0
         while size < body.size:
@@ -74,7 +74,7 @@ class BodyReader(ABC):
 
 
 class SqlBodyReader(BodyReader):
-    """Reads LARGE_MESSAGES through a connection of its own, made when it is first wanted."""
+    """Reads LARGE_MESSAGES through a connection of its own, opened on first use."""
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self._settings = settings
@@ -108,7 +108,7 @@ class FileBodyReader(BodyReader):
 
     @override
     def window(self, large_id: int, first: int, count: int) -> list[bytes]:
-        """Of a file that is not there nothing. Raises JournalIOError."""
+        """Return no pieces if the file is missing. Raises JournalIOError."""
         path = self._directory / f"{large_id}{EXTENSION}"
         with io_errors(f"read {path}"):
             try:
@@ -121,7 +121,7 @@ class FileBodyReader(BodyReader):
 
 
 class ExportBodyReader(BodyReader):
-    """Reads the bodies of an export, with a job of Spark for each window."""
+    """Reads the bodies of an export, with a Spark job for each window."""
 
     def __init__(self, bodies: DataFrame) -> None:
         self._bodies = bodies
@@ -146,7 +146,7 @@ def _without_gap(first: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:
 
 
 class BodyRange(NamedTuple):
-    """Pieces of one body, from a position up to one that is not among them."""
+    """Pieces of one body with ``first <= position < end``."""
 
     large_id: int
     first: int
@@ -154,7 +154,7 @@ class BodyRange(NamedTuple):
 
 
 class BodyRangesPartition(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[BodyRange]) -> None:
         self.ranges = list(ranges)
@@ -163,7 +163,7 @@ class BodyRangesPartition(InputPartition):
 def dealt_out(
     pieces: Iterable[tuple[int, int]], partitions: int | None = None
 ) -> list[BodyRangesPartition]:
-    """Cut bodies, each an id and its number of pieces, into parts of about the same size."""
+    """Split bodies, given as id and number of pieces, into partitions of about the same size."""
     bodies = list(pieces)
     total = sum(count for _, count in bodies)
     most = max(1, -(-total // partitions)) if partitions else _PIECES_A_PARTITION
@@ -183,7 +183,7 @@ def dealt_out(
 
 
 class _BodiesReader(DataSourceReader, ABC):
-    """Reads ranges; it can be pickled: nothing is open."""
+    """Reads ranges of bodies; it can be pickled, since it holds no open connection."""
 
     def __init__(self, partitions: int | None) -> None:
         self._wanted_partitions = partitions
@@ -197,11 +197,11 @@ class _BodiesReader(DataSourceReader, ABC):
         """Open the bodies."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Deal out the bodies there are now; raises OrthiaError."""
+        """Split the present bodies; raises OrthiaError."""
         return dealt_out(self._sizes(), self._wanted_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the pieces of a partition that are there; raises OrthiaError."""
+        """Yield the pieces of a partition that exist; raises OrthiaError."""
         if not isinstance(partition, BodyRangesPartition):
             raise TypeError(f"{partition!r} is not of this reader")
         with self._reader() as reader:
@@ -259,7 +259,7 @@ class FileBodiesReader(_BodiesReader):
         with io_errors(f"look at {path}"):
             try:
                 return path.stat().st_size
-            except FileNotFoundError:  # removed by a node beside us
+            except FileNotFoundError:  # removed by a running node
                 return 0
 
     def _reader(self) -> BodyReader:

@@ -30,7 +30,7 @@ STORED: Final = frozenset(
     {"seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch"}
     | {"written_at", "record", "size", "removed_at", "reason"}
 )
-"""Columns the database gives as they are."""
+"""Columns that are read from the database unchanged."""
 
 _TYPES: Final = {int: "integer", float: "float", bool: "boolean", bytes: "bytes"}
 _DECODED: Final = frozenset(
@@ -49,17 +49,17 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 _KEPT_HEADS: Final = 4_096
 _KEPT_HEAD_BYTES: Final = 4 * 1024 * 1024
 _LAST_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: the last that programs which read the columns can name."""
+"""The last millisecond of the year 9999: the latest time that readers of the columns can show."""
 _FIRST_MS: Final = -62_135_596_800_000
 """The first one of the year 1."""
 _MOST_CONSUMERS: Final = 2**31 - 1
 _INTEGER: Final = 2**63
 _PART_BYTES: Final = 16 * 1024 * 1024
-"""Bodies of large messages in one batch, beyond which it is cut; a larger one is alone."""
+"""Bytes of large bodies after which a batch ends; a larger body has a batch of its own."""
 
 
 def needed(names: Sequence[str]) -> list[str]:
-    """Return what must be fetched for the columns ``names``."""
+    """Return the columns to fetch for the columns ``names``."""
     wanted: dict[str, None] = {}
     for name in names:
         wanted |= dict.fromkeys((name,) if name in STORED else _NEEDS[name])
@@ -68,24 +68,24 @@ def needed(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Bodies:
-    """Where the bodies of large messages are taken from."""
+    """The bodies of large messages up to a size."""
 
     reader: BodyReader
     max_bytes: int
-    """A larger one is left out."""
+    """The largest body that is read."""
 
     def of(self, large: LargeBody) -> bytes | None:
-        """Return a body, None if it is too large; raises BodyUnreadable."""
+        """Return a body, or None if it is too large; raises BodyUnreadable."""
         return self.reader.whole(large) if large.size <= self.max_bytes else None
 
 
 class Decoder:
-    """Makes batches of the wanted columns; keeps decoded headers, which are often the same."""
+    """Makes batches of the requested columns; caches decoded headers, which often repeat."""
 
     def __init__(
         self, schema: pa.Schema, queues: Mapping[int, str], bodies: Bodies | None = None
     ) -> None:
-        """Without ``bodies`` a large message's is NULL."""
+        """Without ``bodies`` the column body of large messages is NULL."""
         self._bodies = bodies if "body" in schema.names else None
         self._schema = schema
         self._queues = queues
@@ -94,7 +94,7 @@ class Decoder:
         self._kept_bytes = 0
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the wanted columns of fetched rows."""
+        """Return the requested columns of fetched rows."""
         decoded = self._decoded(batch) if self._decodes else {}
         arrays = []
         for field in self._schema:
@@ -108,7 +108,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def decode_in_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted columns of fetched rows, in as many batches as large bodies need."""
+        """Yield the requested columns of fetched rows, in batches that large bodies keep small."""
         if self._bodies is None:
             yield self.decode(batch)
             return
@@ -166,7 +166,7 @@ class Decoder:
             return {"corrupt": f"it says that its body is {message.large.id}"}
         if not _FIRST_MS <= message.timestamp_ms <= _LAST_MS:
             return {"corrupt": f"it was accepted at {message.timestamp_ms} ms, which is no time"}
-        # Accepted as it is, and good: it expires later, or earlier, than a column can say.
+        # A valid message: it expires later, or earlier, than the column can represent.
         expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
         content, corrupt = self._body(message)
         return {
@@ -178,14 +178,14 @@ class Decoder:
             "large_id": message.large.id if message.large is not None else None,
             "large_crc32": message.large.checksum if message.large is not None else None,
             "priority": message.priority,
-            # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
+            # Microseconds, as Arrow stores them, without an intermediate datetime.
             "timestamp": message.timestamp_ms * 1000,
             "expires": expires_ms * 1000 if expires_ms else None,
             "corrupt": corrupt,
         }
 
     def _body(self, message: Message) -> tuple[bytes | None, str | None]:
-        """Return the body as far as it is wanted, and why it cannot be read."""
+        """Return the body, if it is requested, and the reason if it cannot be read."""
         if message.large is None:
             return message.body, None
         if self._bodies is None:
@@ -196,7 +196,7 @@ class Decoder:
             return None, str(error)
 
     def _message_columns(self, message: Message) -> dict[str, Any]:
-        """Return the columns of what a message says of itself; raises ValueError."""
+        """Return the columns of a message's headers and properties; raises ValueError."""
         if message.stated or message.encoding != TAG:
             return _columns_of(message)
         head = message.head
@@ -241,7 +241,7 @@ def _large_size(record: pa.Scalar) -> int:
     try:
         return large_body_size(record.as_py()) if record.is_valid else 0
     except struct.error:
-        return 0  # it is cut off: the decoder says so
+        return 0  # it is truncated: the decoder reports it
 
 
 def _kind(user_record_type: int | None, queue_id: int | None) -> str:

@@ -1,9 +1,9 @@
-"""The failover logs of many pairs, read by Spark's workers as chapters: one life, of one source.
+"""The failover logs of many pairs, read by Spark's workers as chapters: one life in one source.
 
-A chapter is a row: the pair, the holder, and what it said there as bytes. Some thousand rows go
-through Spark in place of a quarter of a million, each line is parsed once, and a life whose events
-are in the table and in a file is put together from its chapters. A source that cannot be read is a
-row with its error.
+A chapter is a row with the pair, the holder, and its events as bytes. So some thousand rows go
+through Spark in place of a quarter of a million, each line is parsed once, and a life with events
+in the table and in a file is joined from its chapters. A source that cannot be read is a row with
+its error.
 """
 
 import gc
@@ -87,10 +87,10 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class LogPart:
-    """What one task reads: rows of one store's table, or some files."""
+    """The part of the logs that one task reads: rows of one store's table, or some files."""
 
     pair: str | None = None
-    """What to call the pair; None: by its node id."""
+    """The name of the pair; None for its node id."""
     store: Mapping[str, str] | None = None
     """Options of ``StoreReference``."""
     first: int = 0
@@ -113,7 +113,7 @@ def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
-    """Yield the chapters of one part, or a row with the error that kept it from being read."""
+    """Yield the chapters of one part, and a row with the errors of sources that failed."""
     lives: dict[tuple[str, str], _Chapter] = {}
     with collector_at_rest():
         errors = list(_read_all(part, lives))
@@ -134,7 +134,7 @@ def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
 
 
 def _read_all(part: LogPart, lives: "_Lives") -> Iterator[str]:
-    """Read what a part names; yields why something could not be read, and goes on with the rest."""
+    """Read every source of a part; yield the error of each that cannot be read."""
     reads: list[Callable[[], None]] = [
         partial(_read_file, Path(name), lives) for name in part.files
     ]
@@ -148,13 +148,13 @@ def _read_all(part: LogPart, lives: "_Lives") -> Iterator[str]:
 
 
 def events_in(chapter: bytes) -> Iterator[LoggedEvent]:
-    """Yield what a chapter has."""
+    """Yield the events of a chapter."""
     return map(LoggedEvent._make, marshal.loads(chapter))  # noqa: S302 - written above, by our own worker
 
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Keep the collector from going through a hundred thousand new tuples, again and again."""
+    """Disable garbage collection, which would scan a hundred thousand new tuples repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -165,7 +165,7 @@ def collector_at_rest() -> Iterator[None]:
 
 
 class _Chapter:
-    """What is read of one life."""
+    """The events of one life in one source."""
 
     __slots__ = ("events", "node_id")
 
@@ -175,7 +175,7 @@ class _Chapter:
 
 
 def _lowered(options: Mapping[str, str]) -> dict[str, str]:
-    # Spark's options know no other case.
+    # Spark's options are lower case.
     return {name.lower(): value for name, value in options.items()}
 
 
@@ -201,7 +201,7 @@ def _read_table(part: LogPart, options: Mapping[str, str], lives: _Lives) -> Non
 
 def _rows(source: Source, where: str) -> Iterator[tuple[Any, ...]]:
     for batch in source.batches(_COLUMNS, where):
-        # A time as the number it is: a datetime of each would take longer than all the rest.
+        # Times as numbers: making a datetime of each would take longer than all the rest.
         columns = [
             (column.cast(pa.int64()) if column.type == TIME else column).to_pylist()
             for column in batch.columns
@@ -226,13 +226,13 @@ def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
 
 _instant: Final = datetime.fromisoformat
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""What is taken from an instant: of a time without its offset from UTC it raises TypeError."""
+"""The epoch that instants are relative to: a time without a UTC offset raises TypeError."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
 _LAST: Final = (datetime.max.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
 _NONE: Final[Mapping[str, Any]] = {}
 _decode: Final = json.JSONDecoder().raw_decode
-"""What ``json.loads`` is without its search for white space, which takes a third of it."""
+"""``json.loads`` without its search for white space, which takes a third of its time."""
 
 
 def _read_file(path: Path, lives: _Lives) -> None:
@@ -251,7 +251,7 @@ def _read_file(path: Path, lives: _Lives) -> None:
             seq, lock, token = data["event_seq"], data["lock"], data["token"]
             holder, node, node_id = data["holder_id"], data["node_name"], data["node_id"]
             if not (
-                # As JSON has them: a boolean is no number.
+                # JSON types: a boolean is not a number.
                 type(seq) is int
                 and type(event) is str
                 and (lock is None or type(lock) is str)
@@ -271,15 +271,15 @@ def _read_file(path: Path, lives: _Lives) -> None:
 
 
 def _check_in_calendar(at: int, node_at: int) -> None:
-    """Raise ValueError for a time whose offset from UTC leads out of the calendar."""
+    """Raise ValueError for a time that its UTC offset moves out of the calendar."""
     if not (_FIRST <= at <= _LAST and _FIRST <= node_at <= _LAST):
         raise ValueError("a time beyond the calendar")
 
 
 def _encodable(data: Any) -> Any:
-    """Return what JSON says, with a question mark for what is half a character: no text has that.
+    """Return JSON data with a question mark for each lone surrogate, which no text can hold.
 
-    A node that quotes a path which is no UTF-8 writes such.
+    A node writes surrogates when it quotes a path that is not UTF-8.
     """
     text = json.dumps(data, ensure_ascii=False)
     return json.loads(text.encode("utf-8", "replace"))

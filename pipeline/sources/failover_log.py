@@ -36,16 +36,16 @@ from orthia.pipeline.sources.streams import FailoverLogStreamReader
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 _READ: Final = re.compile(r"\.jsonl([.-]\d[\d-]*)?(\.gz)?\Z")
-"""The end of the names that are read in a directory: also as logrotate and others rename a log."""
+"""Ends of file names that are read in a directory, those of rotated logs included."""
 _OF_A_NODE: Final = "failover-"
-"""What a node's file is called first; beside it are others, such as the audit log."""
+"""The beginning of a failover log's name; other files, such as the audit log, lie beside it."""
 _ROWS_A_PARTITION: Final = 100_000
 _MAX_PARTITIONS: Final = 32
 _BYTES_A_PARTITION: Final = 16 * 1024 * 1024
 
 
 class FailoverLogSource(DataSource):
-    """The data source; made anew in every worker from its options."""
+    """The data source; every worker makes its own from the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
@@ -64,7 +64,7 @@ class FailoverLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` takes."""
+        """Return the name for ``spark.read.format``."""
         return "orthia.failover_log"
 
     def schema(self) -> StructType:
@@ -91,7 +91,7 @@ class IdPartition(InputPartition):
 
 
 class FilesPartition(InputPartition):
-    """Some files: many are small, and a task of its own for each would cost more than reading."""
+    """Some files: many are small, and a task for each would cost more than reading it."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = list(paths)
@@ -113,7 +113,7 @@ class FailoverLogReader(DataSourceReader):
         self._wanted_partitions = partitions
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges and files there are now; raises BadOption if a path has no file."""
+        """Return the present ranges and files; raises BadOption if a path has no file."""
         found: list[InputPartition] = []
         if self._paths is not None:
             found += in_groups(find_files(self._paths))
@@ -124,7 +124,7 @@ class FailoverLogReader(DataSourceReader):
         return found or [IdPartition(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a range or a file; a line that is no entry is passed over."""
+        """Yield the entries of a range or a file; a line that is no entry is skipped."""
         if isinstance(partition, FilesPartition):
             entries = (one for path in partition.paths for one in entries_of_file(Path(path)))
             yield from in_batches(entries, self._pair)
@@ -139,7 +139,7 @@ class FailoverLogReader(DataSourceReader):
 def ranges_of(
     source: Source, settings: DatabaseStoreSettings, partitions: int | None = None
 ) -> Iterator[IdPartition]:
-    """Yield the ranges of the table's rows that there are now; raises StoreError."""
+    """Yield the ranges of the table's present rows; raises StoreError."""
     table = source.table(settings.failover_log_table_name)
     ((first, last),) = source.rows(f"SELECT MIN(id), MAX(id) FROM {table}")  # noqa: S608
     if first is None:
@@ -152,7 +152,7 @@ def ranges_of(
 
 
 def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
-    """Yield the files in groups that a task each reads; raises OSError."""
+    """Yield the files in groups, one for each task; raises OSError."""
     group: list[str] = []
     size = 0
     for path in files:
@@ -166,9 +166,9 @@ def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
 
 
 def find_files(paths: str) -> list[Path]:
-    """Return the files that directories, patterns and names with commas between them stand for.
+    """Return the files of a comma-separated list of directories, patterns and names.
 
-    Raises BadOption for one that stands for none, FailoverLogUnreadable if none of its files is a
+    Raises BadOption for one that matches no file, FailoverLogUnreadable if none of its files is a
     failover log.
     """
     files: dict[Path, None] = {}
@@ -199,7 +199,7 @@ def _in_directory(directory: Path) -> list[Path]:
 
 
 def _logs_among(found: Sequence[Path], text: str) -> list[Path]:
-    """Return which of the files are logs: others may lie there, and are nobody's mistake."""
+    """Return those of the files that are failover logs; others beside them are no error."""
     logs = []
     for path in found:
         try:
@@ -215,9 +215,9 @@ def _logs_among(found: Sequence[Path], text: str) -> list[Path]:
 
 
 def _check(path: Path) -> None:
-    """Raise FailoverLogUnreadable for a file that is no log.
+    """Raise FailoverLogUnreadable for a file that is no failover log.
 
-    One that cannot be opened is no matter of this: whoever is to read it says why it cannot.
+    A file that cannot be opened passes: the task that reads it reports why.
     """
     with suppress(OSError):
         check_file(path)

@@ -1,6 +1,6 @@
-"""Where the failover logs of pairs are, and what their stores say of the live lock now.
+"""The parts of pairs' failover logs, and the present live lock of their stores.
 
-Asked by the driver, of many stores at once. One that does not answer is an error of that pair.
+The driver queries many stores at once. A store that does not answer is an error of its pair.
 """
 
 import logging
@@ -31,10 +31,10 @@ Opened = Callable[[DatabaseStoreSettings], AbstractContextManager[Database]]
 
 @dataclass(frozen=True)
 class StoreLog:
-    """The table of one pair, as it was when its store was asked."""
+    """The failover log of one pair, as it was when its store was queried."""
 
     name: str
-    """What the pair is called: as it was named, else its node id."""
+    """The name given to the pair, else its node id."""
     node_id: str | None = None
     parts: Sequence[LogPart] = ()
     live_lock: LiveLock | None = None
@@ -43,7 +43,7 @@ class StoreLog:
 
 @dataclass(frozen=True)
 class NamedStore:
-    """A store to ask."""
+    """A store to query."""
 
     name: str | None
     settings: DatabaseStoreSettings
@@ -51,7 +51,7 @@ class NamedStore:
 
 
 def ask_all(stores: Sequence[NamedStore], opened: Opened) -> list[StoreLog]:
-    """Return what each store says; ``opened`` opens one, and raises OrthiaError if it cannot."""
+    """Return the answer of each store; ``opened`` opens one, and raises OrthiaError on failure."""
     if not stores:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(stores))) as pool:
@@ -77,25 +77,25 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
         called = name or str(store.settings.jdbc_connection_url)
         return StoreLog(called, error=" ".join(str(error).split()))
     live_lock = None
-    # Of a lock that cannot be asked from here the store says nothing: its node may well serve.
+    # If the lock cannot be checked from here, its state is unknown: its node may well serve.
     if Lock.LIVE not in seen.unknown:
         live_lock = replace(live_lock_of(status), writes=_writes(store.settings))
     return StoreLog(found, status.node_id, parts, live_lock)
 
 
 def _writes(settings: DatabaseStoreSettings) -> dict[int, int]:
-    """Return the last writes to the journal; nothing if they cannot be read."""
+    """Return the last writes to the journal; none if they cannot be read."""
     try:
         with open_source(settings) as source:
             return last_writes(source, settings)
     except OrthiaError as error:
-        # Whoever asks may be allowed to read the log alone: ranges are wider then, and still true.
+        # The user may have rights on the log alone: ranges are wider then, and still correct.
         LOGGER.info("the last writes of %s are not known: %s", settings.jdbc_connection_url, error)
         return {}
 
 
 def live_lock_of(status: NodeManagerStatus) -> LiveLock:
-    """Return what a store says of the live lock, for the history."""
+    """Return the live lock of a store, for the history."""
     live = status.live
     expires = live.expiration_time
     return LiveLock(
@@ -109,7 +109,7 @@ def live_lock_of(status: NodeManagerStatus) -> LiveLock:
 
 
 def file_parts(files: Sequence[str]) -> list[LogPart]:
-    """Return the parts of files that exist: many small ones are read by one task."""
+    """Return the parts of existing files; one task reads many small ones."""
     return [LogPart(files=group.paths) for group in in_groups(map(Path, files))]
 
 

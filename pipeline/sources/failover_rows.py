@@ -1,4 +1,4 @@
-"""Entries of failover logs, read from the table and made rows of ``orthia.failover_log``."""
+"""Reads entries of the failover log's table, and makes rows of ``orthia.failover_log``."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 def table_entries(
     source: Source, table: str, where: str, values: Sequence[str] = ()
 ) -> Iterator[Entry]:
-    """Yield the entries of the table's rows for which ``where`` holds."""
+    """Yield the entries of the table's rows that match ``where``."""
     for batch in source.batches(_COLUMNS, f"FROM {table} WHERE {where}", values):
         for row in batch.to_pylist():
             entry = parse_entry(row["detail"], f"{table} row {row['id']}", row["db_time"])

@@ -1,8 +1,8 @@
-"""Reading tables as Arrow batches, by the fastest driver there is for each DBMS.
+"""Reads tables as Arrow batches, with the fastest driver of each DBMS.
 
-PostgreSQL through ADBC, which takes the server's binary COPY straight into Arrow; SQLite through
+PostgreSQL through ADBC, which reads the server's binary COPY directly into Arrow; SQLite through
 the standard library; MySQL and MariaDB through PyMySQL's streaming cursor. One statement is one
-snapshot. Only names that were validated, numbers and times are ever put into a statement.
+snapshot. Statements contain only validated names, numbers and times.
 """
 
 import sqlite3
@@ -43,7 +43,7 @@ class Column:
     name: str
     type: pa.DataType
     expression: str | None = None
-    """What is selected; None selects the table's column of this name."""
+    """The selected expression; None selects the table's column of this name."""
 
 
 class Source(ABC):
@@ -62,7 +62,7 @@ class Source(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Select ``columns`` from ``rest`` (``FROM ...``), batch by batch; raises StoreError.
 
-        ``values`` stand for the placeholders in ``rest``.
+        ``values`` are bound to the placeholders in ``rest``.
         """
 
     @abstractmethod
@@ -75,14 +75,14 @@ class Source(ABC):
 
     @abstractmethod
     def placeholder(self, number: int) -> str:
-        """Return what stands for the value of this number, counted from 1."""
+        """Return the placeholder of a bound value, numbered from 1."""
 
     @abstractmethod
     def time(self, instant: datetime) -> str:
         """Return the literal of an instant, comparable with a column of times."""
 
     def selected_time(self, expression: str) -> str:
-        """Return what a time is selected as, so that ``batches`` reads it."""
+        """Return the expression that selects a time in the form that ``batches`` reads."""
         return expression
 
     def _select(self, columns: Sequence[Column], rest: str) -> str:
@@ -114,7 +114,7 @@ def open_source(settings: DatabaseStoreSettings) -> Iterator[Source]:
 
 
 def _connect_arguments(settings: DatabaseStoreSettings) -> dict[str, Any]:
-    """Return what SQLAlchemy would call the driver with, password included."""
+    """Return the driver's arguments as SQLAlchemy would pass them, password included."""
     url = settings.jdbc_connection_url.sqlalchemy_url
     if settings.jdbc_user is not None:
         url = url.set(username=settings.jdbc_user)
@@ -140,7 +140,7 @@ class PostgresqlSource(Source):
             options=f"{given} -c TimeZone=UTC -c default_transaction_read_only=on".strip(),
             **arguments,
         )
-        # Not above: it takes pandas along, half a second in each worker that does not need it.
+        # Imported here: it loads pandas, half a second in each worker that does not need it.
         from adbc_driver_postgresql import dbapi
 
         with _adbc_errors("connect the pipeline", connecting=True):
@@ -173,10 +173,10 @@ class PostgresqlSource(Source):
 
     @override
     def selected_time(self, expression: str) -> str:
-        """Beyond what a ``datetime`` can say there is the first or the last day."""
+        """A time outside the range of ``datetime`` becomes the first or the last day."""
         bounded = f"LEAST({expression}, timestamptz '9999-12-31')"
         bounded = f"GREATEST({bounded}, timestamptz '0001-01-01')"
-        # Both pass over a NULL: it would become the last day there is.
+        # LEAST and GREATEST ignore NULL, which would become the last day.
         return f"CASE WHEN {expression} IS NOT NULL THEN {bounded} END"
 
     @override
@@ -202,7 +202,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _CursorSource(Source):
-    """What is read row by row, and made into columns."""
+    """A source that is read row by row through a cursor, and converted to columns."""
 
     @override
     def batches(
@@ -225,7 +225,7 @@ class _CursorSource(Source):
         try:
             return make(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            # SQLite keeps anything in any column: what is not of its kind is told as NULL.
+            # SQLite stores any type in any column: a value of another type becomes NULL.
             return pa.array([self._single(value, kind) for value in values], kind)
 
     def _single(self, value: Any, kind: pa.DataType) -> Any:
@@ -236,16 +236,16 @@ class _CursorSource(Source):
 
     @abstractmethod
     def _times(self, values: Sequence[Any]) -> pa.Array:
-        """Make what ``selected_time`` selects into an array."""
+        """Convert values that ``selected_time`` selects to an array."""
 
     @abstractmethod
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
-        """Give a cursor that does not read everything at once."""
+        """Give a cursor that does not fetch the whole result at once."""
 
 
 class SqliteSource(_CursorSource):
-    """The standard library's sqlite3, on a file opened for reading only."""
+    """The standard library's sqlite3, on a file opened read-only."""
 
     dialect = Dialect.SQLITE
 
@@ -299,7 +299,7 @@ class MysqlSource(_CursorSource):
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         arguments = _connect_arguments(settings)
         if isinstance(arguments.get("password"), str):
-            # As bytes: PyMySQL would encode text as Latin-1, which not every password is.
+            # As bytes: PyMySQL would encode text as Latin-1, which cannot hold every password.
             arguments["password"] = arguments["password"].encode()
         seconds = settings.jdbc_network_timeout / 1000
         with translate_errors("connect the pipeline"):
@@ -323,13 +323,13 @@ class MysqlSource(_CursorSource):
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
-        # Any: what cuts a result off has no public name in PyMySQL.
+        # Any: PyMySQL has no public way to abandon a result.
         connection: Any = self._connection
         cursor: Any = connection.cursor(pymysql.cursors.SSCursor)
         try:
             yield cursor
         except BaseException:
-            # Closing the cursor would read the rest of the result: a million rows, perhaps.
+            # Closing the cursor would read the rest of the result, perhaps a million rows.
             connection._force_close()  # noqa: SLF001
             cursor._result.unbuffered_active = False  # noqa: SLF001 - else it reads on, and fails
             raise

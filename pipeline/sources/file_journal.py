@@ -1,11 +1,11 @@
 """``orthia.journal`` on a file journal: its own readers, its live records in ranges of ``seq``.
 
-The driver reads the files once, as a node does that opens them, and knows then where each live
-record stands; the tasks read the records from there. Beside a node that writes, a file may be gone
-when a task gets to it, because what was live in it was copied into another one or was acknowledged:
-the task then looks again where its records are, and leaves out what is there no more.
+The driver reads the files once, as a node does when it opens them, and finds the position of each
+live record; the tasks read the records there. While a node writes, a file may be gone when a task
+reads it, because its live records were moved to another file or acknowledged: the task then
+searches for its records again, and skips those that are gone.
 
-The files have no time by any database's clock: ``written_at`` is NULL.
+The files have no time of a database's clock: ``written_at`` is NULL.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 10
 
 @dataclass(frozen=True)
 class FileReference:
-    """Where a file journal is; every worker must see it there."""
+    """The location of a file journal, which every worker must be able to read."""
 
     directory: str
     bindings_directory: str
@@ -75,12 +75,12 @@ class FileReference:
 
 
 def default_bodies(journal_directory: Path) -> Path:
-    """Return where large bodies lie if nothing else is said."""
+    """Return the default directory of large bodies."""
     return journal_directory.with_name("large-messages")
 
 
 def read_files(reference: FileReference) -> Contents:
-    """Return what is live now; raises JournalError, also if anything durable cannot be read."""
+    """Return the live records; raises JournalError, also if any durable record cannot be read."""
     settings = reference.settings()
     contents = inspect(settings)
     refuse_damage(settings.journal_directory, contents.message_files)
@@ -89,7 +89,7 @@ def read_files(reference: FileReference) -> Contents:
 
 
 class FilePartition(InputPartition):
-    """Live records in the order of their ``seq``: what one task reads."""
+    """Live records in the order of their ``seq``, which one task reads."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class FilePartition(InputPartition):
         self.files = dict(files)
         """Paths, and the marks of the records there, by file id."""
         self.body = body
-        """The last body before: references follow their body, and the first here may be its."""
+        """The last body before the partition, whose references may be the first records here."""
         self._columns = tuple(array("q") for _ in Position._fields)
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class FileJournalReader(DataSourceReader):
         *,
         max_body: int = 0,
     ) -> None:
-        """Raises BadOption for a condition on the time of a row, which files do not have."""
+        """Raise BadOption for a condition on the time of a row, which files do not have."""
         if any(condition.column == "written_at" for condition in conditions):
             raise BadOption("options since and until: a file journal has no time of each record")
         self._reference = reference
@@ -139,7 +139,7 @@ class FileJournalReader(DataSourceReader):
         self._max_body = max_body
 
     def partitions(self) -> list[InputPartition]:
-        """Read the files and deal out what is live; raises JournalError."""
+        """Read the files and split the live records; raises JournalError."""
         contents = read_files(self._reference)
         queues = _queue_names(contents)
         files = {
@@ -159,7 +159,7 @@ class FileJournalReader(DataSourceReader):
         return list(found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted columns of a partition's records."""
+        """Yield the requested columns of a partition's records."""
         if not isinstance(partition, FilePartition):
             raise TypeError(f"{partition!r} is no part of this reader")
         reader = FileBodyReader(self._reference.settings().large_messages_directory)
@@ -234,7 +234,7 @@ def _holds(condition: Condition, row: Mapping[str, Any], queues: Mapping[int, st
 
 
 class _Records:
-    """Reads records where they were, or where they are by now."""
+    """Reads records at their known position, or where they have moved to."""
 
     def __init__(self, reference: FileReference, files: Mapping[int, tuple[str, Mark]]) -> None:
         self._reference = reference
@@ -259,7 +259,7 @@ class _Records:
                 return None
             again = self._read_moved(moved, self._contents)
             if again is not None:
-                # If it is damaged the decoder says so.
+                # The decoder reports a damaged record.
                 return again
             self._contents = None
         raise JournalDamaged(
@@ -281,7 +281,7 @@ class _Records:
         if file is None:
             return None
         with io_errors("read a journal file"):
-            # Not mapped: a node may cut the file short meanwhile.
+            # Not mapped: a node may truncate the file meanwhile.
             data = os.pread(file, RECORD_BYTES + position.size, position.offset)
         record = parse(data, position.offset, mark, position.offset)
         if record is None or record.seq != position.seq:

@@ -1,14 +1,14 @@
 """The history as a stream: every message that left its queue, once, in the order of leaving.
 
-The offset is a time, ``removed_at`` in microseconds since 1970. The one fenced writer sees to it
-that what a transaction keeps is later than all that was kept before, whatever the database's clock
-did meanwhile (``orthia.journal.sql.statements.history_of``), and a takeover waits for the batch of
-the node before. So what can be read up to the latest time there is, is complete: nothing appears
-below it later. By ``seq`` it would not be: messages leave in another order than they came.
+The offset is a time, ``removed_at`` in microseconds since 1970. The one fenced writer gives each
+transaction a later time than all before it, whatever the database's clock did meanwhile
+(``orthia.journal.sql.statements.history_of``), and a takeover waits for the previous node's batch.
+So the rows up to the latest time are complete: no row appears below it later. This does not hold
+for ``seq``: messages leave in another order than they came.
 
-Pruning deletes the oldest, and notes up to when in the counter's row of BINDINGS. A stream that
-was overtaken has missed something, and says so: it fails, unless it was told to go on. Its first
-micro-batch has missed nothing: it begins where pruning goes on, with what it finds there.
+Pruning deletes the oldest rows, and records up to when in the counter's row of BINDINGS. A stream
+that pruning has overtaken fails, unless it was told to continue. Its first micro-batch misses
+nothing: it begins with the oldest row that is left.
 """
 
 import logging
@@ -42,7 +42,7 @@ _MAX_PARTITIONS: Final = 64
 
 Offset = dict[str, int]
 _BEGINS: Final = "begins"
-"""Said by the offset before the first micro-batch, and by no other."""
+"""A field of the offset before the first micro-batch only."""
 
 
 def _micros(instant: datetime) -> int:
@@ -54,10 +54,10 @@ def _instant(micros: int) -> datetime:
 
 
 class HistoryRange(InputPartition):
-    """What left its queue later than ``after`` and not later than ``up_to``: one task's part."""
+    """Messages with ``after < removed_at <= up_to``, which one task reads."""
 
     def __init__(self, after: int, up_to: int, *, begins: bool) -> None:
-        """``begins`` says that it is of the first micro-batch."""
+        """``begins`` is true for the first micro-batch."""
         self.after = after
         self.up_to = up_to
         self.begins = begins
@@ -76,26 +76,26 @@ class HistoryStreamReader(TailReader):
         fail_on_pruned: bool = True,
         **limits: Unpack[TailLimits],
     ) -> None:
-        """As ``TailReader``; without ``fail_on_pruned`` what pruning took is only warned of."""
+        """As ``TailReader``; without ``fail_on_pruned`` pruned rows only cause a warning."""
         super().__init__(store, columns, partitions, conditions, **limits)
         self._fail_on_pruned = fail_on_pruned
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the place before all that is kept: what was pruned before, nobody was to have."""
+        """Return the offset before the oldest row; rows pruned earlier are not missed."""
         settings = self._store.settings()
         with open_source(settings) as source:
             return {"removed_at": pruned_through(source, settings), _BEGINS: 1}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note where this run ends, however much leaves the queues meanwhile."""
+        """Fix where this run ends, however many messages leave the queues meanwhile."""
         settings = self._store.settings()
         with open_source(settings) as source:
             self._stop_at = _History(source, settings).latest()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return the time of what left last, or of where ``limit`` rows end.
+        """Return the latest time, or the time of the last of ``limit`` rows.
 
-        Raises HistoryPruned if what comes after ``start`` is not all there any more.
+        Raises HistoryPruned if rows after ``start`` were pruned.
         """
         after = start["removed_at"]
         settings = self._store.settings()
@@ -106,11 +106,11 @@ class HistoryStreamReader(TailReader):
             last = history.latest() if self._stop_at is None else self._stop_at
             if isinstance(limit, ReadMaxRows):
                 last = history.after_rows(after, limit.max_rows, up_to=last)
-        # All of it may have been pruned.
+        # All rows may have been pruned.
         return {"removed_at": last} if last > after else start
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Cut what left after ``start`` and up to ``end``, in the order of leaving."""
+        """Split the rows after ``start`` up to ``end``, in the order of leaving."""
         settings = self._store.settings()
         with open_source(settings) as source:
             cuts = _History(source, settings).cut(
@@ -120,7 +120,7 @@ class HistoryStreamReader(TailReader):
         return [HistoryRange(after, up_to, begins=begins) for after, up_to in pairwise(cuts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what left in a range, in order; raises HistoryPruned if pruning overtook it."""
+        """Yield the rows of a range, in order; raises HistoryPruned if pruning overtook it."""
         if not isinstance(partition, HistoryRange):
             raise TypeError(f"{partition!r} is no range of this reader")
         settings = self._store.settings()
@@ -156,7 +156,7 @@ class HistoryStreamReader(TailReader):
 
 
 def pruned_through(source: Source, settings: DatabaseStoreSettings) -> int:
-    """Return up to when the history was pruned, 0 if it never was; raises OrthiaError."""
+    """Return the time up to which the history was pruned, 0 if it never was; raises OrthiaError."""
     table = source.table(settings.bindings_table_name)
     rows = source.rows(f"SELECT record FROM {table} WHERE seq = {ID_COUNTER_SEQ}")  # noqa: S608
     found = decode_pruned_through(bytes(rows[0][0])) if rows else None
@@ -171,7 +171,7 @@ class _History:
         name = settings.message_history_table_name
         self._table = source.table(name)
         index = history_index_name(name, source.dialect)
-        # A planner that knows little of a table that fills and empties may read all of it.
+        # With stale statistics of a table that fills and empties, a planner may read all of it.
         hint = {
             Dialect.POSTGRESQL: "",
             Dialect.MYSQL: f" FORCE INDEX ({index})",
@@ -180,13 +180,14 @@ class _History:
         self._from = f"FROM {self._table} m{hint[source.dialect]}"
 
     def latest(self) -> int:
-        """Return when what left last did so; 0 if nothing is kept."""
+        """Return the latest ``removed_at``; 0 if the history is empty."""
         return self._time("MAX(m.removed_at)", f"FROM {self._table} m") or 0
 
     def after_rows(self, after: int, rows: int, *, up_to: int) -> int:
-        """Return when the ``rows``-th row after ``after`` left; ``up_to`` if there are fewer.
+        """Return ``removed_at`` of the ``rows``-th row after ``after``; ``up_to`` if there are
+        fewer.
 
-        What left in the same instant belongs together, so a few more may be up to there.
+        Rows of one instant stay together, so a range may have a few more.
         """
         nth = self._time(
             "m.removed_at",
@@ -195,7 +196,7 @@ class _History:
         return up_to if nth is None else nth
 
     def cut(self, after: int, up_to: int, partitions: int | None) -> list[int]:
-        """Return the places from ``after`` on between which there are about as many rows each."""
+        """Return times from ``after`` on that split the rows into ranges of about the same size."""
         ((count,),) = self._source.rows(f"SELECT COUNT(*) {self._within(after, up_to)}")
         if not count:
             return []
@@ -209,7 +210,7 @@ class _History:
     def rows(
         self, names: Sequence[str], wanted: HistoryRange, conditions: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read columns of a range, in the order of leaving."""
+        """Read columns of a range in the order of leaving."""
         tests = "".join(f" AND {one}" for one in conditions)
         return self._source.batches(
             [history_column(name) for name in names],
@@ -221,7 +222,7 @@ class _History:
         return f"{self._from} WHERE m.removed_at > {first} AND m.removed_at <= {last}"
 
     def _time(self, expression: str, rest: str) -> int | None:
-        # To its end: what is left of a result is in the way of the next statement.
+        # Read to the end: the rest of a result would block the next statement.
         batches: list[Any] = list(self._source.batches([Column("at", TIME, expression)], rest))
         values = [one for batch in batches for one in batch.column("at").cast(pa.int64())]
         found: int | None = values[0].as_py() if values else None

@@ -1,4 +1,4 @@
-"""Where a job's DataFrames come from: a store, or the directory an export wrote."""
+"""The sources of a job's DataFrames: a store, or the directory of an export."""
 
 import os
 from abc import ABC, abstractmethod
@@ -41,35 +41,35 @@ from orthia.pipeline.sources.schemas import (
 from orthia.pipeline.sources.store import StoreReference
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
-"""MESSAGES as an export keeps them: with the day they were written, in UTC."""
+"""MESSAGES in an export: with the day they were written, in UTC."""
 
 EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateType())])
-"""The history as an export keeps it: with the day messages left their queue, in UTC."""
+"""The history in an export: with the day messages left their queue, in UTC."""
 
 
 class AuditInputs(ABC):
-    """The tables of one pair as an audit reads them."""
+    """The tables of one pair for an audit."""
 
     @property
     @abstractmethod
     def has_times(self) -> bool:
-        """Whether rows have the time they were written at: a file journal's have none."""
+        """Whether rows have the time at which they were written: a file journal's have none."""
 
     @property
     @abstractmethod
     def has_links(self) -> bool:
-        """Whether ``pieces`` has which messages each large body is noted with."""
+        """Whether ``pieces`` includes the references to each large body."""
 
     @abstractmethod
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
-        """Return ``messages``, ``history`` or ``bindings``, every row judged by itself.
+        """Return ``messages``, ``history`` or ``bindings``, every row checked by itself.
 
-        Without ``content`` only by its keys.
+        Without ``content`` only its keys are checked.
         """
 
     @abstractmethod
     def pieces(self, *, content: bool) -> DataFrame | None:
-        """Return what is stored of large bodies, read if ``content``; None if that is not here."""
+        """Return the pieces of large bodies, read if ``content``; None if the source lacks them."""
 
     @abstractmethod
     def node_manager(self) -> DataFrame:
@@ -77,7 +77,7 @@ class AuditInputs(ABC):
 
     @abstractmethod
     def recheck(self) -> Recheck:
-        """Return what tells which rows are there now."""
+        """Return the second check of suspected rows."""
 
 
 class Inputs(AuditInputs):
@@ -95,7 +95,7 @@ class Inputs(AuditInputs):
     def history(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """Return what journal-retention keeps, or some columns of it."""
+        """Return the history that journal-retention keeps, or some columns of it."""
 
     @abstractmethod
     def bindings(self) -> DataFrame:
@@ -115,7 +115,7 @@ class Inputs(AuditInputs):
 
 
 class StoreInputs(Inputs):
-    """A store's tables as they are now."""
+    """The present tables of a store."""
 
     has_times = True
     has_links = True
@@ -170,7 +170,7 @@ class StoreInputs(Inputs):
 
     @override
     def recheck(self) -> Recheck:
-        """Asks from the driver."""
+        """Query the store from the driver."""
         if isinstance(self._store, FileReference):
             return FileRecheck(self._store)
         environment = {**os.environ, **self.spark.sparkContext.environment}
@@ -188,7 +188,7 @@ class StoreInputs(Inputs):
 
 
 class FileInputs(StoreInputs):
-    """A file journal as it is now. Failover logs of such a pair are files of their own."""
+    """The present file journal. Failover logs of such a pair are separate files."""
 
     has_times = False
     has_links = False
@@ -204,7 +204,7 @@ class FileInputs(StoreInputs):
         return self.spark.createDataFrame([], FAILOVER_LOG)
 
     def node_manager(self) -> DataFrame:
-        """Return the fence, which is all that files tell; raises JournalError."""
+        """Return the fence, the only lock data in files; raises JournalError."""
         fence = {"lock": "live", "fence_token": read_fence(self._files.settings()).token}
         return self.spark.createDataFrame([fence], NODE_MANAGER)
 
@@ -215,7 +215,7 @@ class ExportInputs(Inputs):
     has_links = False
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        """Look what is there; raises WrongInput if a later version wrote it."""
+        """Find the runs and their manifests; raises WrongInput if a later version wrote them."""
         self.spark = spark
         self._directory = directory.rstrip("/")
         files = Files(spark, self._directory)
@@ -232,7 +232,7 @@ class ExportInputs(Inputs):
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """Spark pushes filters into Parquet by itself."""
+        """Spark pushes filters down to Parquet itself."""
         _refuse(conditions)
         found = (
             self._read_whole_names("messages", EXPORTED)
@@ -245,7 +245,7 @@ class ExportInputs(Inputs):
     def history(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """Raises WrongInput if the export was made without it."""
+        """Raise WrongInput if the export was made without it."""
         _refuse(conditions)
         try:
             found = self._read_whole_names("history", EXPORTED_HISTORY)
@@ -255,12 +255,12 @@ class ExportInputs(Inputs):
 
     @override
     def bindings(self) -> DataFrame:
-        """Of several runs the last one's."""
+        """Return those of the last run."""
         return self._read("bindings", BINDINGS)
 
     @override
     def bodies(self) -> DataFrame:
-        """Raises WrongInput if the export was made without them."""
+        """Raise WrongInput if the export was made without them."""
         try:
             found = self.spark.read.schema(BODIES)
             return found.parquet(*(f"{one}/bodies" for one in self._exports))
@@ -272,11 +272,11 @@ class ExportInputs(Inputs):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is one that can be brought back, and so tells what it has."""
+        """Whether the export can be imported, and so lists its contents."""
         return len(self._manifests) == 1 and self._manifests[0].contents is not None
 
     def contents(self) -> Contents:
-        """Return what it takes to bring the export back; raises WrongInput if it cannot be."""
+        """Return the contents that an import needs; raises WrongInput if there are none."""
         (manifest,) = self._manifests if len(self._manifests) == 1 else (None,)
         if manifest is None or manifest.contents is None:
             raise WrongInput(
@@ -294,12 +294,12 @@ class ExportInputs(Inputs):
 
     @override
     def failover_log(self) -> DataFrame:
-        """Of several runs the last one's."""
+        """Return those of the last run."""
         return self._read("failover_log", FAILOVER_LOG)
 
     @override
     def node_manager(self) -> DataFrame:
-        """Of several runs the last one's."""
+        """Return those of the last run."""
         return self._read("node_manager", NODE_MANAGER)
 
     @property
@@ -309,7 +309,7 @@ class ExportInputs(Inputs):
 
     @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
-        """Of bindings an export has no records, only what they say."""
+        """Bindings of an export have no records, only decoded columns."""
         if table == "bindings":
             return _audited_bindings(self.bindings())
         history = table == "history"
@@ -330,7 +330,7 @@ class ExportInputs(Inputs):
                 raise
             return None
         if len(self._exports) > 1:
-            # A message that was moved between two runs is in both, and its body with it.
+            # A message that moved between two runs is in both, and so is its body.
             stored = stored.dropDuplicates(["large_id", "position"])
         ordered = stored.repartition("large_id").sortWithinPartitions("large_id", "position")
         return ordered.mapInArrow(partial(checked_pieces, content=content), PIECES)
@@ -340,13 +340,13 @@ class ExportInputs(Inputs):
         return ExportRecheck(self.contents().left if self.is_whole else ())
 
     def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
-        # A directory has a long name's beginning only; exports of before queue_name have no other.
+        # A directory has only the beginning of a long name; older exports have no queue_name.
         found = self._read(name, _with_whole_name(schema))
         return found.withColumn("queue", F.coalesce("queue_name", "queue")).drop("queue_name")
 
     def _messages_of_runs(self) -> DataFrame:
-        # Spark makes columns of directories' names below one root only. Whatever has runs has a
-        # queue_name, and the day is that of the row.
+        # Spark makes columns of directory names below one root only. Every export with runs has a
+        # queue_name, and the day is the row's.
         found = (
             self.spark.read.schema(_with_whole_name(EXPORTED))
             .option("recursiveFileLookup", "true")
@@ -358,8 +358,8 @@ class ExportInputs(Inputs):
         )
 
     def _read(self, name: str, schema: StructType) -> DataFrame:
-        # With the schema said, a queue that is called 007 keeps its name, and a column that an
-        # older version did not write is NULL.
+        # With an explicit schema a queue named 007 keeps its name, and a column that an older
+        # version did not write is NULL.
         return self.spark.read.schema(schema).parquet(f"{self._exports[-1]}/{name}")
 
 
