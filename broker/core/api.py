@@ -1,4 +1,4 @@
-"""What a client's session and the broker's core ask of each other; one thread, nothing blocks."""
+"""The interface between a client's session and the broker's core; one thread, nothing blocks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ Done = Callable[[], None]
 
 
 class AfterAll:
-    """Calls back when it was called so often: some of it is done at once, and some is stored."""
+    """Calls back after a number of calls, once every part of an operation is done or stored."""
 
     __slots__ = ("_left", "_then")
 
@@ -27,27 +27,27 @@ class AfterAll:
         self._then = then
 
     def __call__(self) -> None:
-        """Note that one thing more is done."""
+        """Count one completed part."""
         self._left -= 1
         if not self._left:
             self._then()
 
 
 OnRefused = Callable[[OrthiaError, Done | None], None]
-"""Gets the reason why what was asked for is not done, and nothing of it; and the callback that
-would have been called if it had been, which is called no more."""
+"""Takes the reason why an operation was refused as a whole, and the callback of its success, which
+is never called."""
 
 
 def unheard(reason: OrthiaError, done: Done | None) -> None:
-    """Tell nobody: the journal's log has the ``reason``, and what was refused."""
+    """Ignore a refusal: the journal has logged the ``reason``, and what was refused."""
     del reason, done
 
 
 class OutgoingMessage(NamedTuple):
-    """A message as the core takes it."""
+    """A message that a session passes to the core."""
 
     head: bytes
-    """What the sender's protocol says of it, as it came, of the ``encoding`` below."""
+    """Headers and properties as the sender's protocol wrote them, in the ``encoding`` below."""
     body: bytes
     persistent: bool
     expires_ms: int
@@ -57,13 +57,13 @@ class OutgoingMessage(NamedTuple):
     encoding: int = FIRST_ENCODING
     """A tag of ``orthia.journal.model.encodings``."""
     stated: bytes = b""
-    """Fields that the head does not say; see ``Message.stated``."""
+    """Fields that the head does not contain; see ``Message.stated``."""
     duplicate_id: str | None = None
-    """By which the message is known if it is sent a second time."""
+    """The duplicate id, which identifies the message if it is sent a second time."""
 
 
 class MessageReference:
-    """A message in a queue: what is delivered, acknowledged or given back."""
+    """A message in a queue, the unit of delivery, acknowledgement and return."""
 
     __slots__ = (
         "attempts",
@@ -86,183 +86,183 @@ class MessageReference:
         redelivered: bool,
     ) -> None:
         self.seq = seq
-        """Its place in the order of the queue; also its message id."""
+        """Its position in the queue; also its message id."""
         self.record = record
         self.location = location
-        """Where the journal keeps it; None for a message that is in memory only."""
+        """Its location in the journal; None for a message in memory only."""
         self.size = size
-        """Bytes it counts for in memory."""
+        """Bytes it counts as in memory."""
         self.redelivered = redelivered
         """True if it may have been delivered before."""
         self.attempts = 0
-        """How often its delivery failed, as far as this node knows."""
+        """The number of failed deliveries that this node knows of."""
         self.shared: dict[object, bytes] | None = None
-        """What is written alike to all who get a topic's message, by the protocol that does."""
+        """Frames that all subscribers of a topic share, by protocol."""
         self.written_at = 0
-        """How many bytes were written to the connection that has it before this message."""
+        """The number of bytes written to its consumer's connection before this message."""
 
 
 class Consumer(Protocol):
-    """A subscription's end in the session."""
+    """The session's side of a subscription."""
 
     @property
     def connection(self) -> object:
-        """Whose it is: the same for all consumers of one client."""
+        """The connection; the same for all consumers of one client."""
 
     @property
     def principal(self) -> Principal:
-        """Whom its client acts for."""
+        """The client's principal."""
 
     @property
     def is_writable(self) -> bool:
-        """False while its client is behind; ``Subscription.resume`` follows when it is not."""
+        """False while its client is slow; ``SubscriptionHandle.resume`` follows."""
 
     def deliver(self, reference: MessageReference) -> None:
         """Hand a message to the client."""
 
     def holds(self, change: int) -> None:
-        """Note that the core keeps so many bytes more, or fewer, until the client acknowledges."""
+        """Change the number of bytes that the core holds until the client acknowledges."""
 
     def fail(self, reason: str) -> None:
         """End the connection: the client cannot keep up."""
 
 
 class Browser(Consumer, Protocol):
-    """A consumer that is shown messages, which stay where they are."""
+    """A consumer that only reads messages, which stay in their queue."""
 
     def browsed(self) -> None:
-        """Note that there is nothing more to show."""
+        """Report that all messages were delivered."""
 
 
 class SubscriptionHandle(Protocol):
-    """A subscription's end in the core."""
+    """The core's side of a subscription."""
 
     @property
     def routing_type(self) -> RoutingType:
-        """What messages have been sent as that do not say so themselves."""
+        """The routing type of messages that do not state their own."""
 
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the commit."""
 
     def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
-        """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
+        """Return messages after a failed delivery; ``done`` follows once that is stored."""
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
-        """Free the credit of delivered messages: a transaction holds them, until its end."""
+        """Free the credit of delivered messages, which a transaction holds until its end."""
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
         """Undo ``set_aside``: the transaction was aborted."""
 
     def deletes(self, references: Sequence[MessageReference]) -> list[MessageLocation]:
-        """Return what the journal is to delete of messages that a transaction acknowledges.
+        """Return the journal's deletes for messages that a transaction acknowledges.
 
-        Raises AcknowledgementRefused if they went back to their queue meanwhile.
+        Raises AcknowledgementRefused if they returned to their queue meanwhile.
         """
 
     def settle(
         self, references: Sequence[MessageReference], *, rejected: bool = False
     ) -> "Settlement":
-        """Have what is set aside leave with its transaction, acknowledged or ``rejected``."""
+        """Settle the messages set aside for a transaction, acknowledged or ``rejected``."""
 
     def resume(self) -> None:
-        """Go on delivering: the consumer is writable again, or has credit."""
+        """Resume delivery: the consumer is writable again, or has credit."""
 
     def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
-        """End the subscription; what was delivered and not acknowledged goes back in its place.
+        """End the subscription; unacknowledged messages return to their place in the queue.
 
-        Of the ``attempted`` that counts as a delivery in vain.
+        For the ``attempted`` this counts as a failed delivery.
         """
 
 
 class Settlement(ABC):
-    """What a transaction did with delivered messages; one of the two is called, once."""
+    """A transaction's settlement of delivered messages; it ends once, committed or refused."""
 
     __slots__ = ()
 
     @abstractmethod
     def committed(self, done: Done) -> None:
-        """Have it stand; ``done`` follows once all that comes of it is stored."""
+        """Apply the settlement; ``done`` follows once all its consequences are stored."""
 
     @abstractmethod
     def suspend(self) -> None:
-        """Have nothing delivered of what the messages came from, until ``refused`` was called."""
+        """Pause delivery from the messages' queues until ``refused`` is called."""
 
     @abstractmethod
     def refused(self, *, in_vain: bool) -> None:
-        """Undo it, and deliver the messages again; ``in_vain`` if that was a failed attempt.
+        """Undo it after ``suspend``, and redeliver the messages.
 
-        After ``suspend``.
+        With ``in_vain`` it counts as a failed delivery.
         """
 
 
 @dataclass
 class TransactionWork:
-    """What a client's transaction holds until its commit; messages it has are set aside."""
+    """The operations of a client's transaction until its commit; its messages are set aside."""
 
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
     acknowledgements: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
     rejections: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
     entries: int = 0
-    """How many messages it sends, acknowledges and rejects."""
+    """The number of messages it sends, acknowledges and rejects."""
     size: int = 0
     """Bytes it counts for in memory."""
     aside: int = 0
-    """How much of ``size`` are messages it acknowledges."""
+    """The part of ``size`` for messages it acknowledges."""
     checked: set[str] = field(default_factory=set)
-    """Destinations that were not refused when the client sent to them."""
+    """Destinations that were checked and accepted when the client sent to them."""
     is_refused: bool = False
     """Whether its commit was refused."""
 
 
 class FanOut(Protocol):
-    """What was sent to a topic up to a moment, to whoever sends more."""
+    """The progress of earlier sends to a topic, for a sender that waits."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether the topic's subscribers do not have all of it, or its address has no room."""
+        """Whether subscribers still lack some of the messages, or the address has no room."""
 
     @property
     def rest(self) -> bool | Wait:
-        """What steps yield that wait for it."""
+        """The value that waiting steps yield."""
 
 
 class Inspection(ABC):
-    """What is asked about queues and changes nothing; each method raises BrokerError."""
+    """Read-only queries of queues; each method raises BrokerError."""
 
     @abstractmethod
     def count_messages(self, principal: Principal, name: str) -> int:
-        """Return how many messages queue ``name`` has, as far as they are counted yet."""
+        """Return the number of messages of queue ``name`` that are counted so far."""
 
     @abstractmethod
     def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
-        """Return the names of the queues there are now, or of those of one ``kind``, in no order.
+        """Return the names of all present queues, or of one ``kind``, in no order.
 
-        What refuses it does so before the first of them is asked for.
+        Raises a refusal at once, before the first name is read.
         """
 
 
 class BrokerCore(Protocol):
-    """What a session needs; each method raises BrokerError when it refuses."""
+    """The core as a session uses it; each method raises BrokerError when it refuses."""
 
     @property
     def inspection(self) -> Inspection:
-        """What is known of queues."""
+        """Queries of queues."""
 
     @property
     def security(self) -> Identities:
-        """Who clients are."""
+        """The identities of clients."""
 
     @property
     def slices(self) -> Slices:
-        """Where work goes on that takes more than a turn of the loop."""
+        """The scheduler of work that takes more than a turn of the loop."""
 
     @property
     def large(self) -> LargeMessages | None:
-        """The bodies of large messages; None where there are none."""
+        """The bodies of large messages; None if they are not supported."""
 
     @property
     def time_ms(self) -> Callable[[], int]:
-        """Milliseconds since 1970 UTC, by the clock that messages are due and expire by."""
+        """Milliseconds since 1970 UTC, by the clock for due and expired messages."""
 
     def send(
         self,
@@ -274,16 +274,16 @@ class BrokerCore(Protocol):
     ) -> FanOut | Steps | None:
         """Route a message; ``on_stored`` follows the commit of a persistent one.
 
-        Or ``on_refused``, if the store takes other messages and not this. Unless it raises, the
-        core unpins the body of a large one when it needs it no more. Returns what the sender is
-        to wait for before it sends more, if there is anything; or steps, which are to be done
-        before it sends more, send it, and raise what this does.
+        ``on_refused`` follows instead if the store refuses this message. Unless it raises, the
+        core unpins the body of a large message when it no longer needs it. Returns None, a wait
+        before the sender may send more, or steps that send the message, raise as this method
+        does, and must be done before the sender sends more.
         """
 
     def check_send(self, principal: Principal, destination: str) -> None:
-        """Refuse now what would refuse a message to ``destination`` as things are.
+        """Raise the refusal that a message to ``destination`` would meet now.
 
-        An address or queue that the message would create is created.
+        Creates an address or queue that the message would create.
         """
 
     def upload(
@@ -293,15 +293,15 @@ class BrokerCore(Protocol):
         room: Done,
         done: Callable[[LargeBody | OrthiaError], None],
     ) -> Upload:
-        """Begin to store the body of a message that is to be sent to ``destination``.
+        """Begin to store the body of a message for ``destination``.
 
-        What would refuse the message as it is now refuses it here; see ``LargeMessages.upload``.
+        Raises the refusal that the message would meet now; see ``LargeMessages.upload``.
         """
 
     def check_upload(self, destination: str, size: int, missing: int) -> None:
-        """Refuse a body on its way, of ``size`` bytes, if the store has no room for it.
+        """Refuse a body of ``size`` bytes during its upload if the store has no room for it.
 
-        Of them ``missing`` have not come; those that have are counted.
+        ``missing`` bytes have not arrived; those that have are counted already.
         """
 
     def subscribe(
@@ -316,31 +316,28 @@ class BrokerCore(Protocol):
         no_local: bool = False,
         selector: str | None = None,
     ) -> SubscriptionHandle:
-        """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded.
+        """Attach a consumer; ``prefetch`` 0 does not bound the number of unacknowledged messages.
 
-        ``window`` bounds their bytes, where that is less than the broker's own bound. ``durable``
-        is the name of a durable subscription, which is made if it is not there; ``no_local`` leaves
-        out what the connection itself sends, or for a durable one the client id. With a
-        ``selector`` it gets the messages that match; SelectorRefused says what is wrong with it.
+        ``window`` bounds their bytes, if it is below the broker's own bound. ``durable`` is the
+        name of a durable subscription, which is created if it does not exist; ``no_local`` skips
+        messages from the same connection, or for a durable one from the same client id. With a
+        ``selector`` it gets only matching messages; raises SelectorRefused for an invalid one.
         """
 
     def when_bound(self, done: Done) -> None:
-        """Call ``done`` once all queues that were created are stored: a crash leaves them there.
-
-        At once if that is so already.
-        """
+        """Call ``done`` once all created queues are stored and survive a crash; maybe at once."""
 
     def wildcard_of(self, destination: str) -> str | None:
-        """Return the wildcard that a destination names; None if it names one address."""
+        """Return the wildcard of a destination; None if it names one address."""
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
-        """Return the destination of a new one of the principal's own, which it calls ``name``.
+        """Create a temporary destination that the principal calls ``name``; return its real name.
 
-        Anybody may send there who is told of it; it alone consumes.
+        Anybody who knows it may send to it; only the principal consumes.
         """
 
     def end_temporaries(self, principal: Principal) -> None:
-        """End what ``create_temporary`` gave: the connection is over."""
+        """Delete the temporary destinations of a connection that has ended."""
 
     def browse(
         self,
@@ -352,28 +349,31 @@ class BrokerCore(Protocol):
         window: int | None = None,
         selector: str | None = None,
     ) -> SubscriptionHandle:
-        """Show a queue's messages to a browser, as ``subscribe`` says; they stay where they are.
+        """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
 
-        Those that are there at this moment: ``Browser.browsed`` follows the last.
+        It gets the messages present at this moment; ``Browser.browsed`` follows the last one.
         """
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription of the principal's client id, with its messages.
 
-        ``done`` follows, once it is gone. Raises BrokerError if it stays.
+        ``done`` follows once it is deleted. Raises BrokerError if it cannot be.
         """
 
     def delete_queue(
         self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
     ) -> None:
-        """Delete a queue, ``force`` also with messages and consumers; ``done`` gets how many."""
+        """Delete a queue, with ``force`` also one with messages or consumers.
+
+        ``done`` gets the number of deleted messages.
+        """
 
     def cancel_scheduled(
         self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
     ) -> None:
-        """Delete a message of queue ``name`` that is to be delivered later; ``done`` gets 1.
+        """Delete the scheduled message ``seq`` of queue ``name``.
 
-        Or 0 if there is none with this ``seq`` any more.
+        ``done`` gets 1, or 0 if the message no longer exists.
         """
 
     def commit(
@@ -383,10 +383,10 @@ class BrokerCore(Protocol):
         done: Done,
         on_refused: OnRefused = unheard,
     ) -> Steps:
-        """Do all of ``work`` or nothing; ``done`` follows the commit, or ``on_refused`` instead.
+        """Apply ``work`` atomically; ``done`` follows the commit, or ``on_refused`` instead.
 
-        Nothing is done before the last step, which does all of it.
+        Only the last step changes anything, and it makes all changes.
 
-        When refused, its messages are nowhere, and what it acknowledged is back in its queue.
+        After a refusal its messages do not exist, and acknowledged ones are back in their queue.
         Unless it raises, the core unpins the bodies of large messages, as in ``send``.
         """

@@ -1,19 +1,18 @@
-"""One budget of time for long work on the loop's thread: between two turns everybody is looked at.
+"""A time budget for long work on the loop's thread, which serves every client between two turns.
 
-Work is a *task*, a generator. Where it yields it may be left: clients are read from and written to,
-other tasks have their turn; so it must leave everything as it may be seen. Whatever is done once
-for each of a number that clients choose (queues, subscriptions, filters, messages that are due)
-is a task.
+Work is a *task*, a generator. It may be suspended where it yields: the loop serves clients, and
+other tasks have their turn; so the state must be consistent there. Work that is repeated for each
+of a number that clients choose (queues, subscriptions, filters, due messages) is a task.
 
 All tasks of all connections together have ``SLICE_SECONDS`` in one turn of the loop. They share it
-in turns of ``QUANTUM_SECONDS``: first a task that is new, then one that had its turn before, and so
-on. So what is short is soon done, however many long tasks there are, and those never stand still.
-What had no turn is first in the next.
+in turns of ``QUANTUM_SECONDS``: a new task and one that has had a turn alternate. So short tasks
+end soon, however many long ones there are, and long ones never starve. A task without a turn comes
+first in the next turn of the loop.
 
-The clock is looked at between steps, not within one: a step must be bounded by what it is. The
-longest is the last one of a transaction's commit, which is done whole: 20,000 copies of messages at
-most, some 60 ms. Next is what one message takes for each of the queues of its address, 3 us, and
-the longest selector there is, which takes 1 ms to match.
+The clock is read between steps, not within one: each step must be bounded itself. The longest is
+the last one of a transaction's commit, which is atomic: 20,000 copies of messages at most, some
+60 ms. Then come the copies of one message for the queues of its address, 3 us each, and the longest
+possible selector, which takes 1 ms to match.
 """
 
 import time
@@ -23,40 +22,40 @@ from functools import partial
 from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.004
-"""How long the tasks have in one turn of the loop, all together."""
+"""The time of all tasks together in one turn of the loop."""
 QUANTUM_SECONDS: Final = 0.0005
-"""How long one of several tasks goes on before the next has its turn."""
+"""The time of one task before the next has its turn."""
 GO_ON: Final = False
-"""Yielded where the work can be left, and could go on."""
+"""Yielded where the work may be suspended, and could continue."""
 REST: Final = True
-"""Yielded where the work waits for something: nothing can be done for it in this turn."""
+"""Yielded where the work cannot continue in this turn of the loop."""
 
 
 class Wait:
-    """Yielded where the work waits for what may take long: it goes on once this was called."""
+    """Yielded where the work may wait long; it continues once this object is called."""
 
     __slots__ = ("_dropped", "_is_over", "_then")
 
     def __init__(self, dropped: "Callable[[Wait], None]") -> None:
-        """``dropped`` is called if whoever waits is gone before."""
+        """``dropped`` is called if the waiting work is abandoned."""
         self._dropped = dropped
         self._is_over = False
         self._then: Callable[[], None] | None = None
 
     def __call__(self) -> None:
-        """End the wait; once."""
+        """End the wait; called once."""
         self._is_over = True
         then, self._then = self._then, None
         if then is not None:
             then()
 
     def drop(self) -> None:
-        """Take note that nobody waits any more."""
+        """Cancel the wait."""
         self._then = None
         self._dropped(self)
 
     def then(self, go_on: Callable[[], None]) -> None:
-        """Have ``go_on`` called when it is over, if need be at once."""
+        """Call ``go_on`` when the wait ends, at once if it has."""
         if self._is_over:
             go_on()
         else:
@@ -64,14 +63,14 @@ class Wait:
 
 
 Steps = Iterator[bool | Wait]
-"""Work that may be left between any two of its steps, each of which is short."""
+"""Work that may be suspended between any two of its short steps."""
 _Result = TypeVar("_Result")
 Finding = Generator[bool, None, _Result]
-"""Steps that find something out, and return it; never left but to ``GO_ON``."""
+"""Steps that return a result, and yield only ``GO_ON``."""
 
 
 def found(finding: Finding[_Result]) -> _Result:
-    """Return what steps find out, all in one piece: where there are few of them."""
+    """Return the result of a few steps, run without interruption."""
     while True:
         try:
             next(finding)
@@ -81,7 +80,7 @@ def found(finding: Finding[_Result]) -> _Result:
 
 
 class Slices:
-    """The tasks that are under way, and the time they have."""
+    """The running tasks, and their time budget."""
 
     __slots__ = (
         "_call_soon", "_clock", "_is_due", "_left", "_new", "_prefers_new", "_resting", "_ring",
@@ -93,31 +92,31 @@ class Slices:
         call_soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``call_soon`` calls back in the loop's next turn, after its clients were looked at."""
+        """``call_soon`` calls back in the loop's next turn, after it served its clients."""
         self._call_soon = call_soon
         self._clock = clock
         self._new: deque[Steps] = deque()
-        """Tasks that had no turn yet, or go on after a wait."""
+        """Tasks that had no turn yet, or resume after a wait."""
         self._ring: deque[Steps] = deque()
-        """Tasks that had a turn, and were not done with it."""
+        """Unfinished tasks that had a turn."""
         self._resting: deque[Steps] = deque()
-        """Tasks that have no more to do in this turn of the loop."""
+        """Tasks that cannot continue in this turn of the loop."""
         self._prefers_new = True
         self._left = SLICE_SECONDS
-        """What is left of the time of this turn of the loop."""
+        """The time left in this turn of the loop."""
         self._until: float | None = None
-        """When the task that goes on at this moment has to let others have their turn."""
+        """When the running task must yield to the others."""
         self._is_due = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no task is running."""
         return not (self._ring or self._new)
 
     def run(self, steps: Steps) -> bool:
-        """Do what there is time for of ``steps``, the rest in later turns; return whether all is.
+        """Run ``steps`` while there is time, the rest in later turns; return whether all are done.
 
-        What they raise in this turn is raised here.
+        An exception of a step in this turn is raised here.
         """
         if self._until is not None:
             done = self._advance(steps, self._until)
@@ -138,7 +137,7 @@ class Slices:
         return done is True
 
     def later(self, steps: Steps) -> None:
-        """Do ``steps`` in later turns."""
+        """Run ``steps`` in later turns."""
         self._new.append(steps)
         self._go_on_soon()
 
@@ -148,7 +147,7 @@ class Slices:
             self._call_soon(self._turn)
 
     def _advance(self, steps: Steps, until: float) -> bool | None:
-        """Go on with ``steps``; return whether that was all, or None if they wait for something."""
+        """Continue ``steps``; return whether they are done, or None if they wait."""
         clock = self._clock
         for rests in steps:
             if rests is not GO_ON:
@@ -162,7 +161,7 @@ class Slices:
         return True
 
     def _next(self) -> Steps | None:
-        """Return the task whose turn it is: of those that are new and of the others by turns."""
+        """Return the next task, alternately a new one and another one."""
         new, ring = self._new, self._ring
         if new and (self._prefers_new or not ring):
             self._prefers_new = False
@@ -171,7 +170,7 @@ class Slices:
         return ring.popleft() if ring else None
 
     def _turn(self) -> None:
-        """Go on with the tasks while there is time."""
+        """Continue the tasks while there is time."""
         self._is_due = False
         self._left = SLICE_SECONDS
         if self.is_idle:
@@ -191,7 +190,7 @@ class Slices:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """Begin the next turn if any task waits for it."""
+        """Schedule the next turn if any task is left."""
         if self._resting:
             self._ring.extend(self._resting)
             self._resting.clear()

@@ -3,21 +3,20 @@
 Options: ``url`` or ``config`` say where the store is, or ``directory`` and ``bindingsDirectory``
 where the files of a file journal are (and ``largeMessagesDirectory``, if it is not beside them);
 ``table`` is ``messages`` (default), ``history`` (what journal-retention keeps), ``bindings`` or
-``bodies`` (of large messages, in pieces); ``columns`` names what is wanted (nothing is decoded that
-is not), ``numPartitions`` how many tasks read. ``maxLargeBodyBytes`` has the column ``body`` hold
-bodies of large messages, too, up to that size. What the database leaves out by itself is said by
-options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since``
-(included) and ``until`` (not included) by the time a row was written, ``queue``: a name, or a JSON
-list of names.
+``bodies`` (of large messages, in pieces); ``columns`` names the requested columns (no other is
+decoded), ``numPartitions`` how many tasks read. With ``maxLargeBodyBytes`` the column ``body`` also
+holds bodies of large messages up to that size. Options filter rows in the database: ``minSeq`` and
+``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since`` (included) and ``until`` (not
+included) by the time a row was written, ``queue``: a name, or a JSON list of names.
 
-A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
-``maxRowsPerBatch`` bounds a micro-batch. With ``until`` it stands still before the first message
-that is not older, so that a later ``until`` goes on there. A stream of the history has every
-message that left its queue, in the order of leaving; ``onPruned`` says what is to happen if pruning
+A stream (``spark.readStream``) begins with the present rows and continues with new commits;
+``maxRowsPerBatch`` bounds a micro-batch. With ``until`` it stops before the first message that is
+not older, so that a run with a later ``until`` resumes there. A stream of the history has every
+message that left its queue, in the order of leaving; ``onPruned`` is its reaction when pruning
 overtakes it: ``fail`` (default) or ``continue``.
 
-The columns and filters of a DataFrame's query come here by a rule of Spark's optimizer,
-``orthia.pipeline.sources.pushdown``, which says so with the option ``takesFilters``.
+A rule of Spark's optimizer, ``orthia.pipeline.sources.pushdown``, passes the columns and filters of
+a DataFrame's query; it sets the option ``takesFilters``.
 """
 
 import json
@@ -69,7 +68,7 @@ _BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at
 
 
 class JournalSource(DataSource):
-    """The data source; made anew in every worker from its options."""
+    """The data source; every worker makes its own from the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
@@ -95,11 +94,11 @@ class JournalSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` takes."""
+        """Return the name for ``spark.read.format``."""
         return "orthia.journal"
 
     def schema(self) -> StructType:
-        """Return the wanted columns."""
+        """Return the requested columns."""
         if self._table == "bindings":
             return BINDINGS
         if self._table == "bodies":
@@ -153,7 +152,7 @@ class JournalSource(DataSource):
 
 
 def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
-    """Return where the journal is: a database, or the directories of a file journal.
+    """Return the location of the journal: a database, or the directories of a file journal.
 
     Raises BadOption.
     """
@@ -173,7 +172,7 @@ def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
 
 
 class JournalReader(DataSourceReader):
-    """Reads MESSAGES, or the history, in ranges of seq; it can be pickled: it is not connected."""
+    """Reads MESSAGES, or the history, in ranges of seq; it can be pickled: it has no connection."""
 
     def __init__(
         self,
@@ -193,11 +192,11 @@ class JournalReader(DataSourceReader):
         self._conditions = list(conditions)
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the rows there are now."""
+        """Split the present rows."""
         settings = self._store.settings(history=self._history)
         with open_source(settings) as source:
             ranges = plan_ranges(source, settings, self._wanted_partitions, self._conditions)
-        # Spark asks for at least one; this one is empty.
+        # Spark needs at least one partition; this one is empty.
         return [RangePartition(seqs) for seqs in ranges or [SeqRange(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -220,7 +219,7 @@ class JournalReader(DataSourceReader):
 class NarrowedReader(JournalReader):
     """Reads for one scan of a query, whose filters it takes.
 
-    Spark asks readers that have this method for a setting of its own, so others have it not.
+    Spark requires a setting of its own for readers with this method, so other readers lack it.
     """
 
     @override
@@ -241,7 +240,7 @@ class NarrowedFileReader(FileJournalReader):
 
 
 class BindingsReader(DataSourceReader):
-    """Reads BINDINGS, which is small, whole."""
+    """Reads all of BINDINGS, which is small."""
 
     def __init__(self, store: StoreReference) -> None:
         self._store = store
@@ -287,11 +286,11 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str, _Read, str]]] = {
     "until": ("written_at", "<", _instant, "a time such as 2026-01-31T12:00:00Z"),
     "queue": ("queue", "IN", _names, "a queue's name, or a JSON list of names"),
 }
-"""Options that restrict what is read, in lower case: column, operator, and how it is read."""
+"""Options that filter rows, in lower case: column, operator, parser, and expected value."""
 
 
 def conditions_of(options: Mapping[str, str]) -> list[Condition]:
-    """Return the conditions that options put on rows; raises BadOption."""
+    """Return the conditions that the options express; raises BadOption."""
     found = []
     for option, (name, operator, read, expected) in _CONDITIONS.items():
         text = options.get(option)

@@ -1,4 +1,4 @@
-"""A range of a journal's rows, which one task reads; batches and streams consist of these."""
+"""A range of a journal's rows that one task reads, in batches and streams."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ from orthia.pipeline.sources.schemas import HISTORY, JOURNAL, arrow_schema, subs
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, seqs: SeqRange) -> None:
         self.seqs = seqs
@@ -36,16 +36,16 @@ def read_range(
     history: bool = False,
     max_body: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted columns of a range, decoded as far as they need to be.
+    """Yield the requested columns of a range, decoded where needed.
 
-    The body of a large message is among them up to ``max_body`` bytes.
+    They include bodies of large messages of at most ``max_body`` bytes.
     """
     by_name = any(condition.column == "queue" for condition in conditions)
     queues = queue_names(source, settings) if by_name or "queue" in columns else {}
     ids = ids_by_name(queues)
     table = HISTORY if history else JOURNAL
     names = needed(columns)
-    # Bodies by a connection of their own: rows are still coming through this one.
+    # Bodies need a connection of their own: rows are still arriving on this one.
     with SqlBodyReader(settings) as reader:
         bodies = Bodies(reader, max_body) if max_body else None
         decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues, bodies)

@@ -1,9 +1,9 @@
-"""Reading MESSAGES and BINDINGS in ranges of ``seq``: the statements, and what cuts the ranges.
+"""Reads MESSAGES and BINDINGS in ranges of ``seq``: the statements, and the split into ranges.
 
-``seq`` is given out by one fenced writer, so a range that lies below the highest committed one is
-complete for ever: rows only leave it. Ranges begin where a message begins: a body and its
-references, which have consecutive ``seq``, are always read by one statement, hence as of one
-instant, and a reader on a running broker never sees a reference without its body.
+One fenced writer gives out ``seq``, so a range below the highest committed one is complete for
+ever: rows only leave it. Ranges begin where a message begins: one statement reads a body and its
+references, which have consecutive ``seq``, hence as of one instant, and a reader on a running
+broker never sees a reference without its body.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,12 +45,12 @@ _OF_HISTORY: Final = {
     ),
     "body_record": Column("body_record", pa.binary(), "NULL"),
 }
-"""What the history's rows are to those who read messages: each is one, with its body."""
+"""The record type of the history's rows for readers of messages: each is a whole message."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison that the database makes: ``column operator value``, or one of the values."""
+    """A comparison that the database evaluates: ``column operator value``, or ``IN`` values."""
 
     column: str
     operator: str
@@ -58,7 +58,7 @@ class Condition:
     values: tuple[Any, ...]
 
     def sql(self, source: Source, queue_ids: dict[str, list[int]]) -> str:
-        """Return it for the WHERE clause; a queue's name stands for the ids it has had."""
+        """Return it for the WHERE clause; a queue's name becomes the ids it has had."""
         column, values, operator = self.column, self.values, self.operator
         if column == "queue":
             column, operator = "queue_id", "IN"
@@ -96,7 +96,7 @@ def history_column(name: str) -> Column:
 
 
 def body_column(table: str) -> Column:
-    """Return the body's record of a row that is a reference, looked up by key; else NULL."""
+    """Return the column with the body's record of a reference, looked up by key; else NULL."""
     reference = int(UserRecordType.ADD_REF)
     lookup = f"SELECT b.record FROM {table} b WHERE b.seq = m.id"  # noqa: S608 - a validated name
     return Column(
@@ -116,7 +116,7 @@ def select_rows(
     *,
     history: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of MESSAGES, which ``history`` says is one; raises StoreError."""
+    """Read columns of MESSAGES, or with ``history`` of the history; raises StoreError."""
     table = source.table(settings.message_table_name)
     columns = [
         history_column(name)
@@ -141,7 +141,8 @@ def last_seq(source: Source, settings: DatabaseStoreSettings) -> int:
 def first_seq_since(
     source: Source, settings: DatabaseStoreSettings, instant: datetime, *, after: int
 ) -> int | None:
-    """Return where the first message above ``after`` begins that is of ``instant`` or later.
+    """Return where the first message above ``after`` begins that was written at ``instant`` or
+    later.
 
     None if there is none; raises StoreError.
     """
@@ -174,10 +175,10 @@ def plan_ranges(
     *,
     within: SeqRange = SeqRange(0, LAST_SEQ),
 ) -> list[SeqRange]:
-    """Cut the rows there are now into ranges of about the same size; raises StoreError.
+    """Split the present rows into ranges of about the same size; raises StoreError.
 
-    Ids are reserved in blocks, so there may be a gap of a million at each takeover: where rows
-    begin and end is asked by probes of the primary key, never by counting.
+    Ids are reserved in blocks, so there may be a gap of a million at each takeover: probes of the
+    primary key find where rows begin and end, without counting.
     """
     table = source.table(settings.message_table_name)
     tests = [f"m.seq >= {within.first:d}", f"m.seq <= {within.end - 1:d}"]
@@ -188,7 +189,7 @@ def plan_ranges(
     )
     if first is None:
         return []
-    # The references of a body that a filter on seq cuts off are read all the same.
+    # References of a body are read even if a filter on seq excludes them.
     wanted = partitions or min(_MAX_PARTITIONS, 1 + (last - first) // _ROWS_A_PARTITION)
     if wanted <= 1:
         return [SeqRange(first, last + 1)]
@@ -196,7 +197,7 @@ def plan_ranges(
 
 
 class _DenseRange(NamedTuple):
-    """Rows from one that begins a message to the last one before a gap, or before the next."""
+    """Rows from the first of a message to the last before a gap, or before the next range."""
 
     first: int
     last: int
@@ -207,9 +208,9 @@ class _DenseRange(NamedTuple):
 
 
 def _dense_ranges(source: Source, table: str, whole: _DenseRange, wanted: int) -> list[_DenseRange]:
-    """Cut ``whole`` so finely that ``wanted`` ranges of about one size can be made of it."""
+    """Split ``whole`` finely enough to make ``wanted`` ranges of about one size."""
     rough = _split_at_gaps(source, table, whole, wanted * _PROBES_A_PARTITION)
-    # What is left without the gaps may be little of the whole.
+    # Without the gaps, little of the whole may be left.
     fair = sum(dense.width for dense in rough) / wanted / 2
     return [
         part
@@ -224,7 +225,7 @@ def _dense_ranges(source: Source, table: str, whole: _DenseRange, wanted: int) -
 
 def _split_at_gaps(source: Source, table: str, whole: _DenseRange, count: int) -> list[_DenseRange]:
     step = max(1, whole.width // count)
-    # Not one more than asked for: the first range begins without a probe.
+    # At most ``count`` ranges: the first one needs no probe.
     probes = range(whole.first + step, whole.last + 1, step)[: count - 1]
     if not probes:
         return [whole]
@@ -236,7 +237,7 @@ def _split_at_gaps(source: Source, table: str, whole: _DenseRange, count: int) -
     )
     (answers,) = source.rows(f"SELECT {', '.join(parts)}")
     before: dict[int, int] = {}
-    """Where each range but the first begins, and where the rows before it end."""
+    """The begin of each range but the first, and the end of the rows before it."""
     for start, end in zip(answers[::2], answers[1::2], strict=True):
         if start is not None and whole.first < start <= whole.last:
             before.setdefault(int(start), min(int(end), int(start) - 1))
@@ -264,7 +265,7 @@ def _balanced(ranges: Sequence[_DenseRange], count: int) -> list[SeqRange]:
 
 
 def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, str]:
-    """Return the queues that are bound, by id; one whose record is corrupt is left out."""
+    """Return the bound queues by id, without those with a corrupt record."""
     table = source.table(settings.bindings_table_name)
     kind = int(UserRecordType.QUEUE_BINDING)
     names: dict[int, str] = {}
@@ -278,7 +279,7 @@ def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, st
 
 
 def ids_by_name(queues: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the ids each queue's name has."""
+    """Return the ids of each queue name."""
     ids: dict[str, list[int]] = {}
     for queue_id, name in queues.items():
         ids.setdefault(name, []).append(queue_id)

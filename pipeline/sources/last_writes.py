@@ -1,12 +1,12 @@
-"""When nodes wrote to a journal last: a later proof of life than the renewals of their leases.
+"""The last writes of nodes to a journal: a later sign of life than the renewals of their leases.
 
-A node renews every few seconds; one that serves commits all the time. Which epoch (fencing token)
-wrote a row, and when, the row says itself; when the last message left a queue, the history says.
-What is gone proves nothing: of a journal whose messages were all consumed, without a history, no
-write of an earlier node is left, and its end is only known by its renewals.
+A node renews every few seconds; one that serves commits all the time. Each row has its epoch
+(fencing token) and time; the history has the time at which a message left its queue. Deleted rows
+prove nothing: if all messages were consumed and there is no history, no write of an earlier node is
+left, and only its renewals bound its end.
 
-Both are asked by index, of the newest epochs alone: a few dozen small statements a takeover,
-however large the journal is.
+Both are looked up by index, for the newest epochs only: a few dozen small statements for each
+takeover, whatever the size of the journal.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from orthia.nodemanager.events import LiveLockObtained
 from orthia.pipeline.sources.fetching import TIME, Column, Source
 
 _EPOCHS: Final = 8
-"""How many of the newest are asked for."""
+"""The number of newest epochs that are looked up."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def last_writes(source: Source, settings: DatabaseStoreSettings) -> dict[int, int]:
-    """Return when each of the newest epochs wrote last, in microseconds since 1970 UTC.
+    """Return the last write of each of the newest epochs, in microseconds since 1970 UTC.
 
-    Of those of which something is left, by epoch. Raises StoreError.
+    By epoch, without epochs of which no row is left. Raises StoreError.
     """
     found: dict[int, int] = {}
     for epoch, at in [*_stored(source, settings), *_removed(source, settings)]:
@@ -36,7 +36,7 @@ def last_writes(source: Source, settings: DatabaseStoreSettings) -> dict[int, in
 
 
 def _stored(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[int, int]]:
-    """Yield epochs, the newest first, and when the last of the rows was written that each has."""
+    """Yield epochs, the newest first, and the time of the last row of each."""
     table = source.table(settings.message_table_name)
     columns = [Column("seq", pa.int64()), Column("epoch", pa.int64()), Column("written_at", TIME)]
 
@@ -63,11 +63,11 @@ def _stored(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[i
                 low = following[0]
         last = row(f"seq > 0 AND seq <= {low:d} ORDER BY seq DESC")
         if last is not None and last[1] >= epoch:
-            return  # epochs are out of order, which is for an audit to tell
+            return  # epochs are out of order, which an audit reports
 
 
 def _removed(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[int, int]]:
-    """Yield epochs, and when the last message left its queue before the next one began."""
+    """Yield epochs, and the time at which the last message left its queue under each."""
     log = source.table(settings.failover_log_table_name)
     history = source.table(settings.message_history_table_name)
     begun = source.batches(
@@ -86,7 +86,7 @@ def _removed(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[
 
 
 def _first(source: Source, columns: list[Column], rest: str) -> Any:
-    # To its end: what is left of a result is in the way of the next statement.
+    # Read to the end: the rest of a result would block the next statement.
     rows = [row for batch in list(source.batches(columns, rest)) for row in _rows(batch)]
     return rows[0] if rows else None
 

@@ -19,7 +19,7 @@ from orthia.pipeline.sources.store import OPTIONS, StoreReference
 
 
 class NodeManagerSource(DataSource):
-    """The data source; made anew in every worker from its options."""
+    """The data source; every worker makes its own from the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
@@ -29,7 +29,7 @@ class NodeManagerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` takes."""
+        """Return the name for ``spark.read.format``."""
         return "orthia.node_manager"
 
     def schema(self) -> StructType:
@@ -42,7 +42,7 @@ class NodeManagerSource(DataSource):
 
 
 class NodeManagerReader(DataSourceReader):
-    """Reads NODE_MANAGER_STORE in one statement, and asks a lock whose row has expired."""
+    """Reads NODE_MANAGER_STORE in one statement, and checks a lock whose row has expired."""
 
     def __init__(self, store: StoreReference, pair: str | None = None) -> None:
         self._store = store

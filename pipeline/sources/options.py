@@ -1,4 +1,4 @@
-"""What the options of every data source have in common."""
+"""Checks of options that all data sources share."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raise BadOption for an option nobody reads; Spark's own ``path`` is passed over."""
+    """Raise BadOption for an unknown option; Spark's own ``path`` is ignored."""
     unknown = {name.lower() for name in options} - {*known, "path"}
     if unknown:
         raise BadOption(

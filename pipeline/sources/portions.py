@@ -1,8 +1,8 @@
 """Rows in portions that fit into memory, whatever the size of a row.
 
-A portion becomes an Arrow batch, which is in a worker's memory several times over: as it was
-fetched, decoded, and on its way to Spark. So bytes bound it, and the number of rows only bounds
-what the rows themselves cost. A single row may be larger than a portion; then it is one.
+A portion becomes an Arrow batch, which is in a worker's memory several times: fetched, decoded, and
+on its way to Spark. So a portion is bounded in bytes, and in rows for their own overhead. A single
+row that is larger is a portion of its own.
 """
 
 import gc
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 def portions(rows: Iterable[Row], sized: Sequence[int], *, most: int = ROWS) -> Iterator[list[Row]]:
     """Yield ``rows`` in lists of at most ``most``.
 
-    What the columns at the places ``sized`` hold counts in bytes.
+    Values of the columns at the indexes ``sized`` count in bytes.
     """
     source = iter(rows)
     left_over: list[Row] = []
@@ -34,9 +34,9 @@ def portions(rows: Iterable[Row], sized: Sequence[int], *, most: int = ROWS) -> 
 def _portion(
     source: Iterator[Row], sized: Sequence[int], begun: list[Row], most: int
 ) -> tuple[list[Row], list[Row]]:
-    """Return the next portion, and the row that was too much for it.
+    """Return the next portion, and the row that did not fit.
 
-    The collector would go through all of the new tuples, again and again, and find nothing.
+    Garbage collection is off meanwhile: it would scan all new tuples repeatedly in vain.
     """
     portion = begun
     size = sum(_bytes(row, sized) for row in portion)
@@ -61,7 +61,7 @@ def _bytes(row: Row, sized: Sequence[int]) -> int:
     size = 0
     for at in sized:
         value = row[at]
-        # A file of SQLite may hold numbers where bytes belong.
+        # SQLite may hold numbers in a column of bytes.
         if isinstance(value, bytes | str):
             size += len(value)
     return size

@@ -1,18 +1,18 @@
-"""What a query wants of a DataFrame of ``orthia.journal``: the database answers it, not Spark.
+"""Pushes the filters and columns of a query on ``orthia.journal`` down to the database.
 
-Spark can hand the filters of a DataFrame to a Python data source, but keeps what the source planned
-for them with the DataFrame: with ``spark.sql.python.filterPushdown.enabled`` Spark 4.3 answers
-another query of the same DataFrame, or the other branch of a union, with the filters of the first.
-Columns it does not hand over at all. So there is a rule of Orthia's own here for Spark's
-optimizer, ``JournalPushdown.java``: each scan of a query gets a data source of its own, which knows
-the columns that the query uses and the filters above the scan. Spark applies all filters once more
-to what comes of it, so what is not understood costs time and is right.
+Spark can pass the filters of a DataFrame to a Python data source, but keeps the resulting plan with
+the DataFrame: with ``spark.sql.python.filterPushdown.enabled`` Spark 4.3 answers another query of
+the same DataFrame, or the other branch of a union, with the filters of the first. It does not pass
+columns at all. So this module adds a rule to Spark's optimizer, ``JournalPushdown.java``: each scan
+of a query gets a data source of its own with the columns that the query uses and the filters above
+the scan. Spark applies all filters again to the result, so an unsupported filter is correct, only
+slower.
 
-The rule is Java, which Spark's own compiler for generated code, Janino, compiles when it is added
-to a session: a Python function could not be called amid planning, and there is nothing to build or
-to ship. That takes up to a second, so of the commands only one that needs it adds it.
-It uses classes that Spark does not promise to keep. Where they are others, or a scan cannot be
-narrowed for any other reason, the scan stays as it is, which is right and only slower.
+The rule is Java, which Janino, Spark's compiler for generated code, compiles when it is added to a
+session: planning could not call a Python function, and so there is nothing to build or ship. That
+takes up to a second, so only a command that needs the rule adds it. It uses internal classes of
+Spark. If they differ, or a scan cannot be narrowed for another reason, the scan stays as it is,
+which is correct and only slower.
 """
 
 import logging
@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 from orthia.pipeline.sources.journal_rows import Condition
 
 TAKES_FILTERS: Final = "takesfilters"
-"""The option by which the rule tells a data source that it belongs to one scan alone."""
+"""The option with which the rule marks a data source as that of one scan."""
 
 _CLASS: Final = "orthia.pipeline.JournalPushdown"
 _SOURCE: Final = Path(__file__).with_name("JournalPushdown.java")
@@ -55,13 +55,13 @@ _NUMBERS: Final = frozenset({"seq", "id", "epoch", "queue_id"})
 _TIMES: Final = frozenset({"written_at", "removed_at"})
 _FIRST_TIME: Final = datetime(2, 1, 1, tzinfo=UTC)
 _LAST_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
-"""Readers show what lies beyond a calendar as its first or last day, the database does not."""
+"""Readers clamp times to the calendar's first and last day, the database does not."""
 
 
 def install(spark: SparkSession, format_name: str) -> None:
-    """Have ``spark`` narrow each scan of the data source ``format_name`` to what a query wants.
+    """Add the rule for scans of the data source ``format_name`` to ``spark``.
 
-    Once for a session, however often it is called. A Spark whose classes are others goes without.
+    Repeated calls have no effect. If Spark's classes differ, a warning is logged and no rule added.
     """
     session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no other way to it
     java: Any = spark._jvm  # noqa: SLF001
@@ -94,10 +94,10 @@ def _compiled(spark: SparkSession, format_name: str) -> Any:
 def taken(
     filters: Iterable[Filter], *, has_times: bool = True
 ) -> tuple[list[Condition], list[Filter]]:
-    """Return what of ``filters`` the database answers, and what is left to Spark.
+    """Return the conditions that the database evaluates, and the filters left to Spark.
 
-    Understood are comparisons of numbers, times and ``queue`` with constants, and ``IN``.
-    ``has_times`` says whether rows have the time at which they were written.
+    Supported are comparisons of numbers, times and ``queue`` with constants, and ``IN``.
+    ``has_times`` is whether rows have the time at which they were written.
     """
     conditions: list[Condition] = []
     left: list[Filter] = []
@@ -127,7 +127,7 @@ def _condition(one: Filter) -> Condition | None:
 
 
 def _usable(column: str) -> Callable[[Any], bool] | None:
-    """Return what tells a constant that the database compares with ``column`` as Spark does."""
+    """Return a test for constants that the database compares with ``column`` as Spark does."""
     if column in _NUMBERS:
         return lambda value: isinstance(value, int) and not isinstance(value, bool)
     if column in _TIMES:

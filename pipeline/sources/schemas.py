@@ -38,9 +38,9 @@ _SAID: Final = (
     StructField("user_id", StringType()),
 )
 SAID: Final = tuple(field.name for field in _SAID)
-"""What messages say of themselves, whatever protocol they came by. ``headers`` are all of those
-that a STOMP client gets; ``properties`` those that are the application's own, as texts, and
-``property_types`` says of those that are none what they are: ``integer``, ``float``, ``boolean`` or
+"""Headers and properties of messages, whatever their protocol. ``headers`` are those that a STOMP
+client gets; ``properties`` are the application's own, as texts, and ``property_types`` has the
+types of those that are no texts: ``integer``, ``float``, ``boolean`` or
 ``bytes`` (in hex)."""
 
 JOURNAL: Final = StructType(
@@ -176,7 +176,7 @@ RAW: Final = (
     "written_at",
     "record",
 )
-"""The columns of the table MESSAGES itself: reading these decodes nothing."""
+"""The columns of the table MESSAGES itself, which need no decoding."""
 
 HISTORY_RAW: Final = (
     *("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason", "size", "record"),
@@ -199,5 +199,5 @@ def subset(schema: StructType, columns: str | None) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return exactly what Spark expects of a batch of ``schema``."""
+    """Return the Arrow schema that Spark expects of a batch of ``schema``."""
     return to_arrow_schema(schema, timezone="UTC")

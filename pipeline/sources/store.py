@@ -1,8 +1,8 @@
-"""Which store a data source reads: named without its password, so that it may be shown anywhere.
+"""The reference to the store of a data source, which never contains the password.
 
 Options of a data source end up in Spark's plans, logs and web pages, and the reader is pickled to
-the executors. So neither ever has a password: a worker takes it from its environment, or from the
-``broker.xml`` it is told to read, at the moment it connects.
+the executors. So neither has a password: a worker takes it from its environment, or from the
+``broker.xml`` of the option ``config``, when it connects.
 """
 
 import os
@@ -20,7 +20,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import BadOption
 
 PASSWORD_VARIABLE: Final = "ORTHIA_JDBC_PASSWORD"  # noqa: S105 - the name of a variable
-"""Where a worker looks for the password, unless the option ``passwordVariable`` says otherwise."""
+"""The variable with the password, unless the option ``passwordVariable`` names another one."""
 
 _TABLES: Final = {
     "messagetable": "message_table_name",
@@ -31,7 +31,7 @@ _TABLES: Final = {
 """Options that name tables, by the settings they stand for."""
 
 OPTIONS: Final = frozenset({"config", "url", "user", "passwordvariable", *_TABLES})
-"""Options that say where the store is, in lower case: Spark's options know no other."""
+"""Options that locate the store, in lower case, as Spark passes options."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StoreReference:
     def of(
         cls, settings: DatabaseStoreSettings, password_variable: str = PASSWORD_VARIABLE
     ) -> tuple["StoreReference", str | None]:
-        """Return the reference to a store, and its password, which the workers must be given.
+        """Return the reference to a store, and its password, which the workers need.
 
         Raises BadOption if the URL has a secret that is not its password.
         """

@@ -1,8 +1,8 @@
 """Tailing a journal and a failover log, each row once.
 
-A journal's offset is a ``seq``. It is given out by one fenced writer in the order of its commits,
-and after a takeover it goes on above every one there ever was: what is below the highest committed
-``seq`` is complete, and no row appears there later.
+A journal's offset is a ``seq``. One fenced writer gives it out in the order of its commits, and
+after a takeover above every earlier one: all rows below the highest committed ``seq`` are there,
+and no row appears there later.
 
 A failover log has many writers, so the ids of its table are not in the order of commits: a row may
 appear below the highest id. Each holder's own events are inserted one after the other, though. So
@@ -36,11 +36,11 @@ class JournalStreamReader(TailReader):
     """Tails MESSAGES by ``seq``."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Return the place before everything: a new stream begins with what is there."""
+        """Return the offset before the first row: a new stream begins with the present rows."""
         return {"seq": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note where this run ends, however much is written meanwhile."""
+        """Fix where this run ends, however much is written meanwhile."""
         self._stop_at = self._last_seq()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -56,7 +56,7 @@ class JournalStreamReader(TailReader):
         return {"seq": max(after, last)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Cut ``start < seq <= end``."""
+        """Split ``start < seq <= end``."""
         settings = self._store.settings()
         within = SeqRange(start["seq"] + 1, end["seq"] + 1)
         with open_source(settings) as source:
@@ -83,7 +83,7 @@ class JournalStreamReader(TailReader):
     def _before_until(self, after: int, last: int) -> int:
         """Return the seq before the first message that is too new for the option ``until``.
 
-        Were it passed, whoever goes on from here with a later ``until`` would never see it.
+        If the stream passed it, a run with a later ``until`` would never read it.
         """
         for condition in self._conditions:
             if condition.column == "written_at" and condition.operator == "<":
@@ -114,7 +114,7 @@ class FailoverLogStreamReader(DataSourceStreamReader):
         self._pair = pair
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the place before every holder's first event."""
+        """Return the offset before every holder's first event."""
         return {}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
@@ -125,7 +125,7 @@ class FailoverLogStreamReader(DataSourceStreamReader):
             found = source.rows(
                 f"SELECT holder_id, MAX(event_seq) FROM {table} GROUP BY holder_id"  # noqa: S608
             )
-        # Events may be pruned from the table; they are not new again.
+        # Pruned events do not count as new again.
         return start | {holder: max(last, start.get(holder, 0)) for holder, last in found}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -1,4 +1,4 @@
-"""What the tails of a journal and of its history share."""
+"""The common part of streams of a journal and of its history."""
 
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
@@ -16,16 +16,16 @@ from orthia.pipeline.sources.store import StoreReference
 
 
 class TailLimits(TypedDict, total=False):
-    """How much is read at a time."""
+    """Bounds of one read."""
 
     max_rows: int | None
-    """In a micro-batch; all there is if it is None."""
+    """The rows of a micro-batch; None for no bound."""
     max_body: int
-    """Up to how many bytes the body of a large message is read; 0 is none."""
+    """The most bytes of a large message's body that is read; 0 for none."""
 
 
 class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes; it can be pickled: it is not connected."""
+    """Reads new rows; it can be pickled: it has no connection."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_rows = limits.get("max_rows")
         self._max_body = limits.get("max_body", 0)
         self._stop_at: int | None = None
-        """Where a run that reads what is there, and no more, ends."""
+        """Where a run that reads only the present rows ends."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a micro-batch takes."""
+        """Return the size of a micro-batch."""
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
