@@ -122,7 +122,7 @@ def measure_opening(server: StoreServer, share: float) -> str:
 
 
 def measure(server: StoreServer, name: str) -> Measured:
-    """Have one bound reached on a node of its own."""
+    """Bring one limit to its bound on a node of its own."""
     work = WORKS[name]
     seen = Measured()
     with ExitStack() as stack:

@@ -87,14 +87,14 @@ class Stage:
         return made
 
     def close(self, clients: Iterable[Client]) -> None:
-        """Have clients end without a word."""
+        """Close the clients' sockets without DISCONNECT."""
         for client in [*clients]:
             client.socket.close()
 
     def send(self, clients: list[Client], frames: Frames, times: int = 1) -> None:
-        """Have each client send frames so often, or those of each time, and wait for the receipt.
+        """Send frames from each client ``times`` times, and wait for the receipt of a last frame.
 
-        Of a frame behind them. What else it gets is thrown away.
+        Discards all other answers.
         """
         for first in range(0, times, 1_000):
             part = range(first, min(times, first + 1_000))
@@ -366,7 +366,7 @@ def commit_of_bytes(stage: Stage) -> None:
 
 
 def _hold(stage: Stage, ack: bytes) -> tuple[Client, bytes]:
-    """Have a client that holds 10,000 messages; also the id that acknowledges the last."""
+    """Return a client that holds 10,000 messages, and the id that acknowledges the last one."""
     stage.fill("q", 10_000)
     clients = stage.clients(1)
     clients[0].send(

@@ -1,10 +1,10 @@
 """Transactions in two phases (X/Open XA), on any journal.
 
-A prepared transaction is one record of BINDINGS that holds all it would do. Committing it does that
-and deletes the record, in one unit of the journal; rolling it back deletes the record. So it
-survives restarts and failovers as any binding does, is fenced as any unit is, and its messages have
-no place in a queue before they are committed. What it acknowledges is withheld from consumers as
-long as it is in doubt.
+A prepared transaction is one record of BINDINGS with all its changes. A commit applies them and
+deletes the record, in one unit of the journal; a rollback deletes the record. So it survives
+restarts and failovers as any binding does, is fenced as any unit is, and its messages have no place
+in a queue before the commit. Messages that it acknowledges are withheld from consumers while it is
+in doubt.
 """
 
 import time
@@ -18,7 +18,7 @@ from orthia.journal.model.unit import Done, Unit
 from orthia.journal.model.xid import Xid
 
 MAX_ID_BYTES = 64
-"""Of a global transaction id and of a branch qualifier, by X/Open XA."""
+"""The longest global transaction id and branch qualifier of X/Open XA."""
 
 
 class XaTransactions:
@@ -29,7 +29,7 @@ class XaTransactions:
         journal: MessageJournal,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Take over what earlier nodes prepared; ``wall_ms`` is only told to people."""
+        """Load the transactions that earlier nodes prepared; ``wall_ms`` is only for display."""
         self._journal = journal
         self._wall_ms = wall_ms
         self._in_doubt = {
@@ -40,14 +40,14 @@ class XaTransactions:
 
     @property
     def in_doubt(self) -> Collection[PreparedTransaction]:
-        """What is prepared and neither committed nor rolled back, the oldest first."""
+        """The prepared transactions, neither committed nor rolled back, oldest first."""
         return self._in_doubt.values()
 
     def prepare(self, xid: Xid, unit: Unit, done: Done | None = None) -> None:
-        """Store what ``unit`` would do, without doing it; ``done`` follows the commit of that.
+        """Store ``unit`` without applying it; ``done`` follows the commit of the record.
 
-        A unit of messages and deletes only. Raises TransactionError if ``xid`` is in doubt already
-        or longer than XA allows, RecordTooLarge, JournalClosed.
+        The unit has messages and deletes only. Raises TransactionError if ``xid`` is in doubt
+        already or longer than XA allows, RecordTooLarge, JournalClosed.
         """
         if xid in self._in_doubt:
             raise TransactionError(f"transaction {xid} is prepared already")
@@ -70,7 +70,7 @@ class XaTransactions:
         self._in_doubt[xid] = prepared
 
     def commit(self, xid: Xid, done: Done | None = None) -> list[MessageLocation]:
-        """Do what was prepared; return where each message will be, in each of its queues.
+        """Apply the prepared unit; return the location of each message in each of its queues.
 
         Raises TransactionError if ``xid`` is not in doubt, JournalClosed.
         """
@@ -80,8 +80,8 @@ class XaTransactions:
             unit.add_message(queue_ids, payload)
         for seq, body, large_id in prepared.deletes:
             shared = Body(*body) if body else None
-            # What was prepared does not say whether it has a time; deleting one that is not there
-            # does nothing.
+            # The record does not show whether a message has a row of times; deleting a missing row
+            # has no effect.
             unit.delete(MessageLocation(seq, shared, large_id, is_timed=True))
         unit.delete_transaction(prepared)
         locations = self._journal.append_unit(unit)
@@ -89,7 +89,7 @@ class XaTransactions:
         return locations
 
     def rollback(self, xid: Xid, done: Done | None = None) -> None:
-        """Forget what was prepared; raises TransactionError, JournalClosed."""
+        """Discard the prepared unit; raises TransactionError, JournalClosed."""
         unit = Unit(done)
         unit.delete_transaction(self._find(xid))
         self._journal.append_unit(unit)

@@ -1,13 +1,13 @@
-"""Versioned changes of the schema, safe for any number of nodes that start at once.
+"""Schema migrations, safe for any number of nodes that start at once.
 
-Revisions are alembic's, in ``migrations/versions``; the table names come from the configuration
-and the revision in force is noted in ``<node-manager-store-table-name>_VERSION``.
+Revisions are alembic's, in ``migrations/versions``; the table names come from the configuration,
+and the table ``<node-manager-store-table-name>_VERSION`` has the current revision.
 
-Every revision creates what is absent and leaves the rest alone. So a node that was killed in the
-middle of one is no harm, and a repair is all of them once more.
+Every revision creates what is missing and changes nothing else. So a node killed in the middle of
+one does no harm, and a repair runs all of them again.
 
-alembic is loaded where a schema is changed or printed: a node that takes over finds it as it is to
-be, and serves the sooner.
+alembic is loaded only to change or print a schema: a node that takes over finds the schema current,
+and serves sooner.
 """
 
 import io
@@ -61,10 +61,10 @@ _LOCK_TIMEOUT_SECONDS = 120
 _STATEMENT_TIMEOUT_MS = 60_000
 """At least; a revision may have to build an index over a large table."""
 _REPAIR_TIMEOUT_MS = 3_600_000
-"""Of a statement; a repair may have to read the whole journal for its newest token."""
+"""Time-out of a statement; a repair may read the whole journal for its newest token."""
 
 _alembic = threading.Lock()
-"""alembic keeps what it works on in module globals: one migration of this process at a time."""
+"""alembic keeps its context in module globals: one migration of this process at a time."""
 
 
 class SchemaTooNew(PermanentStoreError):  # noqa: N818 - named for what is the case
@@ -84,7 +84,7 @@ class Migration:
 def upgrade(database: Database, s: DatabaseStoreSettings) -> Migration | None:
     """Bring the schema to this version's revision, waiting while another node does so.
 
-    Returns what was done, None if there was nothing to do, or another node did it.
+    Returns the migration; None if there was nothing to do, or another node did it.
 
     Raises SchemaTooNew, StoreDamaged when the schema is of this revision but not whole,
     RightsMissing when the session's user may not use its tables as a node has to, StoreUnavailable
@@ -109,10 +109,10 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> Migration | None:
 
 
 def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
-    """Bring the schema to this version's revision and put back what is missing; return what was.
+    """Bring the schema to this version's revision and restore missing parts; return their names.
 
-    Waits as ``upgrade`` does. No token becomes smaller: locks and fence go on above every token
-    that the journal and the failover log know. Raises SchemaTooNew, StoreError.
+    Waits as ``upgrade`` does. No token becomes smaller: locks and fence continue above every token
+    in the journal and the failover log. Raises SchemaTooNew, StoreError.
     """
     names = TableNames.from_settings(s)
     with _alone(database, s, _REPAIR_TIMEOUT_MS) as connection:
@@ -130,10 +130,9 @@ def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
 
 
 def damage(database: Database, s: DatabaseStoreSettings) -> list[str]:
-    """Return what a migrated store lacks, a sentence for each; raises StoreError.
+    """Return the missing parts of a migrated store, a sentence for each; raises StoreError.
 
-    Empty for a store that is whole, if only of an older revision, and for a database that has no
-    schema yet.
+    Empty for a complete store, even of an older revision, and for a database without a schema.
     """
     names = TableNames.from_settings(s)
     with translate_errors("look for missing tables"), database.engine.connect() as connection:
@@ -198,8 +197,8 @@ def head() -> str:
 def ddl(s: DatabaseStoreSettings, since: str | None = None) -> str:
     """Return the SQL that sets up an empty database, rows included; connects nowhere.
 
-    With ``since`` what a database of that revision needs to be of this version's: nothing if it
-    is. Raises ValueError for a revision that is not known.
+    With ``since`` return the SQL that upgrades a database of that revision, empty if it is current.
+    Raises ValueError for an unknown revision.
     """
     if since is not None and since not in _revisions():
         raise ValueError(f"revision {since} is not known: {', '.join(_revisions())} are")

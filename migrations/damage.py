@@ -1,4 +1,4 @@
-"""What a store has lost since it was migrated: tables and rows that somebody removed."""
+"""Detects damage of a migrated store: tables and rows that were removed."""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ class StoreDamaged(PermanentStoreError):  # noqa: N818 - named for what is the c
     """Tables or rows of a migrated store are gone, or its tokens are older than its journal."""
 
     def __init__(self, where: str, damage: list[str]) -> None:
-        """Say what ``damage`` was found in the store ``where``, and what to do."""
+        """Name the ``damage`` of the store ``where``, and the remedy."""
         super().__init__(
             f"{where} is damaged: {'; '.join(damage)}. Restore what is lost from a backup, or run"
             " `orthia db upgrade`: it puts rows back, and makes tables anew, empty"
@@ -21,9 +21,9 @@ class StoreDamaged(PermanentStoreError):  # noqa: N818 - named for what is the c
 
 
 def find_damage(connection: Connection, names: TableNames, revision: str) -> list[str]:
-    """Return what a store of this ``revision`` lacks, a sentence for each; empty when it is sound.
+    """Return the damage of a store of this ``revision``, a sentence each; empty if there is none.
 
-    A table that a later revision adds is not missed.
+    A table that a later revision adds does not count as missing.
     """
     inspector = sa.inspect(connection)
     expected = [name for name, since in _tables(names).items() if since <= revision]
@@ -45,7 +45,7 @@ def find_damage(connection: Connection, names: TableNames, revision: str) -> lis
 
 
 def _tables(names: TableNames) -> dict[str, str]:
-    """Return the revision each table came with; as strings they are in the order they came in."""
+    """Return the revision that added each table; revisions sort as strings."""
     return {
         names.node_manager_store: "0001",
         names.failover_log: "0001",

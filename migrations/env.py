@@ -1,6 +1,6 @@
-"""Run by alembic: applies revisions to the connection or to the script it was given.
+"""Run by alembic: applies revisions to the given connection or script.
 
-``migrations`` passes what is needed in the attributes of alembic's Config object.
+``migrations`` passes its parameters in the attributes of alembic's Config object.
 """
 
 from alembic import context

@@ -1,4 +1,4 @@
-"""Tables of the configured names that another program made: Artemis, most likely.
+"""Detects tables of the configured names that another program made, most likely Artemis.
 
 Names and columns of Artemis' JDBC store are those of its ``journal-sql.properties``.
 """
@@ -25,7 +25,7 @@ _ARTEMIS_NODE_MANAGER: Final = frozenset(
 def refuse_tables_of_artemis(connection: Connection, names: TableNames) -> None:
     """Raise PermanentStoreError if a table of a configured name is Artemis'.
 
-    Asked of all before any is made: a DBMS may commit with each.
+    Checks all tables before any is created: a DBMS may commit with each DDL statement.
     """
     inspector = sa.inspect(connection)
     there = set(inspector.get_table_names())

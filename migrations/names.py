@@ -8,7 +8,7 @@ from orthia.database import Dialect, fold_table_name
 
 @dataclass(frozen=True)
 class TableNames:
-    """What each table is called in one database."""
+    """The name of each table in one database."""
 
     dialect: Dialect
     node_manager_store: str
@@ -36,9 +36,9 @@ class TableNames:
 
     @property
     def version(self) -> str:
-        """The table in which alembic notes the schema's revision."""
+        """The table with the schema's revision, which alembic writes."""
         return self.suffixed(self.node_manager_store, "VERSION")
 
     def suffixed(self, table: str, suffix: str) -> str:
-        """Return the name of something that belongs to a table, an index for example."""
+        """Return the name of an object of a table, such as an index."""
         return fold_table_name(self.dialect, f"{table}_{suffix}")

@@ -1,4 +1,4 @@
-"""What the user of a node may not do with the tables, found before the node waits for its turn."""
+"""Finds missing rights of a node's user on the tables before the node waits for the lock."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -20,14 +20,14 @@ _CHANGES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _DENIED: Final = frozenset({1044, 1142, 1143})
 """Errors of MySQL and MariaDB: to a database, a table or a column."""
 _NO_DEFAULT: Final = 1364
-"""What comes of an INSERT that leaves columns out, for whoever may insert."""
+"""The error of an INSERT that omits columns, for a user with the right to insert."""
 
 
 class RightsMissing(PermanentStoreError):  # noqa: N818 - named for what is the case
-    """A node's user may not do with a table what a node has to, once it is live."""
+    """A node's user lacks rights on a table that a live node needs."""
 
     def __init__(self, where: str, missing: list[str]) -> None:
-        """Say which rights are ``missing`` in the store ``where``, and what to do."""
+        """Name the rights ``missing`` in the store ``where``, and the remedy."""
         super().__init__(
             f"{where}: no right to {'; '.join(missing)}. Grant what is missing, as the owner of the"
             " tables; a table that a new version added needs it once more: `orthia docs databases`"
@@ -35,11 +35,11 @@ class RightsMissing(PermanentStoreError):  # noqa: N818 - named for what is the 
 
 
 def missing_rights(connection: Connection, s: DatabaseStoreSettings) -> list[str]:
-    """Return what the session's user may not do, as "INSERT, DELETE on messages".
+    """Return the rights that the session's user lacks, as "INSERT, DELETE on messages".
 
-    A backup with too few rights would else find out when it takes over. PostgreSQL knows what a
-    user may do; MySQL and MariaDB, where rights come from roles, databases and tables, are asked
-    how they would do it, which they tell nobody who may not. SQLite has no users.
+    A backup with too few rights would otherwise fail only when it takes over. PostgreSQL has a
+    function for rights; on MySQL and MariaDB, where rights come from roles, databases and tables,
+    EXPLAIN of each statement fails without the right. SQLite has no users.
     """
     names = TableNames.from_settings(s)
     if names.dialect is Dialect.SQLITE:
@@ -68,7 +68,7 @@ def _lacking(connection: Connection, table: str, rights: Iterable[str]) -> set[s
 def _not_explained(
     connection: Connection, name: str, rights: Iterable[str], number: str
 ) -> set[str]:
-    """Return what of ``rights`` the server denies; ``number`` is a column of the table."""
+    """Return the ``rights`` that the server denies; ``number`` is a column of the table."""
     table = sa.table(name, sa.column(number, sa.Integer))
     statements: dict[str, sa.ClauseElement] = {
         "SELECT": sa.select(sa.literal(1)).select_from(table),
@@ -93,9 +93,9 @@ def _not_explained(
 
 
 def _needed(names: TableNames, s: DatabaseStoreSettings) -> dict[str, tuple[str, ...]]:
-    # These lockers add a row of their own to the locks; the rows of leases are there.
+    # These lockers insert a row of their own; the rows of leases exist already.
     adds_row = isinstance(s.locker, DatabaseLockerSettings | SharedFileLockerSettings)
-    # To leave a row alone that is there already is an UPDATE to MySQL, and none to PostgreSQL.
+    # Skipping an existing row needs the right to UPDATE on MySQL, but not on PostgreSQL.
     keeps = _CHANGES if names.dialect is Dialect.MYSQL else _APPENDS
     return {
         names.node_manager_store: ("SELECT", "INSERT", "UPDATE")

@@ -1,12 +1,12 @@
-"""The rows of NODE_MANAGER_STORE: which are missing, and what a row that is put back must say.
+"""Restores missing rows of NODE_MANAGER_STORE.
 
-A node manager updates these rows and never inserts one, so a pair whose row is gone stands still.
-A row that is put back must not contradict what was true before:
+A node manager updates these rows and never inserts one, so a pair with a missing row cannot work.
+A restored row must not contradict the earlier state:
 
-- A token may never be given out twice. The journal's rows carry the token they were written under,
-  the failover log the tokens that were taken: a lock and the fence go on above all of them.
-- Whoever held the live lock when its row was removed may believe so for one more expiration. For
-  as long the row that is put back is held by nobody's name, so that no node takes it.
+- A token may never be given out twice. The journal's rows have the token they were written under,
+  the failover log the tokens that were taken: a lock and the fence continue above all of them.
+- The holder of the live lock when its row was removed may believe to hold it for one more
+  expiration. For that time the restored row has a holder that is no node, so that no node takes it.
 - A pair is live only if the live lock says so. Otherwise its state is *not started*: backups wait
   one expiration for a live node.
 """
@@ -29,12 +29,12 @@ MEANINGS: Final = {
     FENCE: "the fence",
 }
 REPORTS: Final = (8, 9)
-"""The rows in which the holders of the two locks say of themselves what `orthia status` shows. A
-store does without: a node that may insert makes them, and others need them to be there."""
+"""The rows in which the holders of the two locks report to `orthia status`. They are optional: a
+node with the right to insert creates them, others use existing ones."""
 REPAIR_HOLDER_ID: Final = "orthia-db-upgrade:lease-only"
-"""Who holds a live lock that was put back, until a former holder has certainly stopped.
+"""The holder of a restored live lock, until a former holder has certainly stopped.
 
-The ending tells waiting nodes that there is no presence lock to look for beside the lease.
+Its suffix tells waiting nodes that the lease has no presence lock beside it.
 """
 
 
@@ -52,14 +52,14 @@ def store_table(names: TableNames) -> sa.TableClause:
 
 
 def missing_rows(connection: Connection, names: TableNames) -> list[int]:
-    """Return the ids of the rows that are not there."""
+    """Return the ids of missing rows."""
     store = store_table(names)
     there = set(connection.execute(sa.select(store.c.id)).scalars())
     return [row for row in MEANINGS if row not in there]
 
 
 def report_rows(names: TableNames) -> list[sa.Insert]:
-    """Return what makes those rows for reports that are not there."""
+    """Return the INSERTs of missing rows for reports."""
     store = store_table(names)
     made = []
     for row in REPORTS:
@@ -70,12 +70,12 @@ def report_rows(names: TableNames) -> list[sa.Insert]:
 
 
 def tokens_behind(connection: Connection, names: TableNames) -> list[tuple[int, int, int]]:
-    """Return (row, its token, the journal's newest epoch) for tokens that were given out before.
+    """Return (row, its token, the journal's newest epoch) for tokens behind the journal.
 
-    Looks at the bindings, whose counter is written at every opening of the journal, and at the
-    newest message: the same whatever waits.
+    Reads the bindings, whose counter every opening of the journal writes, and the newest message:
+    the cost does not depend on the backlog.
     """
-    # The epochs first: a token is in its row before it is anywhere else.
+    # The epochs first: a token is in its row before it is in any other.
     messages = _epochs(names.messages)
     last = sa.select(messages.c.epoch).order_by(messages.c.seq.desc()).limit(1)
     newest = max(
@@ -92,7 +92,7 @@ def tokens_behind(connection: Connection, names: TableNames) -> list[tuple[int, 
 
 
 def put_back(connection: Connection, names: TableNames, expiration_ms: int) -> None:
-    """Insert the rows that are not there; in an empty database those of a pair never started."""
+    """Insert missing rows; in an empty database those of a pair that never started."""
     lost = missing_rows(connection, names)
     if not lost:
         return
@@ -117,7 +117,7 @@ def put_back(connection: Connection, names: TableNames, expiration_ms: int) -> N
 
 
 def raise_tokens(connection: Connection, names: TableNames) -> None:
-    """Bring the tokens of the live lock and the fence up to the journal's newest epoch."""
+    """Raise the tokens of the live lock and the fence to the journal's newest epoch."""
     newest = newest_epoch(connection, names)
     store = store_table(names)
     for row in (LIVE, FENCE):
@@ -129,7 +129,7 @@ def raise_tokens(connection: Connection, names: TableNames) -> None:
 
 
 def newest_epoch(connection: Connection, names: TableNames) -> int:
-    """Return the greatest token anything in the journal was written under; reads all of it."""
+    """Return the greatest token in the journal; reads all of it."""
     inspector = sa.inspect(connection)
     journal = (names.messages, names.bindings, names.history, names.large_messages)
     there: Iterable[str] = filter(inspector.has_table, journal)

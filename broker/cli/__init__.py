@@ -10,7 +10,7 @@ from typing import Final
 from orthia.config.characters import is_unicode
 
 _GARBAGE_THRESHOLD: Final = 50_000
-"""Objects made between two looks for garbage; what is loaded later stays. A node sets its own."""
+"""Allocations between two garbage collections; a node sets its own threshold."""
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     if heeded:
         # Loading a command takes a moment: Ctrl-C before there is anything to stop ends it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # what loads stays: to look through it again and again is a tenth of the time
+    gc.disable()  # loaded modules stay: scanning them repeatedly takes a tenth of the time
     from orthia.broker.cli.app import orthia
     from orthia.broker.cli.group import say_os_error
     from orthia.broker.node.exit_codes import ExitCode
@@ -38,16 +38,16 @@ def main() -> None:
         try:
             sys.stdout.flush()
         except OSError as error:
-            # The interpreter would try once more at its end, and complain in its own words. Of
-            # whoever read, and has seen enough, nothing is said.
+            # The interpreter would flush again at exit, and print an error of its own.
+            # A closed pipe is no error to report: its reader has seen enough.
             is_quiet = isinstance(error, BrokenPipeError)
             os._exit(ExitCode.IO_ERROR if is_quiet else say_os_error(error))
 
 
 def _open_what_is_closed() -> None:
-    """Have what is written to a closed standard output or error go nowhere, and nothing be read.
+    """Open /dev/null in place of closed standard streams.
 
-    The next file that is opened would get its number: a database, perhaps, and a warning into it.
+    Otherwise the next opened file, perhaps a database, would get their number, and warnings.
     """
     for number in range(3):
         try:
@@ -66,8 +66,8 @@ def _open_what_is_closed() -> None:
 def _escape_what_cannot_be_shown() -> None:
     r"""Write names that the encoding of the output lacks as escapes, such as ``\u8ba2``.
 
-    The output would end in the middle. In UTF-8 every name can be written; what cannot is no name,
-    and is told as such.
+    An encoding error would cut off the output. UTF-8 can encode every valid name; what it cannot
+    encode is no name, and is reported.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and not is_unicode(sys.stdout.encoding):
         sys.stdout.reconfigure(errors="backslashreplace")

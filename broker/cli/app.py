@@ -31,14 +31,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     " waits.",
     "user": "Add, change and remove users in a node's files.",
 }
-"""Each with its summary, the first sentence of its help: to list them loads none of them.
+"""Commands with their summaries, the first sentence of their help: a listing loads no command.
 
-Each is called as the function in the module of its name, with _ for -.
+Each is the function in the module of its name, with _ for -.
 """
 
 
 class Orthia(OrthiaGroup):
-    """Loads the command that is wanted and no other: a node starts the sooner."""
+    """Loads only the requested command, so that a node starts sooner."""
 
     def load(self, *names: str) -> None:
         """Load those of the names that are commands."""

@@ -1,4 +1,4 @@
-"""Nodes as child processes of a command: started by the CLI itself, relayed, and ended for sure."""
+"""Nodes as child processes of a command: started by the CLI, their output relayed, and ended."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Opening a store for a command that looks at it and leaves."""
+"""Opens a store for a command that only reads it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,7 +73,7 @@ def opened(settings: DatabaseStoreSettings, *, needs_schema: bool = True) -> "It
             )
         yield database
     except PermanentStoreError as error:
-        # A table or a row that is missing has many ways to show; one says what is the case.
+        # A missing table or row causes various errors; this one names it.
         lost: list[str] = []
         with suppress(StoreError):
             lost = migrations.damage(database, settings)

@@ -1,4 +1,4 @@
-"""Passwords that a command gets without showing them, and files that only their owner reads."""
+"""Password input without echo, and files that only their owner can read."""
 
 import os
 import select
@@ -18,9 +18,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def private_files(command: _Command) -> _Command:
-    """Have ``command`` make files and directories that only their owner can use.
+    """Let ``command`` create files and directories with access for their owner only.
 
-    What is stored are other people's messages; who wants to share a directory makes it beforehand.
+    The store holds other people's messages; create a directory beforehand to share it.
     """
 
     def with_private_files(*args: Any, **kwargs: Any) -> Any:
@@ -70,10 +70,10 @@ def seen_on_command_line(instead: str) -> Any:
 
 
 def warn_of_command_line(name: str, instead: str) -> None:
-    """Say on standard error that a password was given where others can see it.
+    """Warn on standard error that a password was given where others can see it.
 
-    A node says it before its log begins, and is not to wait for whoever reads standard error: what
-    a full pipe does not take at once is left unsaid.
+    A node warns before its log begins, and must not wait for the reader of standard error: the
+    warning is dropped if a full pipe does not take it at once.
     """
     if not _takes_a_line(sys.stderr):
         return

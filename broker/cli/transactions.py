@@ -1,4 +1,4 @@
-"""``data transactions``: what is prepared and not resolved, for an operator who must decide."""
+"""``data transactions``: prepared and unresolved transactions, for an operator's decision."""
 
 import queue
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a node could not use of settings that are valid as such."""
+"""Finds settings that are valid but that a node could not use."""
 
 from collections.abc import Iterator
 

@@ -4,7 +4,7 @@ A row with a position of 0 or more is that piece of the body. One with a negativ
 reference: the message, or the transaction in doubt, whose seq is that number without its sign.
 References are written and deleted by the journal's batches, see ``orthia.journal.engine.batch``.
 
-Pieces are written under the fence, as batches are: a node that is live no more adds none.
+Pieces are written under the fence, as batches are: a node that lost the live lock adds none.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class SqlBodies(BodyStore):
 
     @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Do it in one transaction. Raises Fenced, StoreError."""
+        """Write the pieces in one transaction; raises Fenced, StoreError."""
         statement = self._insert()
         self._database.turnstile.give_way()
         with write_transaction(self._writing, "store a large message") as connection:
@@ -73,7 +73,7 @@ class SqlBodies(BodyStore):
 
     @override
     def read(self, body_id: int, position: int) -> bytes:
-        """Raises StoreError too."""
+        """Read a piece; raises StoreError, too."""
         columns = self._table.c
         ask = select(columns.piece).where(columns.id == body_id, columns.position == position)
         with translate_errors("read a large message"), self._reading.connect() as reading:
@@ -84,7 +84,7 @@ class SqlBodies(BodyStore):
 
     @override
     def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
-        """Walk on primary keys. Raises StoreError."""
+        """Walk the primary keys; raises StoreError."""
         ids = self._table.c.id
         step = select(ids).where(ids > after_id).distinct().order_by(ids).limit(limit)
         with translate_errors("look for large messages"), self._writing.connect() as connection:
@@ -96,7 +96,7 @@ class SqlBodies(BodyStore):
 
     @override
     def remove(self, body_id: int) -> bool:
-        """Do it in one transaction. Raises Fenced, StoreError."""
+        """Remove a body in one transaction; raises Fenced, StoreError."""
         columns = self._table.c
         of_body = columns.id == body_id
         self._database.turnstile.give_way()
@@ -124,7 +124,7 @@ class SqlBodies(BodyStore):
         prove_fence(connection, self._settings, self._database.dialect, self._token)
 
     def _insert(self) -> Insert:
-        """Return an INSERT that leaves a piece alone that is there: it is the same."""
+        """Return an INSERT that skips an existing piece, which is the same."""
         match self._database.dialect:
             case Dialect.POSTGRESQL:
                 return postgresql.insert(self._table).on_conflict_do_nothing()
@@ -136,7 +136,8 @@ class SqlBodies(BodyStore):
 
 
 def is_needed_reference(table: Table, holders: Sequence[Table]) -> ColumnElement[bool]:
-    """Return whether a row of LARGE_MESSAGES is a reference whose message is still somewhere.
+    """Return the condition for a row of LARGE_MESSAGES to be a reference whose message still
+    exists.
 
     ``holders`` are MESSAGES, BINDINGS and the history.
     """

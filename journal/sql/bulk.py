@@ -1,9 +1,9 @@
-"""Filling an empty journal with rows as they were in another one, under one token.
+"""Fills an empty journal with the rows of another one, under one token.
 
-Rows keep their ``seq``, so the order of every queue, and what refers to what, is as it was. They
-go through the writer's own store, batch by batch, each of which proves the fence; what a node that
-goes on here must find (who needs which large body, up to where ids were given out) is written with
-them. Who fills a journal holds the live lock meanwhile.
+Rows keep their ``seq``, so the order of every queue and all references stay the same. They go
+through the writer's own store, batch by batch, each of which proves the fence; the references to
+large bodies and the id counter, which a later node needs, are written with them. The caller holds
+the live lock meanwhile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ from orthia.journal.sql.tables import history_table
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Bounds of what one transaction takes, but for a single row that is larger."""
+"""Bounds of one transaction, unless a single row is larger."""
 
 
 class StoredRow(NamedTuple):
@@ -72,7 +72,7 @@ class BulkLoad:
     """Writes to the journal of one database; a context manager.
 
     Every call raises StoreError, Fenced if ``token`` is not the newest, and DuplicateKey for a row
-    that is there.
+    that exists.
     """
 
     def __init__(self, database: Database, s: DatabaseStoreSettings, token: int) -> None:
@@ -96,7 +96,7 @@ class BulkLoad:
         self._history.dispose()
 
     def messages(self, rows: Iterable[StoredRow]) -> int:
-        """Store rows of MESSAGES in one transaction; return how many they were."""
+        """Store rows of MESSAGES in one transaction; return their number."""
         unit = Unit(None, 0)
         for row, large_id in rows:
             unit.add_rows((row,))
@@ -110,10 +110,10 @@ class BulkLoad:
         return len(unit.rows)
 
     def _moment_of(self, row: Row) -> Moment | None:
-        """Return when a row's message leaves its queue by itself.
+        """Return when a row's message is due or expires.
 
-        That of a reference is its body's, if that was the last one before it. One that comes apart
-        from its body has none: if it expires, then when a consumer comes.
+        A reference has the moment of its body, if that was the last body before it. One apart from
+        its body has none: it expires only when a consumer comes.
         """
         if row.user_record_type == UserRecordType.ADD_REF:
             body_seq, when = self._last_body
@@ -121,13 +121,13 @@ class BulkLoad:
         try:
             when = moment(row.record)
         except ValueError:
-            when = None  # it is damaged, and stays as it is for whoever looks at it
+            when = None  # a damaged row stays unchanged for inspection
         if row.queue_id is None:
             self._last_body = (row.seq, when)
         return when
 
     def bindings(self, rows: Iterable[Row]) -> int:
-        """Store rows of BINDINGS in one transaction; return how many. Raises CorruptRecord."""
+        """Store rows of BINDINGS in one transaction; return their number. Raises CorruptRecord."""
         unit = Unit(None, 0)
         for row in rows:
             unit.binding_rows = extended(unit.binding_rows, (row,))
@@ -139,7 +139,7 @@ class BulkLoad:
         return len(unit.binding_rows)
 
     def history(self, rows: Sequence[HistoryRow]) -> int:
-        """Store rows of the history in one transaction; return how many they were."""
+        """Store rows of the history in one transaction; return their number."""
         s, dialect = self._settings, self._database.dialect
         table = history_table(MetaData(), s.message_history_table_name, dialect)
         values = [row._asdict() for row in rows]
@@ -160,6 +160,6 @@ class BulkLoad:
         return len(values)
 
     def pieces(self, pieces: Sequence[Piece]) -> int:
-        """Store pieces of large bodies in one transaction; return how many they were."""
+        """Store pieces of large bodies in one transaction; return their number."""
         self._bodies.write(pieces)
         return len(pieces)

@@ -1,4 +1,4 @@
-"""The fence as the journal's transactions prove it, and the sessions that may do so."""
+"""The proof of the fence in the journal's transactions, and the sessions that make it."""
 
 from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy import column as sql_column
@@ -15,13 +15,13 @@ from orthia.journal.model.records import FENCE_ROW_ID
 def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, token: int) -> Engine:
     """Return an engine of one connection, whose session cannot hold the fence for long.
 
-    A frozen node may have a transaction open; its successor's fence waits for it. An idle one is
-    ended by the server: a quarter of the lease leaves the successor most of the time in which the
-    frozen node is known to be gone. Any other the successor ends; ``purpose`` is one of
-    ``orthia.database.sessions.FENCED_PURPOSES``, by which it is found.
+    A frozen node may have a transaction open; its successor's fence waits for it. The server ends
+    an idle transaction after a quarter of the lease, which leaves the successor most of its time.
+    The successor ends any other one; it finds the session by ``purpose``, one of
+    ``orthia.database.sessions.FENCED_PURPOSES``.
     """
     table = fold_table_name(database.dialect, s.node_manager_store_table_name)
-    # A body that another connection stored is read for a message that the journal's did.
+    # The journal's message may need a body that another connection stored.
     leads = purpose == JOURNAL_PURPOSE
     return database.dedicated_engine(
         purpose,

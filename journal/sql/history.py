@@ -1,4 +1,4 @@
-"""The history in its table: counted by its index, in steps, and pruned under the fence."""
+"""The history's table: counted along its index in steps, and pruned under the fence."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.tables import bindings_table, history_index_name, history_table
 
 COUNT_STEP_ROWS = 50_000
-"""Rows one statement looks at, so that none comes near the query time-out."""
+"""Rows that one statement reads, so that it stays far below the query time-out."""
 
 _Rows = Select[*tuple[Any, ...]]
 
@@ -34,10 +34,10 @@ class HistoryWalk:
     def step(
         self, connection: Connection, after: datetime | None, up_to: datetime | None
     ) -> tuple[Kept, datetime | None]:
-        """Count some of what was removed later than ``after`` and not later than ``up_to``.
+        """Count some of the rows with ``after < removed_at <= up_to``.
 
-        Returns also up to when; None if nothing is left. Messages of one instant are counted by
-        one step.
+        Returns also the time up to which it counted; None if no row is left. One step counts all
+        rows of one instant.
         """
         self._prepare(connection)
         removed_at, size = self.history.c.removed_at, self.history.c.size
@@ -59,8 +59,8 @@ class HistoryWalk:
 
     def _prepare(self, connection: Connection) -> None:
         if self._dialect is Dialect.POSTGRESQL:
-            # Only the index holds the sizes alone; what a planner believes of a table that fills
-            # and empties all the time is no help.
+            # Only the index has the sizes without the records; statistics of a table that fills
+            # and empties all the time mislead the planner.
             connection.execute(
                 text("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
             )
@@ -113,7 +113,7 @@ class SqlHistory(History):
             if gone:
                 seqs = [row.seq for row in gone]
                 connection.execute(delete(history).where(columns.seq.in_(seqs)))
-                # For whoever reads the history as a stream, to know if it was overtaken.
+                # A stream of the history reads this to detect that pruning overtook it.
                 through = encode_pruned_through(max(row.removed_at for row in gone))
                 counter = bindings.c.seq == ID_COUNTER_SEQ
                 connection.execute(update(bindings).where(counter).values(record=through))

@@ -1,4 +1,4 @@
-"""What the tables hold, for people and tools: read only, without a lease, from any machine.
+"""Contents of the tables, for people and tools: read-only, without a lease, from any machine.
 
 Exact at the moment each chunk is read; on a busy broker the chunks are of slightly different
 moments.
@@ -23,21 +23,21 @@ from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
 
 CHUNK_ROWS = 50_000
-"""Rows one statement looks at, so that none comes near the query time-out."""
+"""Rows that one statement reads, so that it stays far below the query time-out."""
 
 
 @dataclass(frozen=True)
 class QueueTotals:
-    """What one queue holds."""
+    """The totals of one queue."""
 
     queue_id: int
     binding: QueueBinding | None
-    """None if the table has messages of a queue that BINDINGS does not know."""
+    """None for messages of a queue that is not in BINDINGS."""
     messages: int
     payload_bytes: int
     """Size of the messages; one of several queues counts in each of them."""
     oldest_written_at: datetime | None
-    """When, by the database's clock, the oldest message was stored; None if there is none."""
+    """When the oldest message was stored, by the database's clock; None if there is none."""
 
 
 def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotals]:
@@ -82,13 +82,13 @@ def _bound_queues(connection: Connection, bindings: Table) -> Iterator[QueueBind
 
 
 def _id_caches(connection: Connection, bindings: Table) -> set[int]:
-    """Return in the place of which queues MESSAGES has duplicate ids, and no messages."""
+    """Return the queue ids whose rows of MESSAGES are duplicate ids, not messages."""
     is_cache = bindings.c.user_record_type == int(UserRecordType.ID_CACHE)
     return set(connection.execute(select(bindings.c.seq).where(is_cache)).scalars())
 
 
 def _queue_ids_in_use(connection: Connection, messages: Table) -> Iterator[int]:
-    """Yield the queue ids there are, by one step in the index for each."""
+    """Yield the present queue ids, with one step in the index for each."""
     following = select(func.min(messages.c.queue_id))
     queue_id = connection.execute(following).scalar_one()
     while queue_id is not None:
@@ -113,7 +113,7 @@ def _totals(
 
 
 def _with_priorities(totals: list[QueueTotals]) -> list[QueueTotals]:
-    """Return what each queue holds, with what is kept of it by priority."""
+    """Return the totals of each queue, with those of its priority levels added."""
     found: list[QueueTotals] = []
     parts: list[tuple[str, QueueTotals]] = []
     for one in totals:

@@ -1,4 +1,4 @@
-"""Opening a journal on a database."""
+"""Opens a journal on a database."""
 
 import time
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def open_journal(
 
     ``post`` runs a callable on the event loop, later, in order, from any thread;
     ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
-    A connection that is lost meanwhile is replaced: a node that takes over may be the last.
+    Replaces a connection that is lost meanwhile: a node that takes over may be the last one.
     Raises Fenced, CorruptRecord, StoreError.
     """
     limits = limits or JournalLimits()
@@ -58,7 +58,7 @@ def open_journal(
         try:
             found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
         except NoRoom:
-            store.give_room()  # which an earlier node kept, that is gone
+            store.give_room()  # that an earlier node reserved
             raise
         store.connect()
         return found
@@ -88,9 +88,9 @@ def open_journal(
 
 
 def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:
-    """Call ``begin``, which may be called again after it failed; raises what it failed with last.
+    """Call ``begin``, repeatedly if it fails; raises its last error.
 
-    Ids that were reserved by a call of unknown outcome are lost, which harms nobody.
+    Ids reserved by a call of unknown outcome stay unused, which is harmless.
     """
     for attempt in range(1, _ATTEMPTS_TO_OPEN):
         try:
@@ -110,10 +110,10 @@ def batch_store(
     *,
     waits_for_locks: bool = True,
 ) -> BatchStore:
-    """Return how batches reach this kind of database, through ``engine`` and under ``token``.
+    """Return the batch store for this DBMS, on ``engine`` and under ``token``.
 
-    ``waits_for_locks`` says that a batch waits for what other sessions have locked as long as for
-    anything else, and not for a moment only. On SQLite it does: there all is locked, or nothing.
+    With ``waits_for_locks`` a batch waits for locks of other sessions as long as for anything else,
+    and not only for a moment. On SQLite it always does, since a lock covers the whole database.
     """
     names = TableNames.from_settings(s, database.dialect)
     match database.dialect:

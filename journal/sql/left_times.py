@@ -1,4 +1,4 @@
-"""The rows of MESSAGE_TIMES that say attempts, and whose message is gone."""
+"""Rows of MESSAGE_TIMES that count failed deliveries of messages that are gone."""
 
 from sqlalchemy import ColumnClause, MetaData, Select, Table, delete, literal_column, select, tuple_
 from typing_extensions import override
@@ -12,18 +12,18 @@ from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.tables import messages_table, times_index_name, times_table
 
 ROWS_IN_STEP = 500
-"""Rows one step looks at and deletes: neither the writer nor a successor waits long for it."""
+"""Rows that one step reads and deletes: neither the writer nor a successor waits long for it."""
 
 
 class SqlLeftTimes(LeftTimes):
-    """Those of one database that an earlier node left, under one token."""
+    """The rows of one database that an earlier node left, deleted under one token."""
 
     def __init__(
         self, database: Database, s: DatabaseStoreSettings, token: int, up_to_seq: int
     ) -> None:
         """``up_to_seq`` is the last that an earlier node may have given out.
 
-        Nobody stores a message below it any more, so one that is not there stays gone.
+        No node stores another message up to it, so a missing one stays gone.
         """
         self._engine = fenced_engine(database, s, "message times", token)
         self._database = database
@@ -36,7 +36,7 @@ class SqlLeftTimes(LeftTimes):
 
     @override
     def sweep(self, after_seq: int) -> tuple[int, int | None]:
-        """Read outside of a transaction with the fence, which most steps do not need."""
+        """Read without the fence, since most steps delete nothing."""
         times, messages = self._times.c, self._messages.c
         with translate_errors("look for attempts"), self._engine.connect() as connection:
             found = list(connection.execute(self._stretch(after_seq)).scalars())
@@ -51,11 +51,11 @@ class SqlLeftTimes(LeftTimes):
 
     def _stretch(self, after_seq: int) -> Select[int]:
         columns = self._times.c
-        # Such rows have no moment, so they are in the order of seq; a literal, as for moments.
+        # Such rows have no due time, so they are in the order of seq; a literal, as for moments.
         kind: ColumnClause[int] = literal_column(str(int(MomentKind.NEVER)))
         statement = select(columns.seq)
         if self._database.dialect is Dialect.POSTGRESQL:
-            # A comparison of rows is a range of this index only.
+            # A row-value comparison is a range of this index only.
             place = tuple_(columns.kind, columns.at_ms, columns.seq)
             statement = statement.where(
                 place > tuple_(kind, 0, after_seq), place <= tuple_(kind, 0, self._up_to_seq)

@@ -1,4 +1,4 @@
-"""Asking the database which sessions lock what the journal is to change."""
+"""Queries the sessions that lock rows or tables of the journal."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from orthia.journal.sql.statements import TableNames
 def who_locks(
     database: Database, s: DatabaseStoreSettings, rows: Sequence[RowKey]
 ) -> list[SessionWithLock]:
-    """Return who has locked these rows; without any, who has locked a table of the journal.
+    """Return the sessions that lock these rows; without rows, those that lock a journal table.
 
-    Raises StoreUnavailable if the database does not tell.
+    Raises StoreUnavailable if the database does not answer.
     """
     names = TableNames.from_settings(s, database.dialect)
     tables = [LockedTable(names.messages), LockedTable(names.times), LockedTable(names.bindings)]

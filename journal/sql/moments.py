@@ -1,4 +1,4 @@
-"""Reading MESSAGE_TIMES: whose moment has come, and who was delivered in vain."""
+"""Reads MESSAGE_TIMES: messages that are due or expired, and counts of failed deliveries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ class MomentQueries:
         limit: int,
         max_bytes: int,
     ) -> Reached:
-        """Read messages whose moment has come."""
+        """Read messages that are due or expired."""
         now: datetime = connection.execute(select(db_now())).scalar_one()
         now_ms = int(now.timestamp() * 1000)
         up_to = MomentPlace(min(up_to_ms, now_ms), LAST_SEQ)
@@ -64,7 +64,7 @@ class MomentQueries:
     ) -> Select[tuple[int, int, int]]:
         columns = self._times.c
         statement = select(columns.seq, columns.at_ms, columns.queue_id)
-        # A literal: a plan that is made for any kind could walk the table.
+        # A literal: a plan for any kind could scan the table.
         is_kind = columns.kind == literal_column(str(int(kind)))
         behind = (columns.at_ms > after.at_ms) | (
             (columns.at_ms == after.at_ms) & (columns.seq > after.seq)
@@ -100,10 +100,10 @@ class MomentQueries:
     def with_attempts(
         self, connection: Connection, messages: list[StoredMessage]
     ) -> list[StoredMessage]:
-        """Return messages with what is known of their deliveries in vain.
+        """Return messages with their stored counts of failed deliveries.
 
-        What this node delivered it has in memory: only what was in the table when it began is
-        looked for.
+        This node has its own failed deliveries in memory: only rows from before it began are
+        looked up.
         """
         if self._had_rows is None:
             self._had_rows = (

@@ -47,18 +47,18 @@ from orthia.journal.sql.statements import (
 from orthia.journal.sql.store import SqlStore, Values
 
 _STATEMENT_BYTES = 4 * 1024 * 1024
-"""The size multi-row statements are filled to, where the server allows it."""
+"""The target size of multi-row statements, if the server allows it."""
 _ROW_OVERHEAD_BYTES = 256
-"""More than the text of a row without its record, or of a statement without its rows."""
+"""An upper bound of the text of a row without its record, or of a statement without its rows."""
 _SEQS_IN_STATEMENT = 5_000
 _BODIES_IN_STATEMENT = 200
 _TIMES_IN_STATEMENT = 1_000
 _SET_LOCK_TIMEOUTS = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
-"""Seconds, the least there is: how long a batch waits for a row or a table that another session has
-locked, before locked rows are looked for."""
+"""The least possible, one second: how long a batch waits for a row or a table that another session
+has locked, before locked rows are searched for."""
 _BY_KEY = "FORCE INDEX (PRIMARY)"
 _KEEP_ALIVES_IN_SILENCE = 3
-"""How many keep-alives fall into the time after which the server ends a silent session."""
+"""The number of keep-alives within the time after which the server ends a silent session."""
 
 
 class MysqlStore(SqlStore):
@@ -67,12 +67,12 @@ class MysqlStore(SqlStore):
     driver_error = pymysql.Error
 
     rows_looked_at = 500
-    """They are looked at without waiting."""
+    """Locks are tested without waiting."""
 
     def __init__(
         self, engine: Engine, names: TableNames, token: int, *, waits_for_locks: bool = True
     ) -> None:
-        """``waits_for_locks`` says that locks of other sessions are waited for, as all else is."""
+        """With ``waits_for_locks`` batches wait for locks of others as for anything else."""
         statements = Statements.of(names, token)
         super().__init__(engine, names, token, statements)
         self._waits_for_locks = waits_for_locks
@@ -80,7 +80,7 @@ class MysqlStore(SqlStore):
         self._skips_locked = True
         self._statement_bytes = _STATEMENT_BYTES
         self._removed_at: datetime | None = None
-        """Of the latest row of the history; with one, later than those of all before."""
+        """``removed_at`` of the latest row of the history; grows with each transaction."""
         self._fence = f"{statements.fence} AND {MYSQL_TAKES_WRITES} LOCK IN SHARE MODE"
         now = "1" if names.history is None else "UTC_TIMESTAMP(6)"
         self._fence_sql = f"SELECT {now} {self._fence}"
@@ -105,8 +105,8 @@ class MysqlStore(SqlStore):
 
     @override
     def keep_alive(self) -> None:
-        # The server ends a session of MySQL that is silent for a quarter of the lease, in place of
-        # one that idles in a transaction, which it cannot tell: that ends what a frozen node holds.
+        # MySQL cannot detect a session that idles in a transaction; it ends one that is silent for
+        # a quarter of the lease, which frees the locks of a frozen node.
         with translate_errors("keep the journal's session alive"):
             self._cursor.execute("DO 0")
 
@@ -134,14 +134,14 @@ class MysqlStore(SqlStore):
             self._take_time()
 
     def _refuse(self) -> NoReturn:
-        """Raise Fenced, or that the server takes no writes, or took none a moment ago."""
+        """Raise Fenced, or the error for a server that is, or was a moment ago, read-only."""
         refuse_read_only_mysql(self._cursor)
         if self._cursor.execute(f"SELECT 1 {self._sql.fence}"):
             raise read_only_mysql()
         raise Fenced(self._token)
 
     def _take_time(self) -> None:
-        """Note when what leaves its queue in this transaction leaves it: see ``history_of``."""
+        """Set ``removed_at`` of this transaction's messages: see ``history_of``."""
         ((now,),) = self._cursor.fetchall()
         latest = self._removed_at
         later = now if latest is None else max(now, latest + timedelta(microseconds=1))
@@ -198,8 +198,8 @@ class MysqlStore(SqlStore):
     @override
     def _delete(self, table: str, seqs: Sequence[int]) -> None:
         if self._has_met_locks:
-            # By a list it may read the whole of a small table, and wait for rows that are not in it
-            # and that somebody has locked; no hint keeps a DELETE from that.
+            # With a list the server may scan a small table, and wait for locked rows that are not
+            # in the list; no hint prevents that for a DELETE.
             self._execute_each(f"DELETE FROM {table} WHERE seq = %s", [(seq,) for seq in seqs])
             return
         for listed in _lists(seqs):
@@ -207,7 +207,7 @@ class MysqlStore(SqlStore):
 
     @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
-        """Look for those to delete, by primary key, one range a body; then delete them."""
+        """Find unreferenced bodies by primary key, one range for each, and delete them."""
         table = self._names.messages
         wanted = list(bodies)
         found: list[int] = []
@@ -232,7 +232,7 @@ class MysqlStore(SqlStore):
                 self._roll_back()
 
     def _locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
-        """Return those of these rows that are there and cannot be locked at once."""
+        """Return the existing rows that cannot be locked at once."""
         locked: set[RowKey] = set()
         for kind, table, columns in (
             (RowKind.MESSAGE, self._names.messages, "seq"),
@@ -256,9 +256,9 @@ class MysqlStore(SqlStore):
         return locked
 
     def _lock_now(self, ask: str) -> Iterable[tuple[int, ...]]:
-        """Return what of a query's rows can be locked without waiting, which they are then.
+        """Lock and return the query's rows that can be locked without waiting.
 
-        Of one row where the server knows no SKIP LOCKED.
+        The query finds one row where the server does not support SKIP LOCKED.
         """
         if self._skips_locked:
             self._cursor.execute(f"{ask} FOR UPDATE SKIP LOCKED")
@@ -300,12 +300,12 @@ class MysqlStore(SqlStore):
 
 
 def _knows_skip_locked(server: str) -> bool:
-    """Return whether a server of this version does: MySQL does, MariaDB from 10.6 on."""
+    """Return whether this server supports it: MySQL does, MariaDB from 10.6 on."""
     found = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", server)
     return found is None or (int(found[1]), int(found[2])) >= (10, 6)
 
 
 def _lists(seqs: Sequence[int]) -> Iterator[str]:
-    """Yield seqs as the lists of as few statements as may be."""
+    """Yield seqs as lists for as few statements as possible."""
     for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
         yield ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))

@@ -1,8 +1,8 @@
 """The hot path on PostgreSQL.
 
 A small batch is one statement of one round trip, which commits itself: a CTE locks the fence
-``FOR SHARE`` and every change takes its rows from it, so that without the fence nothing happens.
-It was prepared when the connection was opened, which pays for the fence: it is as fast as a bare
+``FOR SHARE`` and every change takes its rows from it, so that without the fence nothing changes.
+It is prepared when the connection opens, which makes up for the fence: it is as fast as a bare
 INSERT that is parsed each time. From ``COPY_FROM_ROWS`` on, COPY in binary form is faster:
 measured with rows of 1 KiB, 25,000 rows/s against 23,000 at 16 rows, 38,000 against 65,000 at 64.
 Text COPY with hex bytea was slower, 69,000 against 79,000 at 2,000 rows, for six times the
@@ -47,15 +47,15 @@ from orthia.journal.sql.statements import (
 from orthia.journal.sql.store import SqlStore, Values
 
 PLAN_FOR_ROWS = 5_000
-"""Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""
+"""Inserted rows after which statements are planned again, in a fraction of a millisecond."""
 COPY_FROM_ROWS = 24
-"""Inserted rows from which on a batch goes by COPY."""
+"""The number of inserted rows from which on a batch uses COPY."""
 COPY_FROM_BYTES = 65_536
-"""Payload from which on a batch goes by COPY, which sends it as it is and not in hex."""
+"""The payload size from which on a batch uses COPY, which does not send it in hex."""
 COPY_CHUNK_BYTES = 262_144
-"""What one message of the COPY protocol carries. After each the writer must win the interpreter
-back from a busy event loop, so they are few; the server works while the rest is sent, so it is not
-all at once."""
+"""The size of one message of the COPY protocol. After each one the writer must get the interpreter
+back from a busy event loop, so there are few; the server works while the rest is sent, so it is not
+one message for all."""
 
 COPY_STATEMENT_BYTES = 8 * 1024 * 1024
 """Records from which on a COPY ends and another begins: each has a time-out of its own, so that a
@@ -63,7 +63,7 @@ transaction of any size is stored as long as the link carries so much of it in t
 a batch is that holds nothing of this kind."""
 
 LOCK_TIMEOUT_MS = 200
-"""How long a batch waits for what another session has locked, before locked rows are looked for."""
+"""How long a batch waits for locks of another session before locked rows are searched for."""
 
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
@@ -76,24 +76,24 @@ class PostgresqlStore(SqlStore):
     """Writes batches through one psycopg2 connection in autocommit."""
 
     driver_error = psycopg2.Error
-    # A field of 1 GB can be stored and never be read: as text, in hex, it has twice the size.
+    # A field of 1 GB could be stored but not read: as hex text it has twice the size.
     max_record_bytes = 500 * 1024 * 1024
 
     rows_looked_at = 16
-    """Each row that is locked is waited for, for a moment."""
+    """Each locked row is waited for briefly."""
 
     def __init__(
         self, engine: Engine, names: TableNames, token: int, *, waits_for_locks: bool = True
     ) -> None:
-        """``waits_for_locks`` says that locks of other sessions are waited for, as all else is."""
+        """With ``waits_for_locks`` batches wait for locks of others as for anything else."""
         statements = Statements.of(names, token)
         super().__init__(engine, names, token, statements)
         self._lock_timeout_ms = 0 if waits_for_locks else LOCK_TIMEOUT_MS
         self._session: tuple[int, datetime] | None = None
-        """Process id and start of the session there was last."""
+        """Process id and start of the previous session."""
         self._rows_since_planned = 0
         self._notices: list[str] = []
-        """The driver's own: the server's warnings, of which there are none as a rule."""
+        """The driver's list of the server's warnings, normally empty."""
         fence = f"SELECT 1 {statements.fence} FOR SHARE"
         self._begin_sql = f"BEGIN; {fence}"
         self._copy_sql = f"COPY {{}} {ROW_COLUMNS} FROM STDIN (FORMAT binary)"
@@ -103,7 +103,7 @@ class PostgresqlStore(SqlStore):
             names.bindings: f"DELETE FROM {names.bindings} WHERE seq = ANY(%s)",
             names.times: f"DELETE FROM {names.times} WHERE seq = ANY(%s)",
         }
-        # Alone of all that a batch does it cannot take two rows of one key.
+        # Unlike every other statement of a batch, it cannot take two rows of one key.
         self._times_sql = (
             f"INSERT INTO {names.times} {TIME_COLUMNS} SELECT * FROM unnest(%s::bigint[],"
             " %s::bigint[], %s::smallint[], %s::bigint[], %s::integer[], %s::bigint[])"
@@ -130,7 +130,7 @@ class PostgresqlStore(SqlStore):
     def _renew_plans(self, batch: Batch) -> None:
         """Discard cached plans after enough inserts: on an empty table any index looks good.
 
-        Until autovacuum has looked at the table nothing else would undo such a plan.
+        Nothing else would replace such a plan before autovacuum has analyzed the table.
         """
         self._rows_since_planned += len(batch.messages) + len(batch.rows)
         if self._rows_since_planned >= PLAN_FOR_ROWS:
@@ -166,10 +166,10 @@ class PostgresqlStore(SqlStore):
         return True
 
     def _doubt_commit(self) -> None:
-        """Do not take a commit that came with a warning for one that a standby has.
+        """Treat a commit with a warning as one of unknown outcome; raises UnknownOutcome.
 
-        ``pg_cancel_backend`` ends a commit's waiting for its standby. The server then reports
-        success, and tells in a warning only that the standby may lack what was committed.
+        ``pg_cancel_backend`` ends a commit's wait for its standby. The server then reports
+        success, with a mere warning that the standby may lack the transaction.
         """
         text = " ".join(" ".join(notice.split()) for notice in self._notices)
         self._notices.clear()
@@ -251,7 +251,7 @@ class PostgresqlStore(SqlStore):
         return {rows[int(index)] for index in found.split()}
 
     def _copy(self, table: str, parts: list[bytes], payload_bytes: int) -> None:
-        """Copy rows, each a head and a record of ``parts``, by as few statements as may be."""
+        """Copy rows, each a head and a record of ``parts``, by as few statements as possible."""
         copies = [parts] if payload_bytes <= COPY_STATEMENT_BYTES else _copies(parts)
         for rows in copies:
             source = BytesIO(b"".join((_COPY_HEADER, *rows, _COPY_TRAILER)))
@@ -269,7 +269,7 @@ def _fits_one_statement(batch: Batch) -> bool:
 
 
 def _changes_more(batch: Batch) -> bool:
-    """Return whether it does more than to insert messages of one queue each, and to delete some."""
+    """Return whether a batch does more than insert messages of one queue each and delete some."""
     return bool(
         batch.rows
         or batch.bodies
@@ -321,8 +321,8 @@ def _copy_rows(rows: Iterable[Row], token: int) -> list[bytes]:
 def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     """Return the statements a connection is prepared with.
 
-    With a generic plan at once: every one is a walk by an index, whatever its values are. Reading
-    the table is no choice: a plan that was made while it was small would be kept when it is large.
+    They have generic plans at once: each walks an index, whatever its values. Sequential scans are
+    off: a plan made while the table was small would stay when it is large.
     """
     messages = names.messages
     with_fence = f"WITH fence AS MATERIALIZED ({fence})"
@@ -330,7 +330,7 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     put = f"INSERT INTO {messages} {ROW_COLUMNS} SELECT"
     keep = keep_4 = keep_1 = ""
     if names.history is not None:
-        # The parts of one statement see what was there before it: here, the rows that go.
+        # The parts of one statement see the state before it: here, the rows that it deletes.
         into = f"INSERT INTO {names.history} ({HISTORY_COLUMNS})"
         latest = f"SELECT MAX(removed_at) + interval '1 microsecond' FROM {names.history}"
         removed_at = f"GREATEST(clock_timestamp(), ({latest}))"

@@ -1,8 +1,8 @@
-"""Finding rows that another session of PostgreSQL has locked.
+"""Finds rows that another session of PostgreSQL has locked.
 
-``SELECT ... FOR UPDATE SKIP LOCKED`` asks for the right to UPDATE, which a node needs on no table
-of messages. So each row is deleted, in a block that takes back what waits for longer than a moment;
-then all of it is rolled back.
+``SELECT ... FOR UPDATE SKIP LOCKED`` needs the right to UPDATE, which a node has on no table of
+messages. So each row is deleted, in a block that rolls back if the lock is not free within a
+moment; then everything is rolled back.
 """
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, and numbers)
@@ -39,7 +39,7 @@ def locked_rows_sql(names: TableNames, rows: Sequence[RowKey]) -> str:
         RowKind.LARGE_REFERENCE: names.large_messages,
     }
     used = sorted({tables[row.kind] for row in rows})
-    # Of no row; takes the lock of the table, for which it waits as long as a batch does.
+    # Deletes no row; takes the lock of the table, for which it waits as long as a batch does.
     tables_first = " ".join(f"DELETE FROM {table} WHERE false;" for table in used)
     return f"""
         {tables_first}

@@ -1,6 +1,7 @@
-"""Opening the journal: reading what there is, and one fenced transaction that reserves ids.
+"""Recovery: reads the journal's bindings, and reserves ids in one fenced transaction.
 
-It reads bindings and counters, never messages: a takeover costs the same however much waits.
+It reads bindings and counters, never messages: the cost of a takeover does not depend on the
+backlog.
 """
 
 from sqlalchemy import Engine, MetaData, func, insert, select, update
@@ -21,13 +22,14 @@ def recover(
     """Read the bindings and reserve ``id_block`` ids above every id ever given out.
 
     Raises Fenced if ``token`` is not the newest, StoreError, and CorruptRecord for a binding that
-    cannot be read: without it a queue and its messages would be missing, so a person must look.
+    cannot be read: without it a queue and its messages would be missing, so an operator must
+    decide.
     """
     metadata = MetaData()
     messages = messages_table(metadata, s.message_table_name, dialect)
     bindings = bindings_table(metadata, s.bindings_table_name, dialect)
-    # In no transaction: the session's would be ended while very many bindings are fetched. Nobody
-    # writes meanwhile, for the fence was advanced to ``token``; if it moves on, the proof fails.
+    # Without a transaction: the server could end it while very many bindings are fetched. No node
+    # writes meanwhile, since the fence was advanced to ``token``; if it moves on, the proof fails.
     try:
         with translate_errors("read the bindings"), engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")

@@ -1,4 +1,4 @@
-"""What is to be delivered later, for people and tools: read only, without a lease."""
+"""Scheduled messages, for people and tools: read-only, without a lease."""
 
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from orthia.journal.sql.tables import bindings_table, times_table
 
 
 class ScheduledMessage(NamedTuple):
-    """A message that waits until it is due."""
+    """A scheduled message."""
 
     seq: int
     queue: QueueBinding | None
-    """Where it waits; None if BINDINGS does not know that queue."""
+    """The queue in which it waits; None if that is not in BINDINGS."""
     due: datetime
 
 

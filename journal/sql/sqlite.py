@@ -91,13 +91,13 @@ class SqliteStore(SqlStore):
 
     @override
     def has_room(self) -> bool:
-        # Not before there is room for what must go on without any.
+        # Not before the reserve for operations that need no room is back.
         self._is_full = not (self._reserve.hold() and super().has_room())
         return not self._is_full
 
     @override
     def close(self) -> None:
-        # A node that does not write keeps no space.
+        # A node that does not write reserves no space.
         super().close()
         self._reserve.release()
 
@@ -153,7 +153,7 @@ class SqliteStore(SqlStore):
             self._execute_each(self._keep_sql, [(reason.value, at, seq) for seq in seqs])
 
     def _removed_at(self) -> str:
-        """Return when what leaves its queue in this transaction leaves it: see ``history_of``."""
+        """Return ``removed_at`` of this transaction's messages: see ``history_of``."""
         now, latest = self._connected().execute(self._now_sql).fetchone()
         return str(now) if latest is None else max(str(now), microsecond_after(latest))
 

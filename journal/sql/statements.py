@@ -23,7 +23,7 @@ class TableNames:
     large_messages: str
     times: str
     history: str | None
-    """None without retention: nothing is kept then."""
+    """None without retention."""
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings, dialect: Dialect) -> "TableNames":
@@ -48,23 +48,23 @@ class TableNames:
 
 
 ROW_COLUMNS: Final = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
-"""What is written to MESSAGES and BINDINGS; the database adds when."""
+"""Columns written to MESSAGES and BINDINGS; the database adds the time."""
 TIME_COLUMNS: Final = "(seq, queue_id, kind, at_ms, attempts, retry_ms)"
-"""What is written to MESSAGE_TIMES: the fields of ``MessageTime``."""
+"""Columns written to MESSAGE_TIMES: the fields of ``MessageTime``."""
 HISTORY_COLUMNS: Final = "seq, id, queue_id, epoch, written_at, record, size, reason, removed_at"
-"""What is written to the history."""
+"""Columns written to the history."""
 
 
 def history_of(names: TableNames, reason: str, removed_at: str) -> str:
     """Return the SELECT of history rows from messages ``m`` that are about to be deleted.
 
-    ``removed_at`` is the database's time, or a microsecond after the latest of the history where
-    that is later: what one transaction keeps is later than all that any before it kept, whatever
-    the clock did in between. So whoever reads the history up to some time misses nothing that
-    appears below it later. There is one writer, so its transactions come one after the other.
+    ``removed_at`` is the database's time, or a microsecond after the latest of the history if that
+    is later: rows of one transaction are later than those of all before it, whatever the clock did
+    in between. So no row appears later below a time up to which the history was read. There is one
+    writer, so its transactions are sequential.
 
-    Each row has the payload, which for a message of several queues is the body's; of one whose body
-    is missing what there is. A WHERE follows.
+    Each row has the payload, for a reference that of its body, or its own record if the body is
+    missing. A WHERE follows.
     """
     # By CASE the body is looked up by its key, and only where there is one: a join could be planned
     # as a hash of the whole table.
@@ -78,23 +78,23 @@ def history_of(names: TableNames, reason: str, removed_at: str) -> str:
 
 @dataclass(frozen=True)
 class Statements:
-    """What is said alike to every DBMS, in the style of parameters of its driver."""
+    """Statements that are the same for every DBMS, in the parameter style of its driver."""
 
     fence: str
-    """Finds the fence's row if its token is the writer's; how it is locked follows."""
+    """Finds the fence's row if its token is the writer's; a locking clause follows."""
     find: Mapping[JournalTable, str]
     """Finds a row by its seq and its epoch."""
     duplicate_ids: str
     """Finds the rows of an id cache, in the order of seq."""
     link: str
-    """Refers to a large body: its id, and the seq of what needs it."""
+    """Inserts a reference to a large body: its id, and the seq of the row that needs it."""
     unlink: str
     """Deletes a reference to a large body, unless the history refers to it now. Takes names."""
     reserve: str
-    """Sets up to where ids are given out, if that is higher than it was; takes it twice."""
+    """Raises the id counter if the new value is higher; takes the value twice."""
     confirm: str
-    """Gives out one id fewer, which harms nobody: a change that is nothing would not be replicated
-    by every DBMS."""
+    """Increments the id counter, which skips an id: not every DBMS replicates an update that changes
+    nothing."""
 
     @classmethod
     def of(
@@ -106,7 +106,7 @@ class Statements:
         named: str = "%({})s",
         no_bytes: str = "''",
     ) -> "Statements":
-        """Return the statements of a writer; ``mark`` and ``named`` are how parameters look."""
+        """Return the statements of a writer; ``mark`` and ``named`` are the forms of parameters."""
         large_id, seq = named.format("large_id"), named.format("seq")
         unlink = f"DELETE FROM {names.large_messages} WHERE id = {large_id} AND position = -{seq}"
         if names.history is not None:

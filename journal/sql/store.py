@@ -16,9 +16,10 @@ counter     up to where ids are given out
 commit      after which callers are told
 ==========  ==============================================================================
 
-The order lets a unit delete what an earlier one of its batch inserts, and has the history read a
-row before it goes. A module beside this one says each step in the SQL of its DBMS, and may have a
-faster way for the batches that most are: one statement with the fence in it, which commits itself.
+In this order a unit can delete a row that an earlier one of its batch inserts, and the history
+reads a row before its deletion. A module beside this one has each step in the SQL of its DBMS, and
+may have a faster way for the most frequent batches: one statement with the fence in it, which
+commits itself.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ class SqlStore(BatchStore):
     driver_error: ClassVar[type[Exception]]
     """The root of the driver's errors."""
     loses_commits: ClassVar[bool] = True
-    """Whether a connection that is lost in a COMMIT leaves open what it came to."""
+    """Whether a connection lost during COMMIT leaves the outcome unknown."""
 
     def __init__(
         self, engine: Engine, names: TableNames, token: int, statements: Statements
@@ -69,7 +70,7 @@ class SqlStore(BatchStore):
                 self._proxy = self._engine.raw_connection()
                 self._use(self._proxy.driver_connection)
         except BaseException:
-            self._disconnect()  # the pool has room for one, which somebody else may want next
+            self._disconnect()  # the pool has one connection, which others may need next
             raise
 
     @override
@@ -116,12 +117,12 @@ class SqlStore(BatchStore):
             raise
 
     def _change(self, batch: Batch) -> None:
-        """Make the changes of a batch, in the order that the module says."""
+        """Make the changes of a batch, in the order of the module's table."""
         names = self._names
         if batch.messages or batch.rows:
             self._insert(names.messages, batch.messages, batch.rows, batch.payload_bytes)
             if batch.only_messages:
-                return  # which most are: the steps below are none of theirs
+                return  # most batches have no further steps
         if batch.deletes:
             if names.history is not None:
                 self._keep(batch.deletes_by_reason())
@@ -145,14 +146,14 @@ class SqlStore(BatchStore):
         if batch.id_limit:
             self._execute(self._sql.reserve, (batch.id_limit, batch.id_limit))
 
-    # --- what each DBMS says in its own words
+    # --- steps in the SQL of each DBMS
 
     @abstractmethod
     def _use(self, connection: Any) -> None:
-        """Make a driver's connection that was just opened ready for batches."""
+        """Prepare a new driver connection for batches."""
 
     def _store_at_once(self, batch: Batch) -> bool:  # noqa: ARG002 - a default: not at all
-        """Store a batch by one statement, if one can; return whether it did. Raises Fenced."""
+        """Store a batch by one statement, if possible; return whether it did. Raises Fenced."""
         return False
 
     @abstractmethod
@@ -167,11 +168,11 @@ class SqlStore(BatchStore):
         rows: Sequence[Row],
         payload_bytes: int,
     ) -> None:
-        """Insert messages of one queue each, and rows, of so many bytes at most."""
+        """Insert messages of one queue each, and rows, of at most this many bytes."""
 
     @abstractmethod
     def _keep(self, seqs_by_reason: Mapping[RemovalReason, list[int]]) -> None:
-        """Copy messages into the history; one that is there stays as it is."""
+        """Copy messages into the history; an existing row stays unchanged."""
 
     @abstractmethod
     def _delete(self, table: str, seqs: Sequence[int]) -> None:
@@ -179,11 +180,11 @@ class SqlStore(BatchStore):
 
     @abstractmethod
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
-        """Delete those of these bodies that have no reference left."""
+        """Delete the bodies that have no reference left."""
 
     @abstractmethod
     def _put_times(self, times: Sequence[MessageTime]) -> None:
-        """Insert rows of MESSAGE_TIMES, the last of each seq, in the place of those there are."""
+        """Insert or replace rows of MESSAGE_TIMES, the last one of each seq."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Values = ()) -> None:
@@ -206,6 +207,6 @@ class SqlStore(BatchStore):
         self._execute("COMMIT")
 
     def _roll_back(self) -> None:
-        """Undo what is open of a transaction; never raises a driver's error."""
+        """Roll back an open transaction; never raises a driver's error."""
         with contextlib.suppress(self.driver_error):
             self._execute("ROLLBACK")

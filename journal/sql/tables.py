@@ -57,7 +57,7 @@ def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
         Column("reason", String(16), nullable=False),
         Column("size", BigInteger, nullable=False),
         Column("record", _RECORD, nullable=False),
-        # With the size in it, what is kept is counted without a look at any message.
+        # The index includes the size, so that counting reads no message.
         Index(history_index_name(name, dialect), "removed_at", "size"),
         mysql_engine="InnoDB",
     )

@@ -1,8 +1,8 @@
-"""Walking a queue in the order of its index, (queue_id, seq), whatever the planner believes.
+"""Walks a queue in the order of its index, (queue_id, seq), whatever the planner estimates.
 
-A broker's tables fill and empty faster than a DBMS gathers statistics. A planner that believes a
-queue to be tiny fetches and sorts all of it for the first hundred rows; one that believes it to
-be nearly everything walks the primary key through all other queues. So it is left no choice.
+A broker's tables fill and empty faster than a DBMS gathers statistics. A planner that takes a queue
+for tiny fetches and sorts all of it for the first hundred rows; one that takes it for most of the
+table walks the primary key through all other queues. So hints force the index.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ WALK_SETTINGS = {
     "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "enable_sort": "off",
-    # Compiling a statement would cost a hundred times what running it does.
+    # Compiling a statement would cost a hundred times as much as running it.
     "jit": "off",
 }
-"""What PostgreSQL has to be told before a walk."""
+"""Settings of PostgreSQL for a walk."""
 LAST_SEQ = 2**63 - 1
-"""An ``up_to_seq`` no row is above."""
+"""An ``up_to_seq`` above every row."""
 
 _Value = TypeVar("_Value")
 _Rows = TypeVar("_Rows", bound=Select[Any])
@@ -52,7 +52,7 @@ class QueueWalk:
         self._index = queue_index_name(messages.name, dialect)
 
     def prepare(self, connection: Connection) -> None:
-        """Make ready a transaction of the shared pool in which a walk is to run."""
+        """Prepare a transaction of the shared pool for a walk."""
         if self._dialect is Dialect.POSTGRESQL:
             settings = (f"SET LOCAL {name} = {value}" for name, value in WALK_SETTINGS.items())
             connection.execute(text("; ".join(settings)))
@@ -62,7 +62,7 @@ class QueueWalk:
         columns = self.messages.c
         match self._dialect:
             case Dialect.POSTGRESQL:
-                # A comparison of rows, unlike one of columns, is a range of this index only.
+                # A row-value comparison, unlike one of columns, is a range of this index only.
                 place = tuple_(columns.queue_id, columns.seq)
                 statement = statement.where(
                     place > tuple_(queue_id, after_seq), place <= tuple_(queue_id, up_to_seq)
@@ -77,12 +77,12 @@ class QueueWalk:
         return statement.order_by(columns.queue_id, columns.seq)
 
     def beyond(self, statement: _Rows, queue_id: int, seq: int) -> _Rows:
-        """Restrict ``statement`` to what is in queues behind a place, in the order of the index."""
+        """Restrict ``statement`` to rows of queues after a position, in the order of the index."""
         columns = self.messages.c
         place = tuple_(columns.queue_id, columns.seq)
         match self._dialect:
             case Dialect.POSTGRESQL:
-                # The upper end keeps the rows of no queue out, which come last.
+                # The upper bound excludes rows without a queue, which come last.
                 last = tuple_(LAST_SEQ, LAST_SEQ)
                 statement = statement.where(place > tuple_(queue_id, seq), place <= last)
             case Dialect.SQLITE:
@@ -90,7 +90,7 @@ class QueueWalk:
                     self.messages, f"INDEXED BY {self._index}", "sqlite"
                 )
             case Dialect.MYSQL:
-                # A comparison of rows is no range of the index here.
+                # A row-value comparison is no range of the index here.
                 rest = (columns.queue_id == queue_id) & (columns.seq > seq)
                 statement = statement.where(rest | (columns.queue_id > queue_id)).with_hint(
                     self.messages, f"FORCE INDEX ({self._index})", "mysql"
@@ -98,7 +98,7 @@ class QueueWalk:
         return statement.order_by(columns.queue_id, columns.seq)
 
     def whole(self) -> Select[Any]:
-        """Select all that ``read_messages`` reads of a message; of which ones is to be said."""
+        """Select the columns that ``read_messages`` needs, without a condition."""
         columns = self.messages.c
         return select(
             columns.seq,
@@ -144,7 +144,7 @@ class QueueWalk:
 def read_messages(
     connection: Connection, ask: Select[Any]
 ) -> tuple[list[StoredMessage], list[CorruptRecord]]:
-    """Return the messages that ``QueueWalk.whole`` selects, and what is wrong with the others."""
+    """Return the messages that ``QueueWalk.whole`` selects, and the errors of corrupt ones."""
     messages: list[StoredMessage] = []
     corrupt: list[CorruptRecord] = []
     for seq, row_id, kind, epoch, record, body in connection.execute(ask):

@@ -13,7 +13,7 @@ from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import WALK_SETTINGS, QueueWalk, read_messages
 
 _SMALL_BYTES = 512
-"""What a small message takes. A window of smaller ones has fewer of them than would fit."""
+"""The size of a small message. A window of smaller ones has fewer of them than would fit."""
 
 
 class WindowQueries(Windows):
@@ -29,7 +29,7 @@ class WindowQueries(Windows):
         self._moments = MomentQueries(database, s, self._walk)
 
     def sizes(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Select[int, int]:
-        """Select seq and payload size of a stretch; no payload is read for it."""
+        """Select seq and payload size of a range, without reading payloads."""
         statement = select(self._rows.c.seq, self._walk.payload_size())
         return self._walk.stretch(statement, queue_id, after_seq, up_to_seq).limit(limit)
 
@@ -38,8 +38,8 @@ class WindowQueries(Windows):
     ) -> Window:
         """Read a window; raises StoreError."""
         with translate_errors("read a queue's window"), self._engine.connect() as connection:
-            # A database looks into each row for its size: no more of them than a window of so few
-            # bytes is likely to take. One more than wanted tells whether anything is left.
+            # A database reads each row for its size: no more rows than a window of so few bytes is
+            # likely to take. One row more than requested shows whether any is left.
             most = min(max_messages, max(1, max_bytes // _SMALL_BYTES))
             # Nor more than there can be, so that its limit ends a walk of PostgreSQL's (see below).
             looked_at = min(most + 1, max(1, up_to_seq - after_seq))
@@ -59,14 +59,14 @@ class WindowQueries(Windows):
         return Window(messages, corrupt, next_after_seq, exhausted)
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
-        """Count a stretch of all queues, at most ``limit`` messages; raises StoreError."""
+        """Count a range of all queues, at most ``limit`` messages; raises StoreError."""
         columns = self._rows.c
         size = self._walk.payload_size().label("size")
         large = self._walk.large_record().label("large")
         places = select(columns.queue_id, columns.seq, size, large)
         chunk = self._walk.beyond(places, *after).limit(limit).subquery()
-        # What is newer is looked at and not counted: to leave it out before the limit could mean
-        # to walk through any number of messages for a few.
+        # Newer messages are read but not counted: excluding them before the limit could mean
+        # walking through any number of messages for a few.
         old = func.count(case((chunk.c.seq <= up_to_seq, 1)))
         sizes = func.sum(case((chunk.c.seq <= up_to_seq, chunk.c.size), else_=0))
         large_ones = func.count(chunk.c.large)
@@ -92,7 +92,7 @@ class WindowQueries(Windows):
     def reached(
         self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
     ) -> Reached:
-        """Read messages whose moment has come; raises StoreError."""
+        """Read messages that are due or expired; raises StoreError."""
         with translate_errors("look whose moment has come"), self._engine.connect() as connection:
             return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
 

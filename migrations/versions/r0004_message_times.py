@@ -1,4 +1,4 @@
-"""Create the table of when messages leave their queues by themselves, and of vain deliveries."""
+"""Create the table of due and expiry times of messages, and of failed deliveries."""
 
 import sqlalchemy as sa
 from alembic import context, op

@@ -1,7 +1,7 @@
-"""How a job of the pipeline ends when it fails: one line, and an exit code that says of what kind.
+"""Ends a failed job of the pipeline with one line and an exit code for the kind of failure.
 
-A job fails in the driver, in a worker or in Java, and each has its own way to say so in a page or
-two. What an operator needs is in one line of it; ``--verbose`` shows the rest.
+A job fails in the driver, in a worker or in Java, and each reports it in a page or two of its own.
+An operator needs one line of it; ``--verbose`` shows the rest.
 """
 
 import importlib
@@ -177,9 +177,9 @@ def _say(error: BaseException, text: str, code: ExitCode, *, verbose: bool) -> N
 
 
 def _end_quietly(error: BrokenPipeError) -> NoReturn:
-    """End for a reader that has seen enough, with the code of output that was not written.
+    """Exit after the reader closed the pipe, with the code of unwritten output.
 
-    Not as click does: its code is that of faults that were found.
+    click's own code would mean that faults were found.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     # Python writes what is left when it ends, and would tell of the pipe then.
@@ -190,7 +190,7 @@ def _end_quietly(error: BrokenPipeError) -> NoReturn:
 
 @contextmanager
 def _py4j_quiet(*, quiet: bool) -> Iterator[None]:
-    """Have py4j, which logs to the root logger, log nowhere."""
+    """Silence py4j, which logs to the root logger."""
     if not quiet:
         yield
         return

@@ -44,7 +44,7 @@ class SparkOptions:
     verbose: bool = False
 
     def say(self, text: str) -> None:
-        """Tell a person how far a job is."""
+        """Report a job's progress to a person."""
         if not self.quiet:
             click.echo(f"orthia: {text}", err=True)
 
@@ -241,10 +241,10 @@ def session(
 
 @contextmanager
 def _plain_interrupts() -> Iterator[None]:
-    """Have Ctrl-C be a KeyboardInterrupt and nothing else.
+    """Restore Python's handler of Ctrl-C, which raises KeyboardInterrupt.
 
-    PySpark's own handler calls Java amid another call, which ends in a page of errors; the session
-    cancels its jobs when it ends.
+    PySpark's own handler calls Java during another call, which ends in a page of errors; the
+    session cancels its jobs when it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
