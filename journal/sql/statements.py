@@ -93,8 +93,8 @@ class Statements:
     reserve: str
     """Raises the id counter if the new value is higher; takes the value twice."""
     confirm: str
-    """Increments the id counter, which skips an id: not every DBMS replicates an update that changes
-    nothing."""
+    """Increments the id counter, which skips an id: not every DBMS replicates an update without a
+    change."""
 
     @classmethod
     def of(
