@@ -97,7 +97,7 @@ class MessageReference:
         self.attempts = 0
         """The number of failed deliveries that this node knows of."""
         self.shared: dict[object, bytes] | None = None
-        """Frames that all subscribers of a topic share, by protocol."""
+        """Encoded copies that all subscribers of a topic share, by protocol."""
         self.written_at = 0
         """The number of bytes written to its consumer's connection before this message."""
 
