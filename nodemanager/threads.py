@@ -180,8 +180,8 @@ class _ScheduledJob(Repeated):
 
     @override
     def start(self) -> None:
-        self._thread.start()
         self._job: Any = self._scheduler.add_job(self._due.set, "interval", seconds=self._seconds)
+        self._thread.start()
         self._scheduler.start()
 
     @override

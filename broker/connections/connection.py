@@ -226,6 +226,8 @@ class Connection(asyncio.Protocol, Socket):
         self.abort()
         if self._lingering is not None:
             self._lingering.cancel()
+        # Until its turn comes the client gets nothing: in ``auto`` mode that would be lost.
+        self.protocol.set_writable(writable=False)
         self._core.slices.run(self._ending())
 
     def _ending(self) -> Steps:

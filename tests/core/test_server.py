@@ -22,12 +22,13 @@ from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.slices import GO_ON, SLICE_SECONDS
 from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, Settings, StompLimits
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
-from tests.core.support import SETTINGS, opened
+from tests.core.support import ANYONE, SETTINGS, message, opened
 from tests.support.turns import Turns
 from tests.support.waiting import wait_until
 from tests.websocket.test_upgrade import head
@@ -668,3 +669,32 @@ def test_stomp_py_goes_to_the_other_node() -> None:
         wait_until(lambda: "r" in listener.receipts, what="the second node answers")
         assert second.depth("a") == 1
         connection.disconnect(receipt="bye")
+
+
+def test_a_lost_client_whose_end_waits_for_its_turn_gets_nothing() -> None:
+    """An ``auto`` subscription would acknowledge what nobody gets."""
+    with serving() as server, connected(server) as client:
+        client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\nreceipt:s\n\n\0")
+        read_until(client, b"receipt-id:s\n\n\0")
+
+        def spend_a_turn() -> Iterator[bool]:
+            until = monotonic_seconds() + SLICE_SECONDS
+            while monotonic_seconds() < until:
+                pass
+            yield GO_ON
+
+        def lose_and_send() -> int:
+            slices, clients = server.broker.slices, server.server.clients
+            slices.run(spend_a_turn())
+            for _ in range(10):
+                slices.later(spend_a_turn())
+            (connection,) = clients.all()
+            connection.connection_lost(None)
+            server.broker.send(ANYONE, "/queue/a", message("kept"), None)
+            return len([*clients.all()])
+
+        assert server.call(lose_and_send) == 1, "the end of the client waits"
+        wait_until(
+            lambda: not server.call(lambda: [*server.server.clients.all()]), what="it is ended"
+        )
+        assert server.call(server.broker.depths) == {"a": 1}

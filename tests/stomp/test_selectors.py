@@ -1,5 +1,7 @@
 """SUBSCRIBE with a selector."""
 
+import itertools
+
 import pytest
 
 from tests.core.support import CoreUnderTest
@@ -31,6 +33,20 @@ def test_a_selector_that_cannot_be_read_is_refused_with_its_column() -> None:
         f"the selector of user 'anonymous' for '{QUEUE}' is refused: at column 16: 'AMD' is not"
         " expected"
     ) in error.body.decode()
+    assert not core.broker.queues()
+
+
+def test_a_client_that_leaves_while_its_selector_is_read_has_no_subscription() -> None:
+    """Nothing would ever end it: an exclusive queue would wait for nobody."""
+    core = CoreUnderTest(clock=itertools.count().__next__)
+    subscriber = Client(core)
+    core.settle()
+    long = " AND ".join(f"unread{number} = {number}" for number in range(100))
+    frame = f"SUBSCRIBE\ndestination:{QUEUE}\nid:s\nselector:{long}\n\n\0"
+    subscriber.session.receive(frame.encode())
+    assert subscriber.session.is_waiting, "the selector is not read yet"
+    subscriber.session.connection_lost()
+    core.settle()
     assert not core.broker.queues()
 
 

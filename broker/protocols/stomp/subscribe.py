@@ -77,6 +77,8 @@ class SubscribeHandler:
             except SelectorRefused as error:
                 user = quoted(session.principal.name)
                 raise error.of(f"user {user} for {quoted(asked.destination)}") from None
+            if session.output.is_over:
+                return  # its client left while the selector was read
         named = destinations_of(asked.destination)
         if named is None:
             handle = self._subscribe(asked, frame)
