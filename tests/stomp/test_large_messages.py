@@ -16,6 +16,7 @@ from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
+from orthia.broker.protocols.stomp.states import State
 from orthia.config.address_settings import AddressFullPolicy, DivertSettings
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -704,3 +705,20 @@ def test_a_body_that_is_diverted_has_to_find_room_there_too(nodes: Nodes) -> Non
     node = nodes(replace(full, diverts=(DivertSettings("d", "orders", "copies"),)))
     Client(node).send_stored(LONG)
     assert node.broker.depths() == {"orders": 1, "copies": 0}
+
+
+def test_a_client_may_leave_when_its_large_message_waits_for_many_selectors(node: Node) -> None:
+    """Its body is stored: the message is sent, and goes with the last that gets it."""
+    for number in range(10):
+        subscriber = Client(node, client_id=f"c{number}")
+        name = {"durable-subscription-name": "d", "selector": f"n <> {number + 100}"}
+        subscriber.send("SUBSCRIBE", destination="/topic/news", id="s", receipt="r", **name)
+        subscriber.next("RECEIPT")
+        subscriber.send("DISCONNECT")
+    sender = Client(node)
+    sender.send("SEND", LONG, destination="/topic/news", n="1")
+    assert sender.session.state is State.STORING
+    node.wait(lambda: sender.session.state is State.CONNECTED, "the body is stored")
+    assert sender.session.is_waiting, "it is not sent yet"
+    sender.session.connection_lost()
+    node.wait(lambda: {*node.broker.depths().values()} == {1}, "everybody has it")

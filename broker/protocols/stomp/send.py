@@ -6,6 +6,7 @@ COMMIT; or, if it is large, once its body is durable, and then one of the two. A
 management address is no message but a request, which may be answered by one.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,7 +14,7 @@ from orthia.broker.core.api import Done, FanOut, OutgoingMessage, TransactionWor
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.limits.refusals import refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.management.operations import Question, answer
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.composite import destinations_of
@@ -173,7 +174,7 @@ class SendHandler:
 
     def _until_stored(self) -> Steps:
         self._session.move(Event.BODY_CAME)
-        self._stored = stored = _Stored()
+        self._stored = stored = _Stored(self._core.slices)
         self._uploads.finish()
         yield stored.wait
         self._stored = None
@@ -294,9 +295,21 @@ class SendHandler:
 class _Stored:
     """What follows a large message once its body is durable."""
 
-    __slots__ = ("rest", "wait")
+    __slots__ = ("_slices", "rest", "wait")
 
-    def __init__(self) -> None:
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
         self.rest: Steps | None = None
         """What is left to do of its sending."""
-        self.wait = Wait(lambda _: None)
+        self.wait = Wait(self._dropped)
+
+    def _dropped(self, _: Wait) -> None:
+        """Send it all the same if the core has taken it: nothing else would free its body."""
+        if self.rest is not None:
+            self._slices.later(_unheard(self.rest))
+
+
+def _unheard(steps: Steps) -> Steps:
+    """Do the steps of a client that is gone, which is not told if they are refused."""
+    with contextlib.suppress(ProtocolError, BrokerError):
+        yield from steps
