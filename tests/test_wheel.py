@@ -240,11 +240,11 @@ class Checkout:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        core = directory / "broker" / "core"
+        core = directory / "broker" / "core" / "queue"
         core.mkdir(parents=True)
         self.queue = core / "queue.py"
         self.queue.write_text(
-            "# mypyc compiles this module.\nfrom orthia.broker.core.limits import MOST\n"
+            "# mypyc compiles this module.\nfrom orthia.broker.core.queue.limits import MOST\n"
         )
         (core / "limits.py").write_text("MOST = 1\n")
         (core / "routing.py").touch()
@@ -252,8 +252,8 @@ class Checkout:
         (directory / "orthia" / "broker").symlink_to("../broker")
         with zipfile.ZipFile(directory / "made.whl", "w") as wheel:
             for path in core.iterdir():
-                wheel.write(path, f"orthia/broker/core/{path.name}")
-            wheel.writestr(f"orthia/broker/core/queue{_EXTENSION}", "machine code")
+                wheel.write(path, f"orthia/broker/core/queue/{path.name}")
+            wheel.writestr(f"orthia/broker/core/queue/queue{_EXTENSION}", "machine code")
             wheel.writestr("orthia-0.1.0+compiled.dist-info/METADATA", "Version: 0.1.0+compiled")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -287,7 +287,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 def test_make_run_takes_what_is_compiled_and_the_rest_from_the_checkout(checkout: Checkout) -> None:
     """A change of what is not compiled acts; new modules are there, removed ones are not."""
-    core = checkout.used() / "orthia" / "broker" / "core"
+    core = checkout.used() / "orthia" / "broker" / "core" / "queue"
     assert (core / f"queue{_EXTENSION}").read_text() == "machine code"
     (checkout.queue.with_name("routing.py")).write_text("CHANGED = True\n")
     (checkout.queue.with_name("added.py")).touch()
@@ -312,7 +312,7 @@ def test_make_run_is_pure_python_when_what_is_compiled_has_changed(
     done = checkout.run("use")
     assert done.stdout == "\n"
     (line,) = done.stderr.splitlines()
-    assert f"orthia/broker/core/{changed} changed" in line
+    assert f"orthia/broker/core/queue/{changed} changed" in line
     assert "`make compiled`" in line
     path.write_text(before)
     assert checkout.used().is_dir()

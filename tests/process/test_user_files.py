@@ -74,7 +74,7 @@ def test_a_file_that_became_wrong_changes_nothing(node: SecuredNode) -> None:
     users = node.directory / "artemis-users.properties"
     right = users.read_text()
     replace(users, "alice = ENC(nonsense)\n")
-    node.wait_log("the files of users changed and are not taken")
+    node.wait_log("the files of users changed, and nothing of them was applied")
     assert f"{users}:1: alice: ENC(...) is no hash" in node.log
     assert node.answer("alice", "s3cret").startswith(b"CONNECTED")
     replace(users, f"{right}carol = plain\n")
