@@ -140,7 +140,7 @@ class DatabaseStoreSettings:
 
     @property
     def message_times_table_name(self) -> str:
-        """Where it is kept when messages are due or expire, and how often they came in vain."""
+        """Where it is kept when messages are due or expire, and how often their delivery failed."""
         return f"{self.message_table_name}_TIMES"
 
 

@@ -40,7 +40,7 @@ class ConnectionLimitExceeded(LimitExceeded):
 
 
 class NotLive(BrokerError):  # noqa: N818 - named for what is the case
-    """This node is stopping, or is live no more."""
+    """This node is stopping, or no longer live."""
 
 
 class QuotaExceeded(BrokerError):  # noqa: N818 - named for what is the case

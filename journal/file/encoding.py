@@ -71,7 +71,7 @@ def moment_of(user_record_type: int, payload: bytes) -> Moment | None:
 
 
 def attempts_of(user_record_type: int, payload: bytes) -> tuple[int, int] | None:
-    """Return what a record says of a message's deliveries in vain; raises ValueError."""
+    """Return what a record says of a message's failed deliveries; raises ValueError."""
     if user_record_type != UserRecordType.DELIVERY_ATTEMPTS:
         return None
     return decode_attempts(payload)

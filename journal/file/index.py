@@ -40,7 +40,7 @@ class Added(NamedTuple):
     moment: Moment | None = None
     """When a message, or whatever refers to its body, leaves its queue by itself."""
     attempts: tuple[int, int] | None = None
-    """How often the message ``row_id`` was delivered in vain, and before when it is not again."""
+    """How often delivery of the message ``row_id`` failed, and its earliest redelivery."""
 
 
 class RecordIndex(ABC):

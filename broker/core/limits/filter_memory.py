@@ -69,7 +69,7 @@ class FilterMemory:
         uses[text] += 1
 
     def release(self, queue: str) -> None:
-        """Count the filter of a queue no more, if it had one."""
+        """Discount the filter of a queue, if it has one."""
         held = self._of_queues.pop(queue, None)
         if held is None:
             return

@@ -3,8 +3,8 @@
 
 Each consumer sees every message, from the head of the queue on, and what comes later as it comes.
 An acknowledgement gives credit, and that is all. Messages go when they expire, when a newer value
-replaces them or a ring is full, by ``purge-on-no-consumers``, and with the queue. Nothing is
-delivered in vain, since nothing is taken: a rejection is no attempt, and nothing is a dead letter.
+replaces them or a ring is full, by ``purge-on-no-consumers``, and with the queue. No
+delivery fails, since nothing is taken: a rejection is no attempt, and nothing is a dead letter.
 
 All of such a queue is in the store, also what need not be: consumers read it there, each from its
 own place. A new message goes from memory to those that have seen all before it.

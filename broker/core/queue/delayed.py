@@ -22,10 +22,10 @@ class Delayed(set[MessageReference]):
     def __init__(self) -> None:
         super().__init__()
         self._order: list[tuple[int, int, int, MessageReference]] | None = None
-        """A heap by priority and age, with some that are here no more."""
+        """A heap by priority and age; some of its messages have left."""
         self._pushed = count()
         self._by_seq: dict[int, MessageReference] | None = None
-        """Them by seq, with some that are here no more."""
+        """The messages by seq; some have left."""
 
     @override
     def add(self, element: MessageReference, /) -> None:

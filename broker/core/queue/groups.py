@@ -173,7 +173,7 @@ class Groups:
                 del self._owned[owner]
 
     def answered(self, seqs: Iterable[int]) -> bool:
-        """Note messages that consumers have no more; return whether others may have a group now."""
+        """Note messages that have left their consumers; return whether a group is free now."""
         is_free = False
         for seq in seqs:
             group = self._held.pop(seq, None)
@@ -203,7 +203,7 @@ class Groups:
         return self._looked_again()
 
     def left(self, subscription: Subscription[Any]) -> bool:
-        """Note a consumer that gets no more; return whether others may have a group now."""
+        """Note a consumer that has left; return whether a group is free now."""
         its_own = self._owned.pop(subscription, set())
         for group in its_own:
             del self._owners[group]

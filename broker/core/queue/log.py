@@ -120,7 +120,7 @@ class QueueLog:
             self.hold()
 
     def let_go(self, reference: MessageReference) -> None:
-        """Count a message that is in memory no more."""
+        """Discount a message that has left memory."""
         self.in_memory -= 1
         self.bytes_in_memory -= reference.size
         self._budget.used -= reference.size
@@ -234,7 +234,7 @@ class QueueLog:
         return levels is None or all(one.cursor.uncounted_after is None for one in levels)
 
     def release_deleted(self, queue_id: int, seq: int, size: int) -> None:
-        """Count a message of ``size`` bytes no more that was read to be deleted.
+        """Discount a message of ``size`` bytes that a deletion has read.
 
         It was stored under ``queue_id``.
         """
@@ -242,7 +242,7 @@ class QueueLog:
             self.use.release(size)
 
     def left(self, seq: int, size: int) -> None:
-        """Count a message of ``size`` bytes no more that is gone from the table."""
+        """Discount a message of ``size`` bytes that the table has lost."""
         if self.cursor.is_counted(seq):
             self.cursor.unread -= 1
             self.use.release(size)

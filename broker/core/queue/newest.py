@@ -108,7 +108,7 @@ class Latest(dict[bytes, Value]):
             self.being_replaced.add(value.replaces.seq)
 
     def answered(self, seq: int) -> None:
-        """Note that one is on its way no more."""
+        """Note that a message is no longer on its way."""
         value = self._on_their_way.pop(seq, None)
         if value is not None and value.replaces is not None:
             self.being_replaced.discard(value.replaces.seq)

@@ -463,14 +463,14 @@ class Queue(DeliveringQueue):
         self.disposal.expire(self, reference)
 
     def drop(self, reference: MessageReference) -> None:
-        """Count a message no more that goes somewhere else, or nowhere."""
+        """Discount a message that moves to another queue or is dropped."""
         self.let_go(reference)
         if self._policies:
             for policy in self._policies:
                 policy.gone((reference,))
 
     def let_go(self, reference: MessageReference) -> None:
-        """Count a message no more that a policy removes."""
+        """Discount a message that a policy removes."""
         self.log.let_go(reference)
         if self._selecting is not None:
             self._selecting.acknowledged((reference,))
@@ -552,7 +552,7 @@ class Queue(DeliveringQueue):
         return references
 
     def answered(self, references: Sequence[MessageReference]) -> None:
-        """Note that consumers have messages no more."""
+        """Note that messages have left their consumers."""
         if self._selecting is not None:
             self._selecting.answered(references)
 
@@ -821,14 +821,14 @@ class Queue(DeliveringQueue):
         return self.log.cursors()
 
     def release_deleted(self, queue_id: int, seq: int, size: int) -> None:
-        """Count a message of ``size`` bytes no more that was read to be deleted.
+        """Discount a message of ``size`` bytes that a deletion has read.
 
         It was stored under ``queue_id``.
         """
         self.log.release_deleted(queue_id, seq, size)
 
     def left(self, seq: int, size: int) -> None:
-        """Count a message of ``size`` bytes no more that is gone from the table."""
+        """Discount a message of ``size`` bytes that the table has lost."""
         self.log.left(seq, size)
 
 

@@ -1,14 +1,14 @@
 # mypyc compiles this module.
-"""When a message is delivered again that was delivered in vain, and keeping count of that.
+"""When a message is delivered again after a failed delivery, and how failures are counted.
 
 The delay is Artemis': ``redelivery-delay``, times ``redelivery-delay-multiplier`` for each attempt
 after the first, made longer or shorter by chance up to ``redelivery-collision-avoidance-factor`` of
 it, and at most ``max-redelivery-delay``, which is ten times ``redelivery-delay`` if it is not set.
 
-The count and the delay are stored, in a unit of their own behind the attempt: what is stored of a
-message that was never delivered in vain is nothing. Should a node die before that is committed, its
-successor knows of one attempt less; should the store be full, so does everybody. A client
-that waits to be told of it is told behind that commit.
+The count and the delay are stored in a unit of their own after the attempt; a message whose
+delivery never failed has none. If a node dies before that commit, its successor knows of one
+attempt less; if the store is full, every node does. A client that waits for it is told after that
+commit.
 """
 
 import math
@@ -57,7 +57,7 @@ def keep_attempts(
     now_ms: int,
     done: Done | None,
 ) -> None:
-    """Store how often messages of a queue were delivered in vain, and after how long they come.
+    """Store how often delivery of a queue's messages failed, and when they are delivered again.
 
     ``queue_id_for`` returns what those of a priority are stored under. ``done`` follows once that
     is stored, and all that was given to the journal before it.

@@ -436,7 +436,7 @@ class SelectingDelivery(Delivery):
         self.answered(references)
 
     def answered(self, references: Sequence[MessageReference]) -> None:
-        """Note that consumers have messages no more: they are deleted, or come back."""
+        """Note that messages have left their consumers: they are deleted, or come back."""
         if self._groups is None:
             return
         self._groups.unmark(references)
@@ -675,7 +675,7 @@ class SelectingDelivery(Delivery):
         self.forget_swept()
 
     def forget_swept(self) -> None:
-        """Forget what was taken and can be met no more."""
+        """Forget taken messages that no scan can meet again."""
         for place, lane in enumerate(self._lanes):
             gone = lane.taken.swept()
             if gone:

@@ -49,7 +49,7 @@ class _Reader(Protocol):
         """Note that all of a window was looked at."""
 
     def forget_swept(self) -> None:
-        """Forget what can be met no more."""
+        """Forget taken messages that no scan can meet again."""
 
 
 class SelectingReads:

@@ -49,7 +49,7 @@ class QueueServices:
     disposal: _Disposal
     creations: _LevelCounts
     journal_full: Waiters[Deliverer]
-    """Those who read no more because the journal is full."""
+    """Those that stopped reading because the journal is full."""
     read_turns: ReadTurns
     withheld: Collection[int]
     """The seqs of messages that stay where they are: a transaction in doubt acknowledged them."""

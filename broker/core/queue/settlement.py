@@ -30,7 +30,7 @@ class _Settling(Protocol):
         attempted: Sequence[MessageReference] = (),
         done: Done | None = None,
     ) -> None:
-        """Deliver messages again; the ``attempted`` were delivered in vain, as is stored."""
+        """Deliver messages again; the failed deliveries of the ``attempted`` are stored."""
 
 
 class Acknowledged(Settlement):

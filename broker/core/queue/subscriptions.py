@@ -54,7 +54,7 @@ class Source(ABC, Generic[Reference]):
         attempted: Sequence[MessageReference] = (),
         done: Done | None = None,
     ) -> None:
-        """Take delivered messages back; the ``attempted`` were delivered in vain.
+        """Take delivered messages back; delivery of the ``attempted`` failed.
 
         ``done`` follows once that is stored, and what becomes of a message for it.
         """

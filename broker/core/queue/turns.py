@@ -25,7 +25,7 @@ class Turns(ABC):
 
     @abstractmethod
     def leave(self, subscription: Subscription[Any]) -> None:
-        """Ask a subscription that was closed no more."""
+        """Remove a closed subscription."""
 
     @abstractmethod
     def next(self) -> Subscription[Any] | None:

@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""Messages that consumers have, gave back, or wait to get again after an attempt in vain."""
+"""Messages that consumers hold or gave back, and those that wait for redelivery."""
 
 import heapq
 import random
@@ -38,7 +38,7 @@ class _OwningQueue(Protocol):
         """Return those of the messages given back that the queue still keeps."""
 
     def answered(self, references: Sequence[MessageReference]) -> None:
-        """Note that consumers have messages no more."""
+        """Note that messages have left their consumers."""
 
     def returned(self, references: Sequence[MessageReference]) -> None:
         """Note that messages were given back."""
@@ -50,7 +50,7 @@ class _OwningQueue(Protocol):
         """Move a message to the dead-letter address, or drop it; False if it has to stay."""
 
     def drop(self, reference: MessageReference) -> None:
-        """Count a message no more that goes somewhere else, or nowhere."""
+        """Discount a message that moves to another queue or is dropped."""
 
     def keep_attempts(
         self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
@@ -86,7 +86,7 @@ class Unsettled:
         self.delayed = Delayed()
         """What waits for its redelivery."""
         self.retries: dict[int, int] = {}
-        """Before when messages are not delivered that an earlier node delivered in vain, by seq."""
+        """The earliest redelivery of messages that an earlier node failed to deliver, by seq."""
         self._behind: Done | None = None
         """What follows the attempts that are stored next."""
 
@@ -150,7 +150,7 @@ class Unsettled:
         attempted: Sequence[MessageReference],
         done: Done | None,
     ) -> None:
-        """Put messages back in their place; the ``attempted`` were delivered in vain.
+        """Put messages back in their place; delivery of the ``attempted`` failed.
 
         Of many the rest is done in later turns of the loop.
         """

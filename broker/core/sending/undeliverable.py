@@ -1,5 +1,5 @@
 # mypyc compiles this module.
-"""Messages that cannot be delivered: expired, or delivered too often in vain.
+"""Messages that cannot be delivered: they expired, or their delivery failed too often.
 
 The transaction that takes such a message out of its queue moves it to the expiry address or the
 dead-letter address. If ``broker.xml`` names none that is the default one; only an empty address
@@ -65,7 +65,7 @@ class Undeliverable:
         if target in (queue.name, queue.address):
             if is_first:
                 LOGGER.warning(
-                    "message %d of queue %s was delivered %d times in vain, and stays: the queue is"
+                    "delivery of message %d of queue %s failed %d times; it stays: the queue is"
                     " its own dead-letter-address (logged once for each queue)",
                     reference.seq,
                     queue.name,
@@ -75,7 +75,7 @@ class Undeliverable:
             return False
         if is_first:
             LOGGER.warning(
-                "message %d of queue %s was delivered %d times in vain (max-delivery-attempts) and"
+                "delivery of message %d of queue %s failed %d times (max-delivery-attempts); it"
                 " is %s (logged once for each queue)",
                 reference.seq,
                 queue.name,
