@@ -1,5 +1,6 @@
 """What subscribers of a topic see."""
 
+import gc
 import itertools
 from dataclasses import replace
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import pytest
 
 from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.topics.volatile import VolatileQueue
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import StompLimits
@@ -44,6 +46,25 @@ def test_prefetch_holds_messages_back_until_they_are_acknowledged() -> None:
     assert subscriber.texts == ["a"]
     subscriber.acknowledge("a")
     assert subscriber.texts == ["a", "b"]
+
+
+def test_nothing_of_a_subscriber_that_left_waits_for_the_collector() -> None:
+    """Clients may come and go faster than cycles are looked for."""
+
+    def queues() -> int:
+        return sum(type(one) is VolatileQueue for one in gc.get_objects())
+
+    core = CoreUnderTest()
+    gc.collect()
+    gc.disable()
+    try:
+        before = queues()
+        subscriber = core.consume(TOPIC)
+        subscriber.end.close()
+        subscriber.subscription = None
+        assert queues() == before
+    finally:
+        gc.enable()
 
 
 def test_a_subscriber_far_behind_is_told_and_cut_off() -> None:

@@ -24,6 +24,13 @@ class DeliveringQueue(Source[MessageReference]):
     reader: WindowReader
 
     @abstractmethod
+    def dispatch(self) -> bool:
+        """Deliver while there is a message, a consumer that takes it, and a valid lease.
+
+        What that leaves to do is done in later turns of the loop. Return whether nothing is left.
+        """
+
+    @abstractmethod
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         """Count a message as delivered; None if it has expired, or waits for its redelivery."""
 

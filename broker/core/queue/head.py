@@ -84,7 +84,7 @@ class HeadDelivery(Delivery):
         try:
             while (ready or returned) and gate.may_deliver(queue):
                 if not most:
-                    pace.go_on_later()
+                    pace.go_on_later(queue.dispatch)
                     return False
                 most -= 1
                 subscription = self._turns.next()

@@ -17,12 +17,10 @@ class Pace:
     """
 
     __slots__ = (
-        "_dispatch", "_has_more", "_in_turn", "_slices", "held", "is_delivering", "is_going_on",
+        "_has_more", "_in_turn", "_slices", "held", "is_delivering", "is_going_on",
     )  # fmt: skip
 
-    def __init__(self, dispatch: Callable[[], object], slices: Slices) -> None:
-        """``dispatch`` is called in later turns of the loop for what ``go_on_later`` left."""
-        self._dispatch = dispatch
+    def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self.is_delivering = False
         """Whether a delivery is under way: a consumer that acknowledges at once begins no other."""
@@ -51,20 +49,23 @@ class Pace:
         """Whether no delivery may begin at this moment."""
         return bool(self.is_delivering or self.held or (self.is_going_on and self.is_put_off()))
 
-    def go_on_later(self) -> None:
-        """Deliver the rest in later turns of the loop."""
+    def go_on_later(self, dispatch: Callable[[], object]) -> None:
+        """Deliver the rest in later turns of the loop, by ``dispatch``.
+
+        It is not kept: a subscriber that has left would be a cycle.
+        """
         self._has_more = True
         if not self.is_going_on:
             self.is_going_on = True
-            self._slices.later(self._going_on())
+            self._slices.later(self._going_on(dispatch))
 
-    def _going_on(self) -> Steps:
+    def _going_on(self, dispatch: Callable[[], object]) -> Steps:
         try:
             while self._has_more:
                 self._has_more = False
                 self._in_turn = True
                 try:
-                    self._dispatch()
+                    dispatch()
                 finally:
                     self._in_turn = False
                 yield GO_ON

@@ -120,7 +120,7 @@ class Queue(DeliveringQueue):
             keeps_in_memory=not (options.non_destructive or is_schedule),
             has_levels=options.last_value_key is None and not is_schedule,
         )
-        self._pace = Pace(self.dispatch, services.slices)
+        self._pace = Pace(services.slices)
         self.reader = WindowReader(self.name, services.journal, services.timers)
         self.unsettled = Unsettled(self, self.log, self.counters, self._pace, services)
         self._consumers = Consumers(
@@ -408,11 +408,8 @@ class Queue(DeliveringQueue):
         self._refill.refill()
         self.dispatch()
 
+    @override
     def dispatch(self) -> bool:
-        """Deliver while there is a message, a consumer that takes it, and a valid lease.
-
-        What that leaves to do is done in later turns of the loop. Return whether nothing is left.
-        """
         delivery, values = self._delivery, self.last_values
         if not self._consumers.is_started or (values is not None and not values.is_ready):
             return False

@@ -480,7 +480,7 @@ class SelectingDelivery(Delivery):
         while True:
             while active and self._gate.may_deliver(self._queue):
                 if self._work <= 0:
-                    self._pace.go_on_later()
+                    self._pace.go_on_later(self._queue.dispatch)
                     return False
                 view = next(iter(active))
                 del active[view]

@@ -75,7 +75,7 @@ class VolatileQueue(Source[PublishedReference]):
         """
         self._turns = Alone()
         self._may_deliver = may_deliver
-        self._pace = Pace(self.dispatch, slices)
+        self._pace = Pace(slices)
         self._ready: deque[Publication] = deque()
         """What waits, in order."""
         self._without = without
@@ -150,7 +150,7 @@ class VolatileQueue(Source[PublishedReference]):
         try:
             while self._ready and self._may_deliver(self):
                 if not most:
-                    pace.go_on_later()
+                    pace.go_on_later(self.dispatch)
                     return
                 most -= 1
                 subscription = self._turns.next()
