@@ -1,4 +1,4 @@
-"""The interface between the endpoint of probes and metrics and a node."""
+"""The interface between the HTTP server's probes and metrics and a node."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ class Verdict:
 
 
 class HealthSource(ABC):
-    """A node as the endpoint asks it; called on the event loop, so no method may block."""
+    """A node as probes and metrics ask it; called on the thread of HTTP, so no method may block."""
 
     @property
     @abstractmethod
     def registry(self) -> CollectorRegistry:
-        """The node's metrics, which the endpoint collects on its own thread."""
+        """The node's metrics, which are collected on a thread of their own."""
 
     @abstractmethod
     def liveness(self) -> Verdict:

@@ -18,7 +18,7 @@ import uvloop
 
 from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.core.limits.refusals import Refusal
-from orthia.broker.management.health import HealthServer
+from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus
 from orthia.broker.node.configuration_watch import ConfigurationWatch
@@ -142,9 +142,10 @@ class BrokerNode:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
         seen = self._service.show_in(self._metrics, self._status)
-        health = HealthServer(self._settings.health, seen) if self._settings.health else None
-        if health is not None:
-            await health.start()
+        http = None
+        if self._settings.health is not None:
+            http = NodeServer(self._settings.health, seen, loop, self._out_of_memory.loop_failed)
+            http.start()
         self._driver.begin()
         if self._watch is not None:
             self._watch.start()
@@ -166,8 +167,8 @@ class BrokerNode:
         if analyzer is not None:
             analyzer.stop()
         meter.stop()
-        if health is not None:
-            await health.close()
+        if http is not None:
+            http.close()
 
     def _analyzer(self, loop: asyncio.AbstractEventLoop) -> CriticalAnalyzer:
         return CriticalAnalyzer(

@@ -167,10 +167,12 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/login-modules/certificate-login-module/@reload": (
         "broker/node/user_files.py module.reload",
     ),
-    "core/health/host": ("broker/management/health.py self._settings.host",),
-    "core/health/token": ("broker/management/health.py self._settings.token",),
-    "core/health/allow-anonymous": ("broker/management/health.py self._settings.allow_anonymous",),
-    "core/health/port": ("broker/management/health.py self._settings.port",),
+    "core/health/host": ("broker/management/http/server.py self._settings.host",),
+    "core/health/token": ("broker/management/http/probes.py self._settings.token",),
+    "core/health/allow-anonymous": (
+        "broker/management/http/probes.py self._settings.allow_anonymous",
+    ),
+    "core/health/port": ("broker/management/http/server.py self._settings.port",),
     "core/stomp-limits/max-unacknowledged-bytes": (
         "broker/core/assembly.py limits.max_unacknowledged_bytes",
         "broker/core/broker.py self.parts.max_unacknowledged_bytes",

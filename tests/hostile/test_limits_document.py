@@ -10,7 +10,7 @@ from orthia.broker.connections import client_memory, descriptors, upgrade
 from orthia.broker.connections.connection import WRITE_HIGH_BYTES
 from orthia.broker.core import destinations
 from orthia.broker.core.limits import memory
-from orthia.broker.management import health
+from orthia.broker.management.http import bounds, server
 from orthia.broker.protocols.stomp import options
 from orthia.broker.security import logins
 from orthia.config import document, problems
@@ -70,7 +70,7 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"as any users who have not logged in from there | {logins.MAX_WAITING_AT_ADDRESS} |",
         f"{logins.MAX_KNOWN} pairs of user and address",
         f"{logins.MAX_ADDRESSES} addresses, and {logins.USER_PLACES} places",
-        f"{health._MAX_CONNECTIONS} connections, {health._MAX_HEAD_BYTES} bytes of a request",
+        f"{bounds.MAX_CONNECTIONS} connections, {server.MAX_HEAD_BYTES} bytes of a request",
         f"{document.MAXIMUM_FILE_BYTES} bytes, {document._MAXIMUM_DEPTH} levels,"
         f" {document._MAXIMUM_FILES} included files",
         f"problems told of one file | {problems.MAXIMUM_PROBLEMS} |",

@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,9 +21,12 @@ from typing_extensions import override
 
 from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
-from orthia.broker.management.exposition import Exposition, RenderingError
-from orthia.broker.management.health import HealthError, HealthNotFree, HealthServer
 from orthia.broker.management.histogram import LoopHistogram
+from orthia.broker.management.http.exposition import Exposition, RenderingError
+from orthia.broker.management.http.gateway import Gateway
+from orthia.broker.management.http.node_server import NodeServer
+from orthia.broker.management.http.pace import Budget
+from orthia.broker.management.http.server import HealthError, HealthNotFree
 from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
 from orthia.broker.node.exit_codes import ExitCode, code_of_kind
 from orthia.broker.node.node import BrokerNode
@@ -70,25 +72,33 @@ class Node(HealthSource):
         return {"name": "node-b", "role": "backup", "token": None}
 
 
+def server_of(
+    node: HealthSource, settings: HealthSettings, *, request_seconds: float = 600
+) -> NodeServer:
+    """Return the server of ``node``, whose broker's loop is the caller's."""
+    server = NodeServer(settings, node, asyncio.get_running_loop())
+    server.server.bounds.request_seconds = request_seconds
+    return server
+
+
 def served(
     scenario: Callable[[int], Awaitable[bytes]],
     node: Node | None = None,
     *,
-    request_timeout_seconds: float = 600,
+    request_seconds: float = 600,
 ) -> bytes:
-    """Run ``scenario`` with the port of an endpoint and return what it returns."""
+    """Run ``scenario`` with the port of a server and return what it returns."""
 
     async def run() -> bytes:
-        settings = HealthSettings("127.0.0.1", 0)
-        server = HealthServer(
-            settings, node or Node(), request_timeout_seconds=request_timeout_seconds
+        server = server_of(
+            node or Node(), HealthSettings("127.0.0.1", 0), request_seconds=request_seconds
         )
-        await server.start()
+        server.start()
         try:
             async with asyncio.timeout(240):
-                return await scenario(server.port)
+                return await scenario(server.server.port)
         finally:
-            await server.close()
+            await asyncio.to_thread(server.close)
 
     return asyncio.run(run())
 
@@ -289,7 +299,7 @@ def test_other_methods_are_refused(method: str) -> None:
     """Only GET and HEAD are answered."""
     status, head, _ = get("/live", method=method)
     assert status == 405
-    assert b"allow: get, head" in head
+    assert b"allow: get, head" in head or b"allow: head, get" in head
 
 
 def test_an_unknown_path_is_not_found() -> None:
@@ -318,47 +328,66 @@ def test_a_malformed_request_is_refused(request_bytes: bytes) -> None:
 def test_an_endless_head_is_refused() -> None:
     """A head larger than a few kilobytes is refused, so that nobody can fill the memory."""
     request = b"GET /live HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"a" * 20_000
-    assert ask(request).startswith(b"HTTP/1.1 431 ")
+    assert ask(request).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_body_is_refused() -> None:
-    """A request with a body is refused without reading all of it."""
+def test_a_body_is_not_read() -> None:
+    """A probe with a body is answered without reading all of it, and its connection is closed."""
     request = b"GET /live HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nx"
-    assert ask(request).startswith(b"HTTP/1.1 413 ")
+    assert ask(request).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_client_that_sends_nothing_is_cut_off() -> None:
     """A half-open connection ends after the time-out."""
-    answer = served(lambda port: exchange(port, b"GET /live HT"), request_timeout_seconds=0.2)
+    answer = served(lambda port: exchange(port, b"GET /live HT"), request_seconds=0.2)
     assert answer == b""
 
 
-def test_requests_without_end_leave_the_loop_to_others() -> None:
-    """However many are sent ahead on however many connections: beside the first one of each, one is
-    answered between two turns of the loop."""
-    connections, requests = 8, 200
-    turn = 0
-    answered: Counter[int] = Counter()
+def test_a_node_whose_loop_hangs_is_not_live() -> None:
+    """A probe is answered all the same, and says what hangs."""
 
-    class Watched(Node):
-        def liveness(self) -> Verdict:
-            answered[turn] += 1
-            return super().liveness()
+    may_go_on = threading.Event()
 
-    async def scenario(port: int) -> bytes:
-        nonlocal turn
-        ahead = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n" * (requests - 1)
-        last = b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        asking = [asyncio.create_task(exchange(port, ahead + last)) for _ in range(connections)]
-        while not all(one.done() for one in asking):
-            await asyncio.sleep(0)
-            turn += 1
-        answers = [await one for one in asking]
-        return b" ".join(b"%d" % one.count(b"HTTP/1.1 200") for one in answers)
+    async def run() -> tuple[bytes, bytes]:
+        loop = asyncio.get_running_loop()
+        server = NodeServer(HealthSettings("127.0.0.1", 0), Node(), loop)
+        server.probes.gateway = Gateway(loop, answer_seconds=0.01)
+        server.start()
+        answers: list[bytes] = []
 
-    assert served(scenario, Watched()) == b" ".join([b"%d" % requests] * connections)
-    assert max(answered.values()) <= connections + 1
-    assert sum(many > 1 for many in answered.values()) <= connections
+        def ask_both() -> None:
+            for path in ("live", "role"):
+                with socket.create_connection(("127.0.0.1", server.server.port)) as client:
+                    client.sendall(f"GET /{path} HTTP/1.0\r\n\r\n".encode())
+                    answers.append(b"".join(iter(lambda: client.recv(65_536), b"")))
+            may_go_on.set()
+
+        threading.Thread(target=ask_both).start()
+        may_go_on.wait(240)  # the loop does nothing else
+        await asyncio.to_thread(server.close)
+        live, role = answers
+        return live, role
+
+    live, role = asyncio.run(run())
+    assert live.startswith(b"HTTP/1.1 503 ")
+    assert live.endswith(b"the event loop has not answered for 0.01 s\n")
+    assert role.startswith(b"HTTP/1.1 200 ")
+
+
+def test_requests_without_end_take_a_share() -> None:
+    """Who sends requests without end is held back, and the broker keeps the processor."""
+    used = [0.0]
+    now = [0.0]
+    budget = Budget(processor=lambda: used[0], clock=lambda: now[0])
+    assert budget.ahead_seconds() <= 0
+    used[0] = 1.25
+    assert budget.ahead_seconds() == pytest.approx(4.0)
+    now[0] = 4.0
+    assert budget.ahead_seconds() == pytest.approx(0.0)
+    now[0] = 100.0
+    assert budget.ahead_seconds() < 0
+    used[0] += 1.25
+    assert budget.ahead_seconds() == pytest.approx(4.0), "a rest is not saved without bounds"
 
 
 def test_connections_that_are_kept_make_room_for_a_probe() -> None:
@@ -444,35 +473,22 @@ def test_metrics_are_rendered_beside_the_loop_and_once_for_all_who_ask() -> None
 
 
 def test_a_scraper_that_leaves_takes_the_answer_from_nobody() -> None:
-    """Of two who wait for the same text one is cut off for its time; the other gets it."""
+    """Of two who wait for the same text one closes its connection; the other gets it."""
     node, slow = Node(), Slow()
     node.registry.register(slow)
 
-    async def run() -> bytes:
+    async def scenario(port: int) -> bytes:
         scrape = b"GET /metrics HTTP/1.0\r\n\r\n"
-        server = HealthServer(HealthSettings("127.0.0.1", 0), node, request_timeout_seconds=2)
+        _, gone = await asyncio.open_connection("127.0.0.1", port)
+        gone.write(scrape)
+        assert await asyncio.to_thread(slow.asked.acquire, timeout=120)
+        other = asyncio.ensure_future(exchange(port, scrape))
+        gone.transport.abort()
+        await exchange(port, b"GET /live HTTP/1.0\r\n\r\n")
+        slow.may_end.set()
+        return await other
 
-        async def cut_off() -> None:
-            with suppress(ConnectionResetError):
-                assert await exchange(server.port, scrape) == b"", "cut off after its time"
-
-        await server.start()
-        try:
-            gone = asyncio.ensure_future(cut_off())
-            while not slow.times:
-                if gone.done():  # its time was over before it had asked
-                    await gone
-                    gone = asyncio.ensure_future(cut_off())
-                await asyncio.sleep(0.01)
-            server._timeout_seconds = 600
-            other = asyncio.ensure_future(exchange(server.port, scrape))
-            await gone
-            slow.may_end.set()
-            return await other
-        finally:
-            await server.close()
-
-    assert b"slow 1.0" in asyncio.run(run())
+    assert b"slow 1.0" in served(scenario, node)
 
 
 def test_metrics_are_rendered_anew_after_a_moment() -> None:
@@ -519,38 +535,32 @@ def test_of_very_many_queues_the_fullest_are_shown() -> None:
 
 def test_who_does_not_read_its_last_answer_is_cut_off() -> None:
     """An answer that fits into the broker's buffers, and not into the system's, ends too."""
-
-    class Large(Slow):
-        def collect(self) -> Iterable[Metric]:
-            # From here on: the request has its time, and what is not read of the answer has less.
-            server._timeout_seconds = 0.5
-            return super().collect()
-
-    node, slow = Node(), Large()
+    node, slow = Node(), Slow()
     node.registry.register(slow)
     slow.may_end.set()
     slow.size = 40_000
-    server = HealthServer(HealthSettings("127.0.0.1", 0), node, request_timeout_seconds=600)
 
     async def run() -> bytes:
-        await server.start()
-        assert server._server is not None
-        listener = server._server.sockets[0].fileno()
+        server = server_of(node, HealthSettings("127.0.0.1", 0), request_seconds=0.5)
+        server.start()
+        assert server.server.socket is not None
+        listener = server.server.socket.fileno()
         with socket.socket(fileno=os.dup(listener)) as same:
             same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)  # inherited
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            client.connect(("127.0.0.1", server.port))
+            client.connect(("127.0.0.1", server.server.port))
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             began, _, _ = await asyncio.to_thread(select.select, [client], [], [], 120)
             assert began, "no answer came"
-            await asyncio.to_thread(wait_until, lambda: not server._connections, what="its end")
+            open_now = server.server.bounds.connections
+            await asyncio.to_thread(wait_until, lambda: not open_now, what="its end")
             client.settimeout(120)
             data = b""
             with suppress(ConnectionResetError):
                 while chunk := client.recv(65_536):
                     data += chunk
-        await server.close()
+        await asyncio.to_thread(server.close)
         return data
 
     data = asyncio.run(run())
@@ -563,10 +573,10 @@ def test_a_port_in_use_is_a_clear_error() -> None:
 
     async def scenario(port: int) -> bytes:
         with pytest.raises(HealthNotFree, match=f"cannot listen on 127.0.0.1:{port}.*<health>"):
-            await HealthServer(HealthSettings("127.0.0.1", port), Node()).start()
+            server_of(Node(), HealthSettings("127.0.0.1", port)).start()
         assert code_of_kind(HealthNotFree) is ExitCode.LOCK_NOT_ACQUIRED
         with pytest.raises(HealthError, match=r"cannot listen on 192\.0\.2\.1:1.*<health>"):
-            await HealthServer(HealthSettings("192.0.2.1", 1), Node()).start()
+            server_of(Node(), HealthSettings("192.0.2.1", 1)).start()
         assert code_of_kind(HealthError) is ExitCode.CONFIGURATION
         return b"done"
 
@@ -595,19 +605,19 @@ def test_more_than_the_probes_is_for_who_may(
     """Who has the token, if there is one; else who is on this host, unless all are meant."""
 
     async def run() -> list[bytes]:
-        server = HealthServer(HealthSettings(host, 0, **settings), Node())
-        await server.start()
+        server = server_of(Node(), HealthSettings(host, 0, **settings))
+        server.start()
         try:
             return [
                 await exchange(
-                    server.port,
+                    server.server.port,
                     f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                     f"{f'Authorization: {given}' if given else 'X: y'}\r\n\r\n".encode(),
                 )
                 for path in ("/live", "/role", "/metrics")
             ]
         finally:
-            await server.close()
+            await asyncio.to_thread(server.close)
 
     live, role, metrics = asyncio.run(run())
     assert live.startswith(b"HTTP/1.1 200 ")

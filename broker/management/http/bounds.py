@@ -1,0 +1,110 @@
+"""What the clients of the HTTP server may take: connections, time, memory.
+
+Few connections, so that a flood costs little; for a new one beyond them the oldest is closed, since
+the new one may be a probe. A client has one to two times ``request_seconds`` to send the head of a
+request and to read what it was sent. What lies between head and response, as the body of a request
+or a response that is sent event by event, is the application's to bound.
+"""
+
+import asyncio
+from typing import Final, cast
+
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_CONNECTIONS: Final = 64
+REQUEST_SECONDS: Final = 5.0
+
+
+class Bounds:
+    """The connections of one server; called on its loop."""
+
+    def __init__(self, request_seconds: float) -> None:
+        self.request_seconds = request_seconds
+        self.connections: dict[_Bounded, None] = {}
+        """The oldest first."""
+
+    def around(self, protocol: H11Protocol, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        """Return the protocol of one connection, which passes all to ``protocol``, in bounds."""
+        return _Bounded(protocol, self, loop)
+
+    def add(self, connection: "_Bounded") -> None:
+        """Take a new connection, in place of the oldest if there are too many."""
+        if len(self.connections) >= MAX_CONNECTIONS:
+            next(iter(self.connections)).end()
+        self.connections[connection] = None
+
+    def end_all(self) -> None:
+        """End every connection at once."""
+        for connection in list(self.connections):
+            connection.end()
+
+
+class _Bounded(asyncio.Protocol):
+    """One connection: passes what happens to it on to uvicorn's protocol, and ends a slow one."""
+
+    def __init__(self, inner: H11Protocol, bounds: Bounds, loop: asyncio.AbstractEventLoop) -> None:
+        self._inner = inner
+        self._bounds = bounds
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._waited_for: object = None
+        """The client's act that was waited for at the last look."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._bounds.add(self)
+        self._inner.connection_made(self._transport)
+        self._look_later()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    @override
+    def eof_received(self) -> None:
+        self._inner.eof_received()
+
+    @override
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    @override
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bounds.connections.pop(self, None)
+        if self._look is not None:
+            self._look.cancel()
+        self._inner.connection_lost(exc)
+
+    def end(self) -> None:
+        """End the connection; what was not sent is dropped."""
+        self._bounds.connections.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _look_later(self) -> None:
+        self._look = self._loop.call_later(self._bounds.request_seconds, self._check_progress)
+
+    def _check_progress(self) -> None:
+        """End a client that is still waited for, in the same act, since the last look."""
+        waits_for = self._what_is_waited_for()
+        if waits_for is not None and waits_for == self._waited_for:
+            self.end()
+            return
+        self._waited_for = waits_for
+        self._look_later()
+
+    def _what_is_waited_for(self) -> object:
+        """Return what the client is to do now; None if it waits for the application."""
+        cycle = self._inner.cycle
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            return "read", id(cycle)
+        if cycle is None or cycle.response_complete:
+            return "head", id(cycle)
+        return None

@@ -1,0 +1,134 @@
+"""The HTTP server of a node: one thread with an event loop of its own, beside the broker's.
+
+Requests cost the broker's loop nothing but what they ask it for, and are answered while it computes
+or hangs: so ``/live`` can tell a loop that hangs. HTTP/1.1 is uvicorn's, routes are Starlette's.
+"""
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from orthia.broker.management.http.bounds import REQUEST_SECONDS, Bounds
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import HealthSettings
+
+MAX_HEAD_BYTES: Final = 8_192
+_BACKLOG: Final = 100
+_JOIN_SECONDS: Final = 5.0
+
+
+class HealthError(OrthiaError):
+    """The HTTP server cannot listen where it is configured to."""
+
+
+class HealthNotFree(HealthError):  # noqa: N818 - named for the state
+    """Another process has its port at present."""
+
+
+LoopErrorHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+
+class HttpServer:
+    """Serves one application from ``start`` to ``close``."""
+
+    def __init__(
+        self,
+        settings: HealthSettings,
+        application: Starlette,
+        *,
+        failed: LoopErrorHandler | None = None,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        """``failed`` handles what nothing on the server's loop has caught.
+
+        ``request_seconds`` bounds how long a client takes to send the head of a request, and to
+        read what it was sent.
+        """
+        self._settings = settings
+        self._config = Config(
+            application,
+            log_config=None,
+            log_level="critical",  # malformed requests: whoever sends them writes no log
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=int(max(1, request_seconds)),
+        )
+        self._failed = failed
+        self.bounds = Bounds(request_seconds)
+        self.socket: socket.socket | None = None
+        """The one it listens on, after ``start``."""
+        self._stop: Callable[[], object] = lambda: None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, also if 0 is configured; 0 before ``start``."""
+        if self.socket is None:
+            return 0
+        port: int = self.socket.getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Listen, and serve on a new thread; raises HealthError if the address cannot be bound."""
+        host, port = self._settings.host, self._settings.port
+        try:
+            listener = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            kind = HealthNotFree if error.errno == errno.EADDRINUSE else HealthError
+            raise kind(
+                f"the health endpoint cannot listen on {host}:{port}: {error.strerror or error};"
+                " choose another port in <health>"
+            ) from error
+        self.socket = listener
+        serves = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(listener, serves)),
+            name="orthia-http",
+            daemon=True,
+        )
+        self._thread.start()
+        serves.wait()
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self._stop()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+            self._thread = None
+
+    async def _serve(self, listener: socket.socket, serves: threading.Event) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._failed is not None:
+            loop.set_exception_handler(self._failed)
+        self._config.load()
+        state = ServerState()
+        server = await loop.create_server(
+            lambda: self.bounds.around(H11Protocol(self._config, state, {}, loop), loop),
+            sock=listener,
+            backlog=_BACKLOG,
+        )
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)
+        serves.set()
+        await stop.wait()
+        server.close()
+        self.bounds.end_all()
+        for task in state.tasks:
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
