@@ -90,7 +90,7 @@ class Broker:
         yield from open_queues(parts.book, parts.journal)
         yield from parts.reconfiguration.beginning()
         parts.journal.register_full_listener(self._store_is_full)
-        parts.journal.complete_in_steps(self.slices.run)
+        parts.journal.complete_in_steps(self.slices.end)
 
     def stop(self) -> None:
         """Deliver nothing and accept nothing from now on."""

@@ -9,6 +9,10 @@ in turns of ``QUANTUM_SECONDS``: a new task and one that has had a turn alternat
 end soon, however many long ones there are, and long ones never starve. A task without a turn comes
 first in the next turn of the loop.
 
+*Ending* tasks come before all others, and leave them ``OTHERS_SECONDS`` of a turn. They end what
+the others began: what tells every client that its messages are stored is one task, whose work grows
+with what all others take in. As one of many it would fall behind them, and its clients with it.
+
 The clock is read between steps, not within one: each step must be bounded itself. The longest is
 the last one of a transaction's commit, which is atomic: 20,000 copies of messages at most, some
 60 ms. Then come the copies of one message for the queues of its address, 3 us each, and the longest
@@ -25,6 +29,8 @@ SLICE_SECONDS: Final = 0.004
 """The time of all tasks together in one turn of the loop."""
 QUANTUM_SECONDS: Final = 0.0005
 """The time of one task before the next has its turn."""
+OTHERS_SECONDS: Final = 0.001
+"""The least that ending tasks leave to others of their time in one turn of the loop."""
 GO_ON: Final = False
 """Yielded where the work may be suspended, and could continue."""
 REST: Final = True
@@ -83,8 +89,8 @@ class Slices:
     """The running tasks, and their time budget."""
 
     __slots__ = (
-        "_call_soon", "_clock", "_is_due", "_left", "_new", "_prefers_new", "_resting", "_ring",
-        "_until",
+        "_call_soon", "_clock", "_ending", "_is_due", "_left", "_new", "_prefers_new", "_resting",
+        "_ring", "_until",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +101,8 @@ class Slices:
         """``call_soon`` calls back in the loop's next turn, after it served its clients."""
         self._call_soon = call_soon
         self._clock = clock
+        self._ending: deque[Steps] = deque()
+        """Tasks that come before all others, in order."""
         self._new: deque[Steps] = deque()
         """Tasks that had no turn yet, or resume after a wait."""
         self._ring: deque[Steps] = deque()
@@ -111,30 +119,42 @@ class Slices:
     @property
     def is_idle(self) -> bool:
         """Whether no task is running."""
-        return not (self._ring or self._new)
+        return not (self._ring or self._new or self._ending)
 
     def run(self, steps: Steps) -> bool:
         """Run ``steps`` while there is time, the rest in later turns; return whether all are done.
 
         An exception of a step in this turn is raised here.
         """
-        if self._until is not None:
-            done = self._advance(steps, self._until)
-        elif self._left <= 0:
-            done = False
-        else:
-            began = self._clock()
-            self._until = began + self._left
-            try:
-                done = self._advance(steps, self._until)
-            finally:
-                self._until = None
-                self._left = left = self._left - self._clock() + began
-                if left <= 0 or self._resting:
-                    self._end_turn()
+        done = self._begin(steps)
         if done is False:
             self.later(steps)
         return done is True
+
+    def end(self, steps: Iterator[bool]) -> None:
+        """Run ``steps``, which end what other tasks began: the rest goes before all others.
+
+        They yield ``GO_ON`` only.
+        """
+        if self._ending or self._begin(steps) is False:
+            self._ending.append(steps)
+            self._go_on_soon()
+
+    def _begin(self, steps: Steps) -> bool | None:
+        """Run ``steps`` while there is time; return as ``_advance`` does."""
+        if self._until is not None:
+            return self._advance(steps, self._until)
+        if self._left <= 0:
+            return False
+        began = self._clock()
+        self._until = began + self._left
+        try:
+            return self._advance(steps, self._until)
+        finally:
+            self._until = None
+            self._left = left = self._left - self._clock() + began
+            if left <= 0 or self._resting:
+                self._end_turn()
 
     def later(self, steps: Steps) -> None:
         """Run ``steps`` in later turns."""
@@ -179,6 +199,12 @@ class Slices:
         now = clock()
         end = now + SLICE_SECONDS
         try:
+            while self._ending and now < end - OTHERS_SECONDS:
+                steps = self._ending.popleft()
+                self._until = until = end - OTHERS_SECONDS
+                if self._advance(steps, until) is False:
+                    self._ending.appendleft(steps)
+                now = clock()
             while now < end and (steps := self._next()) is not None:
                 self._until = until = min(now + QUANTUM_SECONDS, end)
                 if self._advance(steps, until) is False:
@@ -194,5 +220,5 @@ class Slices:
         if self._resting:
             self._ring.extend(self._resting)
             self._resting.clear()
-        if self._ring or self._new or self._left <= 0:
+        if self._ring or self._new or self._ending or self._left <= 0:
             self._go_on_soon()

@@ -1,7 +1,7 @@
 """Long work leaves the loop to others, and nobody sees half of it: turns are counted, not time."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -131,6 +131,40 @@ def test_short_work_is_done_before_long_work_goes_on() -> None:
     assert turns <= 3
     assert done == [0, 1, 2]
     assert went_on > before
+
+
+def test_what_ends_the_work_of_others_comes_before_it() -> None:
+    """However much is under way, which goes on in each turn all the same."""
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, Work())
+    went_on = 0
+    ended: list[int] = []
+
+    def long() -> Steps:
+        nonlocal went_on
+        while True:
+            went_on += 1
+            yield GO_ON
+
+    def ending(number: int) -> Iterator[bool]:
+        for _ in range(20):
+            ended.append(number)
+            yield GO_ON
+
+    for _ in range(200):
+        slices.later(long())
+    while went_on < 1_000:
+        due.pop()()
+    for number in range(2):
+        slices.end(ending(number))
+    turns = 0
+    while len(ended) < 40:
+        before = went_on
+        due.pop()()
+        turns += 1
+        assert went_on > before
+    assert turns <= 10
+    assert ended == [0] * 20 + [1] * 20
 
 
 def test_work_that_fails_does_not_take_others_with_it() -> None:
