@@ -1,5 +1,6 @@
 """The journal on SQLite, which has one writer at a time, and others who must write too."""
 
+import sqlite3
 import threading
 from functools import partial
 
@@ -7,6 +8,8 @@ import pytest
 from sqlalchemy import update
 
 from orthia.database import Database, sqlite_turnstile, write_transaction
+from orthia.journal.model.unit import Unit
+from orthia.journal.sql.sqlite import SqliteStore
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
 
@@ -65,4 +68,34 @@ def test_renewals_get_in_under_full_load(
         other_node.dispose()
     sql_store.settle(journal)
     assert max(waits) <= BATCHES_PER_RENEWAL
+    assert not sql_store.failures
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_batch_takes_few_statements(
+    sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two of them the event loop may take the interpreter: each may be a long wait."""
+    statements: list[str] = []
+    use = SqliteStore._use
+
+    def traced(store: SqliteStore, connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(statements.append)
+        use(store, connection)
+
+    monkeypatch.setattr(SqliteStore, "_use", traced)
+    journal = sql_store.open()
+    for many in (True, False):
+        unit = Unit()
+        for number in range(1_500):
+            unit.add_message([QUEUE], payload(str(number)))
+            if many:
+                unit.add_message([QUEUE, QUEUE + 1], payload("shared"))
+        locations = journal.append_unit(unit)
+        sql_store.settle(journal)
+        journal.delete(locations)
+        sql_store.settle(journal)
+    assert not sql_store.rows()
+    changes = [one for one in statements if one.startswith(("INSERT", "DELETE", "WITH"))]
+    assert len(changes) < 15_000 / 50
     assert not sql_store.failures
