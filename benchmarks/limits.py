@@ -8,7 +8,8 @@ For each bound of docs/limits.md that is work for the event loop: a node of its 
 clients that bring it to the bound, and a witness beside them, which sends and takes a message every
 50 ms (``benchmarks.witness``). Prints the longest turn of the loop, as processor time in
 milliseconds of a machine like the one the tests' limit is meant for; the longest that the witness
-waited; and how long it all took. ``--where`` prints where the loop was in its longest turn.
+waited; the longest that processes beside it waited for a processor, and for the disk to write a
+page; and how long it all took. ``--where`` prints where the loop was in its longest turn.
 
 ``--opening`` instead puts into a store all that clients may have there, or a share of it, and
 prints how long a node takes to serve it.
@@ -28,6 +29,7 @@ from pathlib import Path
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.limits_at_bound import WORKS, Secured, Stage, everything_stored
 from benchmarks.throughput import resident_mib
+from benchmarks.witness import DISK, MACHINE
 from orthia.config.settings import Role
 from tests.hostile.node import LimitedNode
 from tests.support.servers import StoreServer, url_with_password
@@ -51,13 +53,18 @@ class Measured:
     ended: str = ""
     """What went wrong."""
     waits: list[float] = field(default_factory=list)
+    machine_ms: float = 0.0
+    """The longest that the machine kept a process waiting that only sleeps."""
+    disk_ms: float = 0.0
+    """The longest that the disk of a store of files took for a page."""
 
     def __str__(self) -> str:
         turn = f"{self.turn_ms:6.0f}" if self.turn_ms else f"   <{self.told_ms:2.0f}"
         waits = sorted(self.waits) or [0.0]
         return (
             f"turn {turn} ms   witness {waits[-1]:6.0f} ms at most, {waits[len(waits) // 2]:4.0f}"
-            f" median of {len(waits):4}   {self.seconds:5.1f} s  {self.node_mib:4.0f} MiB"
+            f" median of {len(waits):4}, machine {self.machine_ms:4.0f}, disk {self.disk_ms:4.0f}  "
+            f" {self.seconds:5.1f} s  {self.node_mib:4.0f} MiB"
             f"{'  ' + self.ended if self.ended else ''}"
         )
 
@@ -129,15 +136,10 @@ def measure(server: StoreServer, name: str) -> Measured:
         stage = stack.enter_context(a_stage(server, work.core))
         node = stage.node
         node.start().wait_serving()
-        told = node.directory / "witness"
-        with told.open("wb") as output:
-            witness = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.witness", str(node.port)],
-                stdout=output,
-                stderr=output,
-            )
-        stack.callback(witness.wait)
-        stack.callback(witness.kill)
+        told, late, disk = (node.directory / name for name in ("witness", "machine", "disk"))
+        witness = stack.enter_context(_beside(told, str(node.port)))
+        stack.enter_context(_beside(late, MACHINE))
+        stack.enter_context(_beside(disk, DISK, str(node.directory / "page")))
         began = time.monotonic()
         try:
             work.run(stage)
@@ -149,14 +151,34 @@ def measure(server: StoreServer, name: str) -> Measured:
         _await_trip(told)
         if not node.is_running:
             seen.ended = f"the node ended with {node.exit_code()}: {seen.ended}"
-        trips = [line.split() for line in told.read_text().splitlines()]
-        seen.waits = [1000 * float(trip[1]) for trip in trips if trip[0][0].isdigit()]
+        seen.waits = _waits(told)
+        seen.machine_ms, seen.disk_ms = (max(_waits(one), default=0.0) for one in (late, disk))
         if witness.poll() is not None:
             seen.ended += " the witness ended: " + told.read_text()[-300:]
         seen.turn_ms, seen.where = longest_turn(node.log)
         if "Traceback" in node.log:
             seen.ended += " the log has a traceback"
     return seen
+
+
+@contextmanager
+def _beside(told: Path, *what: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the witness, which writes what it sees to a file."""
+    with told.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.witness", *what], stdout=output, stderr=output
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _waits(told: Path) -> list[float]:
+    """Return how long each wait was that a witness told of, in milliseconds."""
+    lines = [line.split() for line in told.read_text().splitlines()]
+    return [1000 * float(line[1]) for line in lines if len(line) == 2 and line[0][0].isdigit()]
 
 
 def _await_trip(told: Path, seconds: float = 60) -> None:

@@ -4,8 +4,18 @@
 
 Writes a line for each round trip: when it began, by the monotonic clock, and its seconds. It ends
 with a line of its own when the broker closes its connection.
+
+    python -m benchmarks.witness --machine
+
+Writes the same lines without a broker: by how much a sleep of 5 ms was late. That long the machine
+kept any process waiting for a processor.
+
+    python -m benchmarks.witness --disk FILE
+
+Writes the same lines of a page that it writes to a file and waits for, every 50 ms.
 """
 
+import os
 import socket
 import sys
 import time
@@ -13,6 +23,10 @@ import time
 SOURCE = "127.0.0.2"
 """Its address: limits of one address do not bound it and others together."""
 PERIOD_SECONDS = 0.05
+MACHINE = "--machine"
+DISK = "--disk"
+_PAGE_BYTES = 4_096
+_SLEEP_SECONDS = 0.005
 
 
 def connect(port: int) -> socket.socket:
@@ -35,8 +49,31 @@ def until(client: socket.socket, *wanted: bytes) -> None:
         data += chunk
 
 
+def sleep() -> None:
+    """Sleep until the process is ended."""
+    while True:
+        began = time.monotonic()
+        time.sleep(_SLEEP_SECONDS)
+        print(f"{began:.3f} {time.monotonic() - began - _SLEEP_SECONDS:.4f}", flush=True)
+
+
+def write(path: str) -> None:
+    """Write until the process is ended."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    while True:
+        began = time.monotonic()
+        os.pwrite(file, os.urandom(_PAGE_BYTES), 0)
+        os.fsync(file)
+        print(f"{began:.3f} {time.monotonic() - began:.4f}", flush=True)
+        time.sleep(PERIOD_SECONDS)
+
+
 def main() -> None:
-    """Send and take until the process is ended."""
+    """Do what the arguments say until the process is ended."""
+    if sys.argv[1] == MACHINE:
+        sleep()
+    if sys.argv[1] == DISK:
+        write(sys.argv[2])
     client = connect(int(sys.argv[1]))
     number = 0
     while True:
