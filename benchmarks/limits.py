@@ -36,6 +36,8 @@ from tests.support.servers import StoreServer, url_with_password
 from tests.support.turns import ENVIRONMENT, LIMIT_SECONDS, SAID, limit_seconds
 
 _OPENING_SECONDS = 900
+_SHOWN = 3_000
+"""Characters of the log from a traceback on."""
 _TOLD_SECONDS = 0.01
 """Turns above it are told of."""
 _TURN = re.compile(SAID + r" ([\d.]+) s in one turn.*? it was at(?: \| )?(.*)")
@@ -157,7 +159,7 @@ def measure(server: StoreServer, name: str) -> Measured:
             seen.ended += " the witness ended: " + told.read_text()[-300:]
         seen.turn_ms, seen.where = longest_turn(node.log)
         if "Traceback" in node.log:
-            seen.ended += " the log has a traceback"
+            seen.ended += " the log has\n" + node.log[node.log.index("Traceback") :][:_SHOWN]
     return seen
 
 
