@@ -80,8 +80,7 @@ _KNOWS = {
     "broker.protocols.stomp.frames": {"config", "broker.quoting"},
     # Operations are asked for in every protocol, and carried out by the core.
     "broker.management.operations": {
-        *("config", "broker.quoting"),
-        *("broker.core.api", "broker.core.errors", "broker.core.identity"),
+        *("config", "broker.quoting", "broker.core"),
     },
     "broker.protocols.abc": {"broker.core"},
     "broker.protocols.foreign": set(),

@@ -15,7 +15,7 @@ from orthia.broker.connections.departures import Departures
 from orthia.broker.connections.descriptors import connections_that_fit
 from orthia.broker.connections.listening import acceptor_error
 from orthia.broker.connections.opened import OpenAcceptor
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.channel import TlsChannel
 from orthia.config.clock import monotonic_seconds
@@ -35,7 +35,7 @@ class Acceptors:
 
     def __init__(
         self,
-        core: BrokerCore,
+        core: Broker,
         journal: MessageJournal,
         limits: StompLimits,
         *,

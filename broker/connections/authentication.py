@@ -12,7 +12,8 @@ from typing import Final, Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.clients import Clients
-from orthia.broker.core.api import BrokerCore, Done
+from orthia.broker.core.api import Done
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -45,7 +46,7 @@ class Authentication(Generic[_Client]):
     )
 
     def __init__(
-        self, core: BrokerCore, clients: Clients[_Client], client: _Client, after: Done
+        self, core: Broker, clients: Clients[_Client], client: _Client, after: Done
     ) -> None:
         """``after`` is called after each answer that came later."""
         self._core = core

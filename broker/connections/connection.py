@@ -21,7 +21,7 @@ from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.slices import GO_ON, Steps
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol, Socket):
     )  # fmt: skip
 
     def __init__(
-        self, core: BrokerCore, clients: "Clients[Connection]", acceptor: OpenAcceptor
+        self, core: Broker, clients: "Clients[Connection]", acceptor: OpenAcceptor
     ) -> None:
         self._core = core
         self._clients = clients

@@ -1,15 +1,17 @@
-"""The interface between a client's session and the broker's core; one thread, nothing blocks."""
+"""What a client's session and the broker's core tell each other; one thread, nothing blocks.
+
+``orthia.broker.core.broker`` is what a session calls.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from orthia.broker.core.identity import Identities, Principal
-from orthia.broker.core.slices import Slices, Steps, Wait
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.slices import Wait
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.encodings import FIRST_ENCODING
 from orthia.journal.model.message import LargeBody, Message
@@ -224,169 +226,3 @@ class FanOut(Protocol):
     @property
     def rest(self) -> bool | Wait:
         """The value that waiting steps yield."""
-
-
-class Inspection(ABC):
-    """Read-only queries of queues; each method raises BrokerError."""
-
-    @abstractmethod
-    def count_messages(self, principal: Principal, name: str) -> int:
-        """Return the number of messages of queue ``name`` that are counted so far."""
-
-    @abstractmethod
-    def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
-        """Return the names of all present queues, or of one ``kind``, in no order.
-
-        Raises a refusal at once, before the first name is read.
-        """
-
-
-class BrokerCore(Protocol):
-    """The core as a session uses it; each method raises BrokerError when it refuses."""
-
-    @property
-    def inspection(self) -> Inspection:
-        """Queries of queues."""
-
-    @property
-    def security(self) -> Identities:
-        """The identities of clients."""
-
-    @property
-    def slices(self) -> Slices:
-        """The scheduler of work that takes more than a turn of the loop."""
-
-    @property
-    def large(self) -> LargeMessages | None:
-        """The bodies of large messages; None if they are not supported."""
-
-    @property
-    def time_ms(self) -> Callable[[], int]:
-        """Milliseconds since 1970 UTC, by the clock for due and expired messages."""
-
-    def send(
-        self,
-        principal: Principal,
-        destination: str,
-        message: OutgoingMessage,
-        on_stored: Done | None,
-        on_refused: OnRefused = unheard,
-    ) -> FanOut | Steps | None:
-        """Route a message; ``on_stored`` follows the commit of a persistent one.
-
-        ``on_refused`` follows instead if the store refuses this message. Unless it raises, the
-        core unpins the body of a large message when it no longer needs it. Returns None, a wait
-        before the sender may send more, or steps that send the message, raise as this method
-        does, and must be done before the sender sends more.
-        """
-
-    def check_send(self, principal: Principal, destination: str) -> None:
-        """Raise the refusal that a message to ``destination`` would meet now.
-
-        Creates an address or queue that the message would create.
-        """
-
-    def upload(
-        self,
-        principal: Principal,
-        destination: str,
-        room: Done,
-        done: Callable[[LargeBody | OrthiaError], None],
-    ) -> Upload:
-        """Begin to store the body of a message for ``destination``.
-
-        Raises the refusal that the message would meet now; see ``LargeMessages.upload``.
-        """
-
-    def check_upload(self, destination: str, size: int, missing: int) -> None:
-        """Refuse a body of ``size`` bytes during its upload if the store has no room for it.
-
-        ``missing`` bytes have not arrived; those that have are counted already.
-        """
-
-    def subscribe(
-        self,
-        principal: Principal,
-        destination: str,
-        consumer: Consumer,
-        *,
-        prefetch: int,
-        window: int | None = None,
-        durable: str | None = None,
-        no_local: bool = False,
-        selector: str | None = None,
-    ) -> SubscriptionHandle:
-        """Attach a consumer; ``prefetch`` 0 does not bound the number of unacknowledged messages.
-
-        ``window`` bounds their bytes, if it is below the broker's own bound. ``durable`` is the
-        name of a durable subscription, which is created if it does not exist; ``no_local`` skips
-        messages from the same connection, or for a durable one from the same client id. With a
-        ``selector`` it gets only matching messages; raises SelectorRefused for an invalid one.
-        """
-
-    def when_bound(self, done: Done) -> None:
-        """Call ``done`` once all created queues are stored and survive a crash; maybe at once."""
-
-    def wildcard_of(self, destination: str) -> str | None:
-        """Return the wildcard of a destination; None if it names one address."""
-
-    def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
-        """Create a temporary destination that the principal calls ``name``; return its real name.
-
-        Anybody who knows it may send to it; only the principal consumes.
-        """
-
-    def end_temporaries(self, principal: Principal) -> None:
-        """Delete the temporary destinations of a connection that has ended."""
-
-    def browse(
-        self,
-        principal: Principal,
-        destination: str,
-        browser: Browser,
-        *,
-        prefetch: int,
-        window: int | None = None,
-        selector: str | None = None,
-    ) -> SubscriptionHandle:
-        """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
-
-        It gets the messages present at this moment; ``Browser.browsed`` follows the last one.
-        """
-
-    def end_durable(self, principal: Principal, name: str, done: Done) -> None:
-        """Delete a durable subscription of the principal's client id, with its messages.
-
-        ``done`` follows once it is deleted. Raises BrokerError if it cannot be.
-        """
-
-    def delete_queue(
-        self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
-    ) -> None:
-        """Delete a queue, with ``force`` also one with messages or consumers.
-
-        ``done`` gets the number of deleted messages.
-        """
-
-    def cancel_scheduled(
-        self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
-    ) -> None:
-        """Delete the scheduled message ``seq`` of queue ``name``.
-
-        ``done`` gets 1, or 0 if the message no longer exists.
-        """
-
-    def commit(
-        self,
-        principal: Principal,
-        work: TransactionWork,
-        done: Done,
-        on_refused: OnRefused = unheard,
-    ) -> Steps:
-        """Apply ``work`` atomically; ``done`` follows the commit, or ``on_refused`` instead.
-
-        Only the last step changes anything, and it makes all changes.
-
-        After a refusal its messages do not exist, and acknowledged ones are back in their queue.
-        Unless it raises, the core unpins the bodies of large messages, as in ``send``.
-        """

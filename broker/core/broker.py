@@ -67,6 +67,7 @@ class Broker:
         self.slices = Slices(partial(call_later, 0), clock or time.monotonic)
         gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
+        """Milliseconds since 1970 UTC, by the clock for due and expired messages."""
         self.security = Security(settings, clock or monotonic_seconds, audit)
         """Who may connect, and who may do what."""
         timers = LoopTimers(gate, call_later, time_ms)
@@ -75,10 +76,11 @@ class Broker:
         self.store_use = parts.store_use
         """What is stored, against the limits of all addresses together."""
         self.large = journal.large
+        """The bodies of large messages; None if they are not supported."""
         self.inspection = parts.inspection
-        """What is known of queues."""
+        """Questions about queues."""
         self.when_bound: Callable[[Done], None] = parts.factory.when_bound
-        """Calls back once all queues that were created are stored; raises NotLive."""
+        """Calls back once all queues that were created are stored, and survive a crash."""
         self._gate = gate
         self._office = parts.office
 
@@ -142,7 +144,13 @@ class Broker:
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
     ) -> FanOut | Steps | None:
-        """Route a message; see ``BrokerCore.send``."""
+        """Route a message; ``on_stored`` follows the commit of a persistent one.
+
+        ``on_refused`` follows instead if the store refuses this message. Unless it raises, the
+        core unpins the body of a large message when it no longer needs it. Returns None, a wait
+        before the sender may send more, or steps that send the message, raise as this method
+        does, and must be done before the sender sends more. Raises BrokerError.
+        """
         return self._office.send(principal, destination, message, on_stored, on_refused)
 
     def commit(
@@ -152,15 +160,27 @@ class Broker:
         done: Done,
         on_refused: OnRefused = unheard,
     ) -> Steps:
-        """Do all sends and acknowledgements of a transaction in one unit of the journal."""
+        """Apply ``work`` atomically; ``done`` follows the commit, or ``on_refused`` instead.
+
+        Only the last step changes anything, and it makes all changes. The steps raise BrokerError.
+
+        After a refusal its messages do not exist, and acknowledged ones are back in their queue.
+        Unless it raises, the core unpins the bodies of large messages, as in ``send``.
+        """
         return commit(self._office, principal, work, done, on_refused)
 
     def check_send(self, principal: Principal, destination: str) -> None:
-        """Raise BrokerError if a message to ``destination`` would be refused at this moment."""
+        """Raise the BrokerError that a message to ``destination`` would meet now.
+
+        Creates an address or queue that the message would create.
+        """
         self._office.check_send(principal, destination)
 
     def check_upload(self, destination: str, size: int, missing: int) -> None:
-        """Raise BrokerError if the store has no room for a body; see ``BrokerCore``."""
+        """Raise BrokerError if the store has no room for a body of ``size`` bytes.
+
+        ``missing`` bytes of it have not arrived; those that have are counted already.
+        """
         self.parts.uploads.check(destination, size, missing)
 
     def upload(
@@ -170,15 +190,18 @@ class Broker:
         room: Done,
         done: Callable[[LargeBody | OrthiaError], None],
     ) -> Upload:
-        """Begin to store the body of a message for ``destination``; raises BrokerError."""
+        """Begin to store the body of a message for ``destination``.
+
+        Raises the BrokerError that the message would meet now; see ``LargeMessages.upload``.
+        """
         return self.parts.uploads.begin(principal, destination, room, done)
 
     def cancel_scheduled(
         self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
     ) -> None:
-        """Delete a message of queue ``name`` that is not due yet; ``done`` gets how many are gone.
+        """Delete the scheduled message ``seq`` of queue ``name``; raises BrokerError.
 
-        Raises BrokerError.
+        ``done`` gets 1, or 0 if the message no longer exists.
         """
         self._gate.refuse_if_stopped()
         self.security.check_management(principal, f"queue.{name}", "removeMessage", (seq,))
@@ -197,7 +220,14 @@ class Broker:
         no_local: bool = False,
         selector: str | None = None,
     ) -> SubscriptionHandle:
-        """Attach a consumer to a queue or a topic, which is created where that is allowed."""
+        """Attach a consumer to a queue or a topic, which is created where that is allowed.
+
+        ``prefetch`` 0 does not bound the number of unacknowledged messages, and ``window`` bounds
+        their bytes, if it is below the broker's own bound. ``durable`` is the name of a durable
+        subscription, which is created if it does not exist; ``no_local`` skips messages from the
+        same connection, or for a durable one from the same client id. With a ``selector`` it gets
+        only matching messages. Raises BrokerError, SelectorRefused for an invalid selector.
+        """
         self._gate.refuse_if_stopped()
         max_bytes = self._window(window)
         where = parse(destination)
@@ -225,7 +255,11 @@ class Broker:
         window: int | None = None,
         selector: str | None = None,
     ) -> SubscriptionHandle:
-        """Show the messages of a queue, which stay where they are; raises BrokerError."""
+        """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
+
+        It gets the messages present at this moment; ``Browser.browsed`` follows the last one.
+        Raises BrokerError.
+        """
         self._gate.refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)
         queue = self.parts.sources.to_browse(principal, parse(destination))
@@ -237,21 +271,27 @@ class Broker:
         return most if window is None else min(window, most)
 
     def wildcard_of(self, destination: str) -> str | None:
-        """Return the wildcard that a destination names; see ``BrokerCore.wildcard_of``."""
+        """Return the wildcard of a destination; None if it names one address."""
         where = parse(destination)
         return where.name if self.parts.book.is_wildcard(where.address) else None
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
-        """Return the destination of a new one of the principal's own; raises BrokerError."""
+        """Create a temporary destination that the principal calls ``name``; return its real name.
+
+        Anybody who knows it may send to it; only the principal consumes. Raises BrokerError.
+        """
         self._gate.refuse_if_stopped()
         return self.parts.temporaries.create(principal, kind, name)
 
     def end_temporaries(self, principal: Principal) -> None:
-        """End those of a connection that is over."""
+        """Delete the temporary destinations of a connection that has ended."""
         self.parts.temporaries.end(principal)
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
-        """Delete a durable subscription with its messages; raises BrokerError if it stays."""
+        """Delete a durable subscription of the principal's client id, with its messages.
+
+        ``done`` follows once it is deleted. Raises BrokerError if it stays.
+        """
         self._gate.refuse_if_stopped()
         queue = self.parts.durable.to_delete(principal, name)
         self.parts.deletions.end_subscription(principal, queue, lambda _: done())

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from orthia.journal.model.unit import Sender
 
@@ -51,44 +51,3 @@ class Verification(ABC):
     @abstractmethod
     def principal(self) -> Principal:
         """Return who it is, once it has run; on the loop's thread. Raises AuthenticationFailed."""
-
-
-class _AuditNotes(Protocol):
-    """What is noted of logins."""
-
-    def logged_in(self, principal: Principal, acceptor: str) -> None:
-        """Note a client that was let in."""
-
-    def login_failed(self, origin: Origin, login: str | None, acceptor: str) -> None:
-        """Note a client that was not."""
-
-    def disconnected(self, principal: Principal) -> None:
-        """Note that a client that was let in is gone."""
-
-
-class Identities(Protocol):
-    """Who clients are."""
-
-    @property
-    def audit(self) -> _AuditNotes:
-        """Where it is noted who came and who was refused."""
-
-    def knows(self, login: str) -> bool:
-        """Return whether there is a user of this name."""
-
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
-        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
-
-    def authenticate_certificate(
-        self, certificate: bytes, login: str | None, passcode: str | None
-    ) -> Principal | None:
-        """Return whose a certificate is, which was verified and is given as DER.
-
-        None where login and passcode decide. Raises CertificateUnknown.
-        """
-
-    def validated_user(self, principal: Principal) -> str | None:
-        """Return what a user's messages are to say of who sent them; None for nothing."""
-
-    def may_replay(self, principal: Principal) -> bool:
-        """Return whether what Orthia's own tools write into messages is taken from a user."""

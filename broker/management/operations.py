@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
@@ -42,7 +42,7 @@ class DestroyQueue(NamedTuple):
     force: bool
     """Whether to delete it with messages and consumers."""
 
-    def perform(self, core: BrokerCore, principal: Principal, done: Callable[[int], None]) -> None:
+    def perform(self, core: Broker, principal: Principal, done: Callable[[int], None]) -> None:
         """Delete the queue for ``principal``; ``done`` gets how many messages were deleted with it.
 
         Raises BrokerError if it is refused.
@@ -57,7 +57,7 @@ class RemoveMessage(NamedTuple):
     """The queue that holds it."""
     seq: int
 
-    def perform(self, core: BrokerCore, principal: Principal, done: Callable[[int], None]) -> None:
+    def perform(self, core: Broker, principal: Principal, done: Callable[[int], None]) -> None:
         """Delete the message for ``principal``; ``done`` gets 1, or 0 if there is no such message.
 
         Raises BrokerError if it is refused.
@@ -70,7 +70,7 @@ class CountMessages(NamedTuple):
 
     queue: str
 
-    def pieces(self, core: BrokerCore, principal: Principal) -> Iterator[str]:
+    def pieces(self, core: Broker, principal: Principal) -> Iterator[str]:
         """Yield the JSON of the result in pieces, none of which takes long to make.
 
         Raises BrokerError if it is refused.
@@ -84,7 +84,7 @@ class GetQueueNames(NamedTuple):
     kind: RoutingType | None
     """The type of the queues; None for all."""
 
-    def pieces(self, core: BrokerCore, principal: Principal) -> Iterator[str]:
+    def pieces(self, core: Broker, principal: Principal) -> Iterator[str]:
         """Yield the JSON of the result; see ``CountMessages.pieces``."""
         names = core.inspection.queue_names(principal, self.kind)
         before = "["
@@ -124,7 +124,7 @@ def read_operation(resource: str, operation: str, arguments: bytes) -> Operation
     )
 
 
-def answer(question: Question, core: BrokerCore, principal: Principal) -> Iterator[bytes]:
+def answer(question: Question, core: Broker, principal: Principal) -> Iterator[bytes]:
     """Yield the answer to ``question`` for ``principal`` in pieces, none of which takes long.
 
     Raises BrokerError if it is refused.

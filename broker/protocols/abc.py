@@ -12,7 +12,7 @@ way, calls ``Socket.refused`` and ``Socket.close``. Whatever else it raises ends
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import Refusal
@@ -178,5 +178,5 @@ class ServedProtocol(ABC):
         """Its registered names for a WebSocket, the most wanted last."""
 
     @abstractmethod
-    def connect(self, core: BrokerCore, socket: Socket) -> ProtocolConnection:
+    def connect(self, core: Broker, socket: Socket) -> ProtocolConnection:
         """Begin a connection."""

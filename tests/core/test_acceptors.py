@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.abc import ProtocolConnection, ServedProtocol, Socket
 from orthia.broker.protocols.registry import SERVED
 from orthia.broker.protocols.stomp.connection import StompConnection
@@ -138,7 +138,7 @@ class ServedEcho(ServedProtocol):
         return ("amqp",)
 
     @override
-    def connect(self, core: BrokerCore, socket: Socket) -> ProtocolConnection:
+    def connect(self, core: Broker, socket: Socket) -> ProtocolConnection:
         return Echo(socket)
 
 

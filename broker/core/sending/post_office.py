@@ -46,7 +46,7 @@ class PostOffice:
         on_stored: Done | None,
         on_refused: OnRefused,
     ) -> FanOut | Steps | None:
-        """Send a message; see ``BrokerCore.send``."""
+        """Send a message; see ``Broker.send``."""
         self.gate.refuse_if_stopped()
         message, (address, queues, topic, router) = self.route(principal, destination, message)
         context = self.context

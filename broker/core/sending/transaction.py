@@ -36,7 +36,7 @@ def commit(
     done: Done,
     on_refused: OnRefused,
 ) -> Steps:
-    """Prepare ``work`` in steps, and apply it in the last one; see ``BrokerCore.commit``."""
+    """Prepare ``work`` in steps, and apply it in the last one; see ``Broker.commit``."""
     office.gate.refuse_if_stopped()
     with SendPlan(office.context, principal.sender) as plan:
         for index, (destination, message) in enumerate(work.sends, 1):

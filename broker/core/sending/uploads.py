@@ -37,7 +37,7 @@ class Uploads:
         room: Done,
         done: Callable[[LargeBody | OrthiaError], None],
     ) -> Upload:
-        """Begin to store a body; see ``BrokerCore.upload``. Raises BrokerError."""
+        """Begin to store a body; see ``Broker.upload``. Raises BrokerError."""
         self._office.check_send(principal, destination)
         if self._large is None:
             raise LimitExceeded("this broker stores no large messages")

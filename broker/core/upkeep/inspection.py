@@ -5,9 +5,6 @@ They are answered from memory: nothing is read from the store, and nothing is co
 
 from collections.abc import Iterator
 
-from typing_extensions import override
-
-from orthia.broker.core.api import Inspection
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.gate import DeliveryGate
@@ -17,7 +14,7 @@ from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
 
 
-class QueueInspection(Inspection):
+class QueueInspection:
     """Answers from the address book; on the loop's thread."""
 
     def __init__(self, addresses: AddressBook, security: Security, gate: DeliveryGate) -> None:
@@ -25,8 +22,8 @@ class QueueInspection(Inspection):
         self._security = security
         self._gate = gate
 
-    @override
     def count_messages(self, principal: Principal, name: str) -> int:
+        """Return how many messages of queue ``name`` are counted so far; raises BrokerError."""
         self._gate.refuse_if_stopped()
         self._security.check_management(principal, f"queue.{name}", "countMessages")
         queue = self._addresses.queues.get(name)
@@ -34,8 +31,11 @@ class QueueInspection(Inspection):
             raise DestinationRefused(f"there is no queue {quoted(name)}")
         return queue.depth
 
-    @override
     def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
+        """Return the names of all present queues, or of one ``kind``, in no order.
+
+        Raises BrokerError at once, before the first name is read.
+        """
         self._gate.refuse_if_stopped()
         arguments = () if kind is None else (kind.value,)
         self._security.check_management(principal, "broker", "getQueueNames", arguments)

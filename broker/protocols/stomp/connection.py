@@ -15,7 +15,8 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import BrokerCore, Done
+from orthia.broker.core.api import Done
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.limits.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps, Wait
@@ -62,7 +63,7 @@ class StompConnection(Session):
     """The protocol's side of one connection; whoever owns the socket calls it on the loop."""
 
     def __init__(
-        self, core: BrokerCore, options: StompOptions, socket: Socket, clock: Callable[[], float]
+        self, core: Broker, options: StompOptions, socket: Socket, clock: Callable[[], float]
     ) -> None:
         """Begin a connection; ``clock`` is monotonic, in seconds."""
         super().__init__(core, options, socket, clock)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.abc import ProtocolConnection, ServedProtocol, Socket
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import SUBPROTOCOLS, StompOptions
@@ -38,5 +38,5 @@ class Stomp(ServedProtocol):
         return tuple(SUBPROTOCOLS)
 
     @override
-    def connect(self, core: BrokerCore, socket: Socket) -> ProtocolConnection:
+    def connect(self, core: Broker, socket: Socket) -> ProtocolConnection:
         return StompConnection(core, self._options, socket, monotonic_seconds)

@@ -7,7 +7,8 @@ Each handler takes the session, and beside it what it alone needs. ``connection`
 from abc import abstractmethod
 from collections.abc import Callable
 
-from orthia.broker.core.api import BrokerCore, Done
+from orthia.broker.core.api import Done
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.abc import ProtocolConnection, Socket
@@ -24,7 +25,7 @@ class Session(ProtocolConnection):
     """The context of all handlers of one client; how it ends is up to ``connection``."""
 
     def __init__(
-        self, core: BrokerCore, options: StompOptions, socket: Socket, clock: Callable[[], float]
+        self, core: Broker, options: StompOptions, socket: Socket, clock: Callable[[], float]
     ) -> None:
         self.core = core
         self.options = options

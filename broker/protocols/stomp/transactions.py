@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from functools import partial
 
 from orthia.broker.core.api import (
-    BrokerCore,
     Done,
     MessageReference,
     OutgoingMessage,
     SubscriptionHandle,
     TransactionWork,
 )
+from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -179,7 +179,7 @@ class Transactions:
         self.size += size
 
 
-def unpin(core: BrokerCore, messages: Iterable[OutgoingMessage]) -> None:
+def unpin(core: Broker, messages: Iterable[OutgoingMessage]) -> None:
     """Unpin the large bodies of messages that are not sent after all."""
     for message in messages:
         if core.large is not None and message.large is not None:
