@@ -29,7 +29,6 @@ from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from orthia import migrations
 from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.database import Database
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.format import RECORD_BYTES
@@ -38,6 +37,7 @@ from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.store import FileStore
 from orthia.journal.file.tools import compact
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.unit import AppendedMessage
 from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager.tables import node_manager_store

@@ -20,7 +20,7 @@ from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
 from orthia import migrations
 from orthia.database import Database
 from orthia.journal import BatchReport, MessageLocation
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer

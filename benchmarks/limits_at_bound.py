@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from benchmarks.stomp_load import Client, LoadError, pump
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.hostile.node import MIB, LimitedNode
 from tests.support.certificates import Authority
 from tests.support.servers import free_port
@@ -23,7 +23,7 @@ from tests.tls.test_acceptors import trusting
 from tests.websocket.client import WebSocketClient
 from tests.websocket.test_websocket import frame
 
-LIMITS: Final = StompLimits()
+LIMITS: Final = ClientLimits()
 NEARLY_A_NUMBER: Final = ("1" * 308 + "." + "1" * 308 + "e1x").ljust(1_024, "x")
 _COMPARISONS: Final = 580
 _SILENCE_SECONDS: Final = 300

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, unescape
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 
 PIECE_BYTES = 65_536
 """What one read of a socket brings at most."""
@@ -72,7 +72,7 @@ EVERY_WORK = (
 
 def with_parser(pieces: Sequence[bytes], take: Take) -> None:
     """Read with Orthia's parser."""
-    parser = FrameParser(StompLimits())
+    parser = FrameParser(ClientLimits())
     for piece in pieces:
         for frame in parser.feed(piece):
             take(frame.body)
@@ -84,7 +84,7 @@ def with_streams(pieces: Sequence[bytes], take: Take) -> None:
 
 
 async def _with_streams(pieces: Sequence[bytes], take: Take) -> None:
-    limits = StompLimits()
+    limits = ClientLimits()
     reader = asyncio.StreamReader(limit=limits.max_body_bytes)
     feeding = asyncio.ensure_future(_feed(reader, pieces))
     try:
@@ -108,7 +108,7 @@ async def _with_streams(pieces: Sequence[bytes], take: Take) -> None:
         await feeding
 
 
-def _head(head: bytes, limits: StompLimits) -> tuple[str, dict[bytes, bytes]]:
+def _head(head: bytes, limits: ClientLimits) -> tuple[str, dict[bytes, bytes]]:
     head = head.lstrip(b"\n")[:-2]
     if len(head) > limits.max_header_bytes:
         raise ProtocolError("frame header is longer than max-header-bytes")

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from orthia.config.security_settings import SecuritySetting, User
     from orthia.config.settings import (
         AcceptorSettings,
+        ClientLimits,
         HaPolicy,
         HealthSettings,
         Role,
         Settings,
-        StompLimits,
     )
     from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings, JournalType
     from orthia.config.urls import DatabaseUrl, Dialect
@@ -38,7 +38,7 @@ else:
             "rendering": "EffectiveSetting render",
             "secrets": "Secret mask",
             "security_settings": "SecuritySetting User",
-            "settings": "AcceptorSettings HaPolicy HealthSettings Role Settings StompLimits",
+            "settings": "AcceptorSettings HaPolicy HealthSettings Role Settings ClientLimits",
             "store_settings": "DatabaseStoreSettings FileStoreSettings JournalType",
             "urls": "DatabaseUrl Dialect",
         },
@@ -49,6 +49,7 @@ __all__ = [
     "AddressConfiguration",
     "AddressResolver",
     "AddressSettings",
+    "ClientLimits",
     "ConfigurationError",
     "DatabaseStoreSettings",
     "DatabaseUrl",
@@ -66,7 +67,6 @@ __all__ = [
     "Secret",
     "SecuritySetting",
     "Settings",
-    "StompLimits",
     "User",
     "load",
     "mask",

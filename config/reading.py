@@ -27,7 +27,7 @@ from orthia.config.security_settings import (
     TokenLoginModule,
     User,
 )
-from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits, HaPolicy, HealthSettings, Role
 from orthia.config.values import read_names
 from orthia.config.vocabulary import find, snake_case
 from orthia.config.wildcards import WildcardAddresses
@@ -224,12 +224,12 @@ class Reader(Sections):
         node = self.section("core/health")
         return None if node is None else HealthSettings(**self.values_of(node, "core/health"))
 
-    def stomp_limits(self) -> StompLimits:
+    def stomp_limits(self) -> ClientLimits:
         """Return the limits of STOMP clients."""
         node = self.section("core/stomp-limits")
         if node is None:
-            return StompLimits()
-        return StompLimits(**self.values_of(node, "core/stomp-limits"))
+            return ClientLimits()
+        return ClientLimits(**self.values_of(node, "core/stomp-limits"))
 
     def _address(self, node: Node) -> AddressConfiguration:
         name = str(node.get("name")).strip()

@@ -12,11 +12,11 @@ from orthia.config.secrets import HIDDEN, is_secret, without_passwords
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import (
     AcceptorSettings,
+    ClientLimits,
     HaPolicy,
     HealthSettings,
     Role,
     Settings,
-    StompLimits,
 )
 from orthia.config.store_reading import LOCKERS
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
@@ -39,7 +39,7 @@ _Holder: TypeAlias = (
     | FileStoreSettings
     | HaPolicy
     | HealthSettings
-    | StompLimits
+    | ClientLimits
     | WildcardAddresses
 )
 

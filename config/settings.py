@@ -136,7 +136,7 @@ class HealthSettings:
 
 
 @dataclass(frozen=True)
-class StompLimits:
+class ClientLimits:
     """Orthia's ``stomp-limits`` element: what a client may make the broker hold in memory."""
 
     max_header_bytes: int = 65_536
@@ -233,7 +233,7 @@ class Settings:
     """How long that is remembered; 0 not at all."""
     resource_limit_settings: tuple[ResourceLimitSetting, ...] = ()
     health: HealthSettings | None = None
-    stomp_limits: StompLimits = field(default_factory=StompLimits)
+    stomp_limits: ClientLimits = field(default_factory=ClientLimits)
     global_max_size: int = 67_108_864
     """Bytes of messages all queues together keep in memory before they read on from the table."""
     id_cache_size: int = 20_000

@@ -1,6 +1,5 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import (
     CorruptRecord,
@@ -10,6 +9,7 @@ from orthia.journal.errors import (
     LeaseExpired,
     RecordTooLarge,
 )
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from orthia.journal.model.changes import Body, MessageLocation

@@ -1,7 +1,7 @@
-"""A journal kept in this process: for tests, which decide when it stores and when it fails.
+"""A journal kept in this process, of a node with ``persistence-enabled`` false and of tests.
 
 It passes the contract tests of the SQL journal and shares its intake, units and codec; only the
-rows are in a dictionary.
+rows are in a dictionary. Tests decide when it stores, and when it fails.
 """
 
 import bisect
@@ -15,13 +15,13 @@ from typing import TypeVar
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import Engine, MessageJournal
 from orthia.journal.engine.abc import Recovered, Windows
 from orthia.journal.engine.batch import batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, LeaseExpired
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.changes import Body, Row
 from orthia.journal.model.codec import decode_binding
@@ -186,30 +186,36 @@ class MemoryWindows(Windows):
         """Do nothing."""
 
 
-class MemoryEngine(Engine):
-    """Stores units in a ``MemoryStore``, at once or when a test says so."""
+class MemoryJournal(MessageJournal):
+    """A journal on a ``MemoryStore``, and what a test drives of it.
+
+    With ``auto_commit`` every unit is stored as it is appended; without, ``commit`` stores what
+    waits. Without ``post`` callbacks wait until ``run_posted`` is called.
+    """
 
     def __init__(
         self,
-        store: MemoryStore,
+        store: MemoryStore | None = None,
         *,
-        token: int,
-        still_valid: Callable[[], bool],
-        post: Callable[[Callable[[], None]], None],
-        on_failure: Callable[[OrthiaError], None],
-        limits: JournalLimits,
-        auto_commit: bool,
-        max_record_bytes: int,
+        token: int = 1,
+        still_valid: Callable[[], bool] = lambda: True,
+        post: Callable[[Callable[[], None]], None] | None = None,
+        on_failure: Callable[[OrthiaError], None] = lambda _: None,
+        limits: JournalLimits | None = None,
+        auto_commit: bool = True,
+        max_record_bytes: int = _UNBOUNDED,
     ) -> None:
+        self.store = store = MemoryStore() if store is None else store
         if store.fence_token != token:
             raise Fenced(token)
-        self.store = store
+        limits = limits or JournalLimits()
         self.windows = MemoryWindows(store)
         self.max_record_bytes = max_record_bytes
         self.auto_commit = auto_commit
         self.failure: OrthiaError | None = None
         self.waiting: deque[Appended] = deque()
-        self._post = post
+        self._posted: deque[Callable[[], None]] = deque()
+        self._post = post or self._posted.append
         self._on_failure = on_failure
         self._token = token
         self._still_valid = still_valid
@@ -247,13 +253,22 @@ class MemoryEngine(Engine):
         if self.refusal is None:
             self.refusal = "the journal is closed"
             if drain:
-                self.commit(len(self.waiting))
+                self.commit()
             self._silent = not drain
         return not self.waiting and self.failure is None
 
-    def commit(self, units: int) -> None:
-        """Store the first ``units`` that wait as one batch."""
-        items = [self.waiting.popleft() for _ in range(units)]
+    def run_posted(self) -> int:
+        """Run the callbacks that wait, and those they cause; return how many there were."""
+        count = 0
+        while self._posted:
+            self._posted.popleft()()
+            count += 1
+        return count
+
+    def commit(self, units: int | None = None) -> None:
+        """Store the first ``units`` that wait (all by default) as one batch."""
+        count = len(self.waiting) if units is None else units
+        items = [self.waiting.popleft() for _ in range(count)]
         if self.failure is not None or not items:
             return
         if not self._still_valid():
@@ -279,13 +294,13 @@ class MemoryEngine(Engine):
                 self._tell(partial(self.intake.complete, batch.items, report))
 
     def refuse(self, error: OrthiaError) -> None:
-        """Refuse the first unit that waits as the other engine does that stores all others."""
+        """Refuse the first unit that waits as a journal on a store does that stores all others."""
         item = self.waiting.popleft()
         mark_refused(item, error)
         self._tell(partial(self.intake.refuse, item, error))
 
     def fail(self, error: OrthiaError) -> None:
-        """Fail as the other engine does when the store is lost: nothing is completed any more."""
+        """Fail as a journal on a store does that lost the store: nothing is completed any more."""
         if self.failure is None:
             self.failure = error
             self._tell(partial(self._failed, error))
@@ -293,7 +308,7 @@ class MemoryEngine(Engine):
     def _submit(self, item: Appended) -> None:
         self.waiting.append(item)
         if self.auto_commit:
-            self.commit(len(self.waiting))
+            self.commit()
 
     def _tell(self, callback: Callable[[], None]) -> None:
         self._post(lambda: None if self._silent else callback())
@@ -302,70 +317,6 @@ class MemoryEngine(Engine):
         self._silent = True
         self.refusal = f"the journal has failed: {error}"
         self._on_failure(error)
-
-
-class MemoryJournal(MessageJournal):
-    """A journal on a ``MemoryStore``, and what a test drives of it.
-
-    With ``auto_commit`` every unit is stored as it is appended; without, ``commit`` stores what
-    waits. Without ``post`` callbacks wait until ``run_posted`` is called.
-    """
-
-    def __init__(
-        self,
-        store: MemoryStore | None = None,
-        *,
-        token: int = 1,
-        still_valid: Callable[[], bool] = lambda: True,
-        post: Callable[[Callable[[], None]], None] | None = None,
-        on_failure: Callable[[OrthiaError], None] = lambda _: None,
-        limits: JournalLimits | None = None,
-        auto_commit: bool = True,
-        max_record_bytes: int = _UNBOUNDED,
-    ) -> None:
-        self._posted: deque[Callable[[], None]] = deque()
-        engine = MemoryEngine(
-            MemoryStore() if store is None else store,
-            token=token,
-            still_valid=still_valid,
-            post=post or self._posted.append,
-            on_failure=on_failure,
-            limits=limits or JournalLimits(),
-            auto_commit=auto_commit,
-            max_record_bytes=max_record_bytes,
-        )
-        super().__init__(engine)
-        self._memory = engine
-        self.store = engine.store
-        self.waiting = engine.waiting
-        self.refuse = engine.refuse
-        self.fail = engine.fail
-
-    @property
-    def auto_commit(self) -> bool:
-        """Whether every unit is stored as it is appended."""
-        return self._memory.auto_commit
-
-    @auto_commit.setter
-    def auto_commit(self, value: bool) -> None:
-        self._memory.auto_commit = value
-
-    @property
-    def failure(self) -> OrthiaError | None:
-        """Why it failed, if it did."""
-        return self._memory.failure
-
-    def run_posted(self) -> int:
-        """Run the callbacks that wait, and those they cause; return how many there were."""
-        count = 0
-        while self._posted:
-            self._posted.popleft()()
-            count += 1
-        return count
-
-    def commit(self, units: int | None = None) -> None:
-        """Store the first ``units`` that wait (all by default) as one batch."""
-        self._memory.commit(len(self.waiting) if units is None else units)
 
 
 def _payload(row: Row, store: MemoryStore) -> bytes | None:

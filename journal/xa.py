@@ -10,8 +10,8 @@ in doubt.
 import time
 from collections.abc import Callable, Collection
 
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import RecordTooLarge, TransactionError
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import Body, MessageLocation
 from orthia.journal.model.codec import PreparedTransaction, encode_prepared_transaction
 from orthia.journal.model.unit import Done, Unit

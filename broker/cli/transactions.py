@@ -15,10 +15,10 @@ from orthia.broker.cli.settings_options import settings_options
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalError, TransactionError
 from orthia.journal.file import inspect as files
 from orthia.journal.file import open_file_journal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import PreparedTransaction
 from orthia.journal.model.xid import Xid
 from orthia.journal.sql import inspect as tables

@@ -20,8 +20,8 @@ from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.channel import TlsChannel
 from orthia.config.clock import monotonic_seconds
 from orthia.config.security_settings import ResourceLimitSetting
-from orthia.config.settings import AcceptorSettings, StompLimits
-from orthia.journal.abc import MessageJournal
+from orthia.config.settings import AcceptorSettings, ClientLimits
+from orthia.journal.journal import MessageJournal
 
 _TICK_SECONDS = 0.25
 _PAUSED_SECONDS = 0.25
@@ -37,7 +37,7 @@ class Acceptors:
         self,
         core: Broker,
         journal: MessageJournal,
-        limits: StompLimits,
+        limits: ClientLimits,
         *,
         users: Iterable[ResourceLimitSetting] = (),
         refused: Callable[[str], None] = lambda _: None,

@@ -15,7 +15,7 @@ from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.quoting import quoted
 from orthia.config.security_settings import ResourceLimitSetting
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 
 _RESERVED_SHARE: Final = 8
 """One in so many connections is reserved: no single user or address can take it."""
@@ -54,7 +54,7 @@ class Admission(Generic[_Client]):
     """Counts connections against their limits."""
 
     def __init__(
-        self, limits: StompLimits, most: int, users: Iterable[ResourceLimitSetting] = ()
+        self, limits: ClientLimits, most: int, users: Iterable[ResourceLimitSetting] = ()
     ) -> None:
         """``most`` is how many connections fit; ``users`` are the limits of single users."""
         share = max(1, most - -(-most // _RESERVED_SHARE))

@@ -14,8 +14,8 @@ from orthia.broker.core.limits.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
 from orthia.broker.security.logins import LoginGuard
 from orthia.config.security_settings import ResourceLimitSetting
-from orthia.config.settings import StompLimits
-from orthia.journal.abc import MessageJournal
+from orthia.config.settings import ClientLimits
+from orthia.journal.journal import MessageJournal
 
 _Client = TypeVar("_Client", bound=Client)
 
@@ -25,7 +25,7 @@ class Clients(Generic[_Client]):
 
     def __init__(
         self,
-        limits: StompLimits,
+        limits: ClientLimits,
         journal: MessageJournal,
         users: Iterable[ResourceLimitSetting],
         refused: Callable[[str], None],

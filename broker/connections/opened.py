@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from orthia.broker.protocols.abc import ServedProtocol
 from orthia.broker.protocols.registry import served_by
-from orthia.config.settings import AcceptorSettings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits
 
 
 @dataclass(eq=False)
@@ -18,7 +18,7 @@ class OpenAcceptor:
     """How many there are."""
 
     @classmethod
-    def of(cls, settings: AcceptorSettings, limits: StompLimits) -> "OpenAcceptor":
+    def of(cls, settings: AcceptorSettings, limits: ClientLimits) -> "OpenAcceptor":
         """Return an acceptor without connections; ``limits`` hold where it sets none of its own."""
         return cls(settings, served_by(settings, limits))
 

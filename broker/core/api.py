@@ -190,10 +190,10 @@ class Settlement(ABC):
         """Pause delivery from the messages' queues until ``refused`` is called."""
 
     @abstractmethod
-    def refused(self, *, in_vain: bool) -> None:
+    def refused(self, *, failed_delivery: bool) -> None:
         """Undo it after ``suspend``, and redeliver the messages.
 
-        With ``in_vain`` it counts as a failed delivery.
+        With ``failed_delivery`` it counts as a failed delivery.
         """
 
 

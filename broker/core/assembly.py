@@ -33,7 +33,7 @@ from orthia.broker.core.upkeep.reconfiguration import Reconfiguration
 from orthia.broker.core.upkeep.temporary import TemporaryDestinations
 from orthia.broker.security.permissions import Security
 from orthia.config.settings import Settings
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 
 
 class LoopTimers:

@@ -39,8 +39,8 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.large import Upload
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.message import LargeBody
 
 

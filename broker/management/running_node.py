@@ -16,8 +16,8 @@ from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.tls.expiry import Validity
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.history import HistoryTotals
 
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.migrations import Migration
 from orthia.nodemanager.abc import NodeManager
 

@@ -28,8 +28,8 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule, User
 from orthia.config.settings import Settings
 from orthia.config.user_files import read_users
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
+from orthia.journal.journal import MessageJournal
 from orthia.nodemanager import Interrupted, Lock
 from orthia.nodemanager.abc import NodeManager
 

@@ -28,12 +28,12 @@ from orthia.config.store_settings import (
 from orthia.database import Database, StoreError, StoreUnavailable
 from orthia.database.durability import lax_settings
 from orthia.database.pooling import refuse_lent_sessions
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalError
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.disk import make_directory
 from orthia.journal.file.inspect import read_fence
+from orthia.journal.journal import MessageJournal
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager import Interrupted, jdbc_node_manager

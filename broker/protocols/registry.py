@@ -9,15 +9,15 @@ from typing import Final
 
 from orthia.broker.protocols.abc import ServedProtocol
 from orthia.broker.protocols.stomp.protocol import Stomp
-from orthia.config.settings import AcceptorSettings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits
 
-SERVED: Final[Mapping[str, Callable[[AcceptorSettings, StompLimits], ServedProtocol]]] = {
+SERVED: Final[Mapping[str, Callable[[AcceptorSettings, ClientLimits], ServedProtocol]]] = {
     "STOMP": Stomp
 }
 """By the name that ``protocols`` has for it."""
 
 
-def served_by(acceptor: AcceptorSettings, limits: StompLimits) -> tuple[ServedProtocol, ...]:
+def served_by(acceptor: AcceptorSettings, limits: ClientLimits) -> tuple[ServedProtocol, ...]:
     """Return the protocols of an acceptor, in its order; the configuration requires one.
 
     ``limits`` hold where the acceptor sets none of its own.

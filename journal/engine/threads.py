@@ -1,4 +1,4 @@
-"""The engine of a journal on a store: its threads, and the order in which they start and end."""
+"""A journal on a store: its threads, and the order in which they start and end."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import Engine
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, BatchReport
 from orthia.journal.engine.intake import Intake
@@ -20,7 +19,7 @@ from orthia.journal.engine.read_thread import ReadThread
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.sweeping import TimesSweeper
 from orthia.journal.engine.writer import Writer
-from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.history import HistoryTotals
 from orthia.journal.model.unit import Appended
@@ -55,7 +54,7 @@ class _Part(Protocol):
         """Wait for its end."""
 
 
-class Threads(Engine):
+class ThreadedJournal(MessageJournal):
     """Threads that write, read, and keep bodies and history; outcomes go to the event loop."""
 
     def __init__(
@@ -103,7 +102,7 @@ class Threads(Engine):
         )
         self.large: LargeMessages = LargeMessages(
             backend.bodies,
-            next_id=self._next_id,
+            next_id=self.next_id,
             post=post,
             still_valid=still_valid,
             failed=lambda error: post(partial(self._fail, error)),
@@ -184,11 +183,6 @@ class Threads(Engine):
     def _stop_upkeep(self) -> None:
         for one in self._upkeep:
             one.stop()
-
-    def _next_id(self) -> int:
-        if self.refusal is not None:
-            raise JournalClosed(self.refusal)
-        return self.intake.next_id()
 
     # --- what the threads tell the loop
 

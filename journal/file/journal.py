@@ -9,15 +9,15 @@ from queue import Empty
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import FileStoreSettings
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import Recovered
-from orthia.journal.engine.threads import Backend, Threads
+from orthia.journal.engine.threads import Backend, ThreadedJournal
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced, JournalError
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import OpenedFiles, open_files
 from orthia.journal.file.store import FileStore
 from orthia.journal.file.windows import FileWindows
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -121,8 +121,8 @@ def open_file_journal(
 ) -> MessageJournal:
     """Fence the journal under ``token``, read it, reserve ids, and start the threads.
 
-    ``post``, ``still_valid`` and ``on_failure`` are those of ``Threads``. Blocks for as long as
-    the files take to read. Raises Fenced, CorruptRecord, JournalDamaged, JournalInUse,
+    ``post``, ``still_valid`` and ``on_failure`` are those of ``ThreadedJournal``. Blocks for
+    as long as the files take to read. Raises Fenced, CorruptRecord, JournalDamaged, JournalInUse,
     JournalIOError.
     """
     limits = limits or JournalLimits()
@@ -147,10 +147,10 @@ def open_file_journal(
         Recovered(opened.bound, opened.horizon),
         reusable=lambda: sum(files.free_bytes for files in opened.instances),
     )
-    threads = Threads(
+    journal = ThreadedJournal(
         backend, still_valid=still_valid, post=post, on_failure=on_failure, limits=limits
     )
     keeper.start()
     keeper.wake()
-    threads.start()
-    return MessageJournal(threads)
+    journal.start()
+    return journal

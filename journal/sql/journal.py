@@ -11,12 +11,12 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, NoRoom, StoreUnavailable, TransientStoreError
 from orthia.database.sessions import JOURNAL_PURPOSE
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore, Recovered
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.engine.sweeping import TimesSweeper
-from orthia.journal.engine.threads import Backend, Threads
+from orthia.journal.engine.threads import Backend, ThreadedJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
@@ -80,11 +80,11 @@ def open_journal(
         reusable=partial(free_bytes, database),
         who_locks=None if database.dialect is Dialect.SQLITE else partial(who_locks, database, s),
     )
-    threads = Threads(
+    journal = ThreadedJournal(
         backend, still_valid=still_valid, post=post, on_failure=on_failure, limits=limits
     )
-    threads.start()
-    return MessageJournal(threads)
+    journal.start()
+    return journal
 
 
 def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 import pymysql
-from pymysql.cursors import Cursor
 from sqlalchemy import Engine
 from typing_extensions import override
 
@@ -44,7 +43,7 @@ from orthia.journal.sql.statements import (
     TableNames,
     history_of,
 )
-from orthia.journal.sql.store import SqlStore, Values
+from orthia.journal.sql.store import SqlStore
 
 _STATEMENT_BYTES = 4 * 1024 * 1024
 """The target size of multi-row statements, if the server allows it."""
@@ -89,7 +88,7 @@ class MysqlStore(SqlStore):
     def _use(self, connection: Any) -> None:
         # A new session ends the earlier one by the mark they share.
         connection.autocommit(value=True)
-        self._cursor: Cursor = connection.cursor()
+        self._opened = connection.cursor()
         self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
         self._skips_locked = _knows_skip_locked(connection.get_server_info())
         packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
@@ -262,14 +261,14 @@ class MysqlStore(SqlStore):
         """
         if self._skips_locked:
             self._cursor.execute(f"{ask} FOR UPDATE SKIP LOCKED")
-            return self._cursor.fetchall()
+            return tuple(self._cursor.fetchall())
         try:
             self._cursor.execute(f"{ask} FOR UPDATE NOWAIT")
         except pymysql.Error as error:
             if not isinstance(classify(error), Locked):
                 raise
             return ()
-        return self._cursor.fetchall()
+        return tuple(self._cursor.fetchall())
 
     @override
     def _put_times(self, times: Sequence[MessageTime]) -> None:
@@ -278,25 +277,6 @@ class MysqlStore(SqlStore):
             some = times[first : first + _TIMES_IN_STATEMENT]
             rows = (f"({','.join(f'{value:d}' for value in one)})" for one in some)
             self._cursor.execute(start + ",".join(rows))
-
-    @override
-    def _execute(self, statement: str, values: Values = ()) -> None:
-        self._cursor.execute(statement, values)
-
-    @override
-    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
-        self._cursor.executemany(statement, values)
-
-    @override
-    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
-        self._cursor.execute(statement, values)
-        rows: Iterable[Sequence[Any]] = self._cursor.fetchall()
-        return rows
-
-    @override
-    def _finds(self, statement: str, values: Values) -> bool:
-        self._cursor.execute(statement, values)
-        return self._cursor.fetchone() is not None
 
 
 def _knows_skip_locked(server: str) -> bool:

@@ -44,7 +44,7 @@ from orthia.journal.sql.statements import (
     TableNames,
     history_of,
 )
-from orthia.journal.sql.store import SqlStore, Values
+from orthia.journal.sql.store import SqlStore
 
 PLAN_FOR_ROWS = 5_000
 """Inserted rows after which statements are planned again, in a fraction of a millisecond."""
@@ -123,7 +123,7 @@ class PostgresqlStore(SqlStore):
         self._session = cursor.fetchone()
         cursor.execute(self._prepare_sql)
         cursor.execute("SET lock_timeout = %s", (self._lock_timeout_ms,))
-        self._cursor = cursor
+        self._opened = cursor
         self._notices = connection.notices
         self._notices.clear()
 
@@ -218,26 +218,6 @@ class PostgresqlStore(SqlStore):
         last = {one.seq: one for one in times}
         columns = zip(*last.values(), strict=True)
         self._cursor.execute(self._times_sql, [list(map(int, column)) for column in columns])
-
-    @override
-    def _execute(self, statement: str, values: Values = ()) -> None:
-        self._cursor.execute(statement, values)
-
-    @override
-    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
-        for one in values:
-            self._cursor.execute(statement, one)
-
-    @override
-    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
-        self._cursor.execute(statement, values)
-        rows: Iterable[Sequence[Any]] = self._cursor.fetchall()
-        return rows
-
-    @override
-    def _finds(self, statement: str, values: Values) -> bool:
-        self._cursor.execute(statement, values)
-        return self._cursor.fetchone() is not None
 
     @override
     def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:

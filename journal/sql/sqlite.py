@@ -8,7 +8,7 @@ computes, that may take ``sys.getswitchinterval()`` each time: by ``executemany`
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, and numbers)
 
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -17,7 +17,7 @@ from sqlalchemy import Engine, text
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
-from orthia.database import Database, NoRoom, StoreUnavailable, Turnstile, translate_errors
+from orthia.database import Database, NoRoom, Turnstile, translate_errors
 from orthia.database.sqlite_reserve import SpaceReserve
 from orthia.database.sqltime import microsecond_after
 from orthia.journal.engine.batch import Batch
@@ -38,7 +38,7 @@ from orthia.journal.sql.statements import (
     TableNames,
     history_of,
 )
-from orthia.journal.sql.store import SqlStore, Values
+from orthia.journal.sql.store import SqlStore
 
 _MOST_ROWS: Final = 128
 """Rows of one statement, a power of two: so there are few different ones, which the driver keeps.
@@ -55,7 +55,6 @@ class SqliteStore(SqlStore):
         statements = Statements.of(names, token, mark="?", named=":{}", no_bytes="x''")
         super().__init__(engine, names, token, statements)
         self._turnstile = turnstile
-        self._connection: sqlite3.Connection | None = None
         self._reserve = SpaceReserve(engine.url.database)
         self._is_full = False
         kind = int(UserRecordType.ADD_MESSAGE)
@@ -118,30 +117,20 @@ class SqliteStore(SqlStore):
 
     @override
     def _use(self, connection: Any) -> None:
-        self._connection = connection
+        self._opened = connection.cursor()
         self.max_record_bytes = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) // 2
 
     @override
-    def _disconnect(self) -> None:
-        super()._disconnect()
-        self._connection = None
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise StoreUnavailable("the journal writer is not connected")
-        return self._connection
-
-    @override
     def _begin(self) -> None:
-        connection = self._connected()
+        cursor = self._cursor
         self._turnstile.give_way()
-        connection.execute("BEGIN IMMEDIATE")
-        if connection.execute(self._fence_sql).fetchone() is None:
+        cursor.execute("BEGIN IMMEDIATE")
+        if cursor.execute(self._fence_sql).fetchone() is None:
             raise Fenced(self._token)
 
     @override
     def _roll_back(self) -> None:
-        if self._connection is not None and self._connection.in_transaction:
+        if self._opened is not None and self._opened.connection.in_transaction:
             super()._roll_back()
 
     @override
@@ -173,7 +162,7 @@ class SqliteStore(SqlStore):
 
     def _removed_at(self) -> str:
         """Return ``removed_at`` of this transaction's messages: see ``history_of``."""
-        now, latest = self._connected().execute(self._now_sql).fetchone()
+        now, latest = self._cursor.execute(self._now_sql).fetchone()
         return str(now) if latest is None else max(str(now), microsecond_after(latest))
 
     @override
@@ -205,7 +194,7 @@ class SqliteStore(SqlStore):
         It has ``values`` for each row between ``start`` and ``end``; the values ``before`` come
         before those of the rows.
         """
-        execute = self._connected().execute
+        execute = self._cursor.execute
         first, left = 0, len(rows)
         while left:
             count = min(_MOST_ROWS, 1 << left.bit_length() - 1)
@@ -213,23 +202,6 @@ class SqliteStore(SqlStore):
             execute(_statement(start, values, end, count), tuple(part))
             first += count
             left -= count
-
-    @override
-    def _execute(self, statement: str, values: Values = ()) -> None:
-        self._connected().execute(statement, values)
-
-    @override
-    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
-        self._connected().executemany(statement, values)
-
-    @override
-    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
-        return self._connected().execute(statement, values).fetchall()
-
-    @override
-    def _finds(self, statement: str, values: Values) -> bool:
-        found = self._connected().execute(statement, values)
-        return found.fetchone() is not None
 
 
 @lru_cache(256)

@@ -33,7 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 from typing_extensions import override
 
-from orthia.database import translate_errors
+from orthia.database import StoreUnavailable, translate_errors
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.model.changes import Body, Row
@@ -61,6 +61,14 @@ class SqlStore(BatchStore):
         self._token = token
         self._sql = statements
         self._proxy: PoolProxiedConnection | None = None
+        self._opened: Any = None
+        """The driver's cursor of that connection; ``_use`` sets it."""
+
+    @property
+    def _cursor(self) -> Any:
+        if self._opened is None:
+            raise StoreUnavailable("the journal writer is not connected")
+        return self._opened
 
     @override
     def connect(self) -> None:
@@ -82,12 +90,14 @@ class SqlStore(BatchStore):
     def is_stored(self, marker: Marker) -> bool:
         statement = self._sql.find[marker.table]
         with translate_errors("look for a row of a journal batch"):
-            return self._finds(statement, (marker.seq, self._token))
+            self._execute(statement, (marker.seq, self._token))
+            return bool(self._cursor.fetchall())
 
     @override
     def duplicate_ids(self, cache_id: int) -> Iterable[tuple[int, bytes]]:
         with translate_errors("read the duplicate ids of an address"):
-            rows = self._fetch(self._sql.duplicate_ids, (cache_id,))
+            self._execute(self._sql.duplicate_ids, (cache_id,))
+            rows = self._cursor.fetchall()
         return [(int(seq), bytes(record)) for seq, record in rows]
 
     @override
@@ -102,7 +112,7 @@ class SqlStore(BatchStore):
         if self._proxy is not None:
             with contextlib.suppress(SQLAlchemyError, self.driver_error):
                 self._proxy.invalidate()
-            self._proxy = None
+            self._proxy = self._opened = None
 
     def _in_transaction(self, what: str, work: Callable[[], None]) -> None:
         """Prove the fence, do ``work``, and commit it; raises Fenced."""
@@ -186,21 +196,15 @@ class SqlStore(BatchStore):
     def _put_times(self, times: Sequence[MessageTime]) -> None:
         """Insert or replace rows of MESSAGE_TIMES, the last one of each seq."""
 
-    @abstractmethod
+    # --- the driver's cursor
+
     def _execute(self, statement: str, values: Values = ()) -> None:
         """Execute one statement."""
+        self._cursor.execute(statement, values)
 
-    @abstractmethod
     def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
         """Execute one statement for each of ``values``."""
-
-    @abstractmethod
-    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
-        """Return all rows that a query finds."""
-
-    @abstractmethod
-    def _finds(self, statement: str, values: Values) -> bool:
-        """Return whether a query finds a row."""
+        self._cursor.executemany(statement, values)
 
     def _commit(self) -> None:
         """Commit."""

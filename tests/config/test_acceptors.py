@@ -14,7 +14,7 @@ from orthia.config.acceptor_parameters import CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import AcceptorSettings, Settings, StompLimits, VirtualTopicConsumers
+from orthia.config.settings import AcceptorSettings, ClientLimits, Settings, VirtualTopicConsumers
 
 _ROOT = Path(__file__).parents[2]
 
@@ -214,7 +214,7 @@ def test_a_url_may_end_with_a_slash(tmp_path: Path, url: str) -> None:
 def test_stomp_may_be_written_in_any_case_and_among_others(tmp_path: Path, protocols: str) -> None:
     """What is opened speaks STOMP."""
     (acceptor,) = _load(tmp_path, f"tcp://h:1?protocols={protocols}").acceptors
-    (served,) = served_by(acceptor, StompLimits())
+    (served,) = served_by(acceptor, ClientLimits())
     assert isinstance(served, Stomp)
 
 

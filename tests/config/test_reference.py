@@ -8,11 +8,11 @@ from lxml import etree
 
 from orthia.config import (
     AddressSettings,
+    ClientLimits,
     DatabaseStoreSettings,
     HaPolicy,
     HealthSettings,
     ResolvedAddressSettings,
-    StompLimits,
 )
 from orthia.config.store_reading import LOCKERS
 from orthia.config.vocabulary import configuration, find, schema, schema_path, snake_case
@@ -37,7 +37,7 @@ def test_the_committed_reference_is_the_generated_one() -> None:
         ("core/address-settings/address-setting", AddressSettings, {"match"}),
         ("core/address-settings/address-setting", ResolvedAddressSettings, set()),
         ("core/health", HealthSettings, set()),
-        ("core/stomp-limits", StompLimits, set()),
+        ("core/stomp-limits", ClientLimits, set()),
         (
             "core/ha-policy/shared-store/primary",
             HaPolicy,

@@ -22,7 +22,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.security_settings import ResourceLimitSetting, SecuritySetting
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 
 _ALL = frozenset({"all"})
@@ -257,7 +257,7 @@ def test_a_plain_name_means_what_its_address_is_configured_as(default: RoutingTy
 
 def test_there_are_as_many_queues_as_may_be_and_not_one_more() -> None:
     """What is there goes on; the refusal names the limit."""
-    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_queues=3)))
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=ClientLimits(max_queues=3)))
     for name in "abc":
         core.send(f"/queue/{name}", "1")
     with pytest.raises(LimitExceeded, match="max-queues 3 already: 'd' is one more"):
@@ -272,7 +272,7 @@ def _with_users(**limits: int) -> Settings:
         SETTINGS,
         security_enabled=True,
         security_settings=(SecuritySetting("#", everybody),),
-        stomp_limits=StompLimits(**limits),
+        stomp_limits=ClientLimits(**limits),
     )
 
 
@@ -330,7 +330,7 @@ def test_the_queues_of_a_single_user_have_a_limit_of_their_own() -> None:
 
 def test_what_the_broker_creates_counts_for_nobody() -> None:
     """Its dead-letter queue, and what clients create that are asked for no login."""
-    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_queues_per_user=1)))
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=ClientLimits(max_queues_per_user=1)))
     for name in "abc":
         core.send(f"/queue/{name}", "1")
     assert len(core.broker.queues()) == 3

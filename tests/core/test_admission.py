@@ -12,7 +12,7 @@ from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.security.sources import source_of
 from orthia.config.security_settings import ResourceLimitSetting
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Client:
 
 def test_one_address_leaves_an_eighth_to_others() -> None:
     """Without a setting: of 80 places, 70 logged-in clients of one address and no more."""
-    admission = Admission[Client](StompLimits(), 80)
+    admission = Admission[Client](ClientLimits(), 80)
     for _ in range(70):
         client = Client("10.0.0.1")
         assert admission.admit(client) is None
@@ -39,7 +39,7 @@ def test_one_address_leaves_an_eighth_to_others() -> None:
 
 def test_one_user_leaves_an_eighth_to_others() -> None:
     """From wherever its connections come; one that is told its last gives its place back."""
-    admission = Admission[Client](StompLimits(), 80)
+    admission = Admission[Client](ClientLimits(), 80)
     clients = [Client(f"10.0.0.{number}") for number in range(80)]
     for client in clients[:70]:
         assert admission.admit(client) is None
@@ -55,7 +55,7 @@ def test_one_user_leaves_an_eighth_to_others() -> None:
 
 def test_the_limit_of_a_single_user_wins() -> None:
     """max-sessions of resource-limit-settings: a number, none at all, or any number."""
-    limits = StompLimits(max_connections_per_user=2)
+    limits = ClientLimits(max_connections_per_user=2)
     users = [ResourceLimitSetting(name, n) for name, n in (("ada", 3), ("bob", 0), ("eve", -1))]
     admission = Admission[Client](limits, 1_000, users)
 
@@ -75,7 +75,7 @@ def test_the_limit_of_a_single_user_wins() -> None:
 
 def test_of_an_address_those_without_a_login_make_room() -> None:
     """Above max-unauthenticated-per-address the oldest goes; other addresses notice nothing."""
-    admission = Admission[Client](StompLimits(max_unauthenticated_per_address=5), 100)
+    admission = Admission[Client](ClientLimits(max_unauthenticated_per_address=5), 100)
     witness = Client("10.0.0.2")
     assert admission.admit(witness) is None
     first = [Client("10.0.0.1") for _ in range(5)]
@@ -91,7 +91,7 @@ def test_of_an_address_those_without_a_login_make_room() -> None:
 
 def test_when_all_places_are_taken_own_connections_make_room_first() -> None:
     """Else the oldest of all that have not logged in; when there is none, nobody."""
-    admission = Admission[Client](StompLimits(max_connections_per_address=10), 4)
+    admission = Admission[Client](ClientLimits(max_connections_per_address=10), 4)
     a, b, c, d = (Client(source) for source in ("a", "b", "c", "d"))
     for client in (a, b, c, d):
         assert admission.admit(client) is None
@@ -111,7 +111,7 @@ def test_when_all_places_are_taken_own_connections_make_room_first() -> None:
 
 def test_a_full_address_takes_nobodys_place_when_all_places_are_taken() -> None:
     """It would pass its own limit: only those of its own that have not logged in make room."""
-    admission = Admission[Client](StompLimits(max_connections_per_address=2), 4)
+    admission = Admission[Client](ClientLimits(max_connections_per_address=2), 4)
     full = [Client("a") for _ in range(2)]
     for client in full:
         assert admission.admit(client) is None
@@ -128,7 +128,7 @@ def test_no_limit_is_ever_passed_and_nothing_is_left_behind(
     steps: list[tuple[int, int, str]],
 ) -> None:
     """Whatever comes, logs in and leaves: the counts are those of who is there."""
-    limits = StompLimits(
+    limits = ClientLimits(
         max_connections_per_address=4,
         max_connections_per_user=3,
         max_unauthenticated_per_address=2,

@@ -313,8 +313,8 @@ class QueueMachine(RuleBasedStateMachine):
         """In memory are at most the limit, one window more, and what consumers held or hold."""
         queue = self.core.broker.queues().get("orders")
         most = 4 + window_module.WINDOW_MESSAGES + len(self.returned | self.held.keys())
-        assert queue is None or queue.in_memory <= most
-        assert queue is None or (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
+        assert queue is None or queue.log.in_memory <= most
+        assert queue is None or (queue.log.in_memory == 0) is (queue.log.bytes_in_memory == 0)
 
 
 @pytest.mark.parametrize("window_messages", [3, window_module.WINDOW_MESSAGES])

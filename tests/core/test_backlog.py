@@ -103,7 +103,7 @@ def test_an_idle_queue_keeps_what_comes_in_memory_once_it_is_counted() -> None:
     core.broker.count_backlogs()
     core.settle()
     core.send("/queue/queue.1", "a")
-    assert queue.in_memory == 1
+    assert queue.log.in_memory == 1
 
 
 @pytest.mark.parametrize("stored", [1, 7, 40, 41])
@@ -249,4 +249,4 @@ def test_a_node_that_stops_counts_no_further() -> None:
     core.journal.run_posted()
     core.broker.stop()
     core.pass_time(1.0)
-    assert sum(queue.is_paged for queue in core.broker.queues().values()) > 0
+    assert sum(queue.log.cursor.is_paged for queue in core.broker.queues().values()) > 0

@@ -10,7 +10,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.codec import QueueBinding
@@ -302,7 +302,7 @@ def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     assert 0 < dead.depth == 3_000 - ended[0] < 3_000
     assert (use.used, use.messages) == (0, 0)
     assert core.broker.store_use.used == dead.use.used
-    assert core.broker.parts.factory.budget.used == dead.bytes_in_memory
+    assert core.broker.parts.factory.budget.used == dead.log.bytes_in_memory
 
 
 def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing() -> None:
@@ -317,7 +317,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     core.settle()
     assert ended == [2]
     consumer.end.close()
-    assert (queue.depth, queue.in_memory, core.broker.parts.factory.budget.used) == (0, 0, 0)
+    assert (queue.depth, queue.log.in_memory, core.broker.parts.factory.budget.used) == (0, 0, 0)
     assert core.broker.parts.factory.budget.claimed == 0
 
 
@@ -388,7 +388,7 @@ def test_a_deleted_queue_counts_for_its_user_no_more() -> None:
     """Who had as many as may be can have another."""
     needed = ("manage", "deleteDurableQueue", "deleteAddress")
     core = CoreUnderTest(
-        replace(_secured(*needed), stomp_limits=StompLimits(max_queues_per_user=1))
+        replace(_secured(*needed), stomp_limits=ClientLimits(max_queues_per_user=1))
     )
     who = Principal("ada", frozenset({"ops"}))
 

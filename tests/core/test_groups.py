@@ -227,12 +227,12 @@ def test_without_groups_and_consumers_the_plain_machine_is_back() -> None:
     consumer = core.consume(QUEUE)
     send(core, *(f"a{n}" for n in range(6)))
     queue = core.broker.queues()["orders"]
-    assert queue.is_matching is True
+    assert queue.selecting is not None
     consumer.acknowledge(*consumer.texts)
     core.settle()
     consumer.end.close()
     core.settle()
-    assert not core.broker.queues()["orders"].is_matching
+    assert core.broker.queues()["orders"].selecting is None
 
 
 def test_a_queue_gives_out_groups_as_broker_xml_says() -> None:

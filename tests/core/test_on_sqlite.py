@@ -17,7 +17,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message, opened
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import SqliteServer

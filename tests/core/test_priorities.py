@@ -14,7 +14,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.memory import MemoryStore
 from orthia.journal.model.codec import QueueBinding, decode_queue_binding, encode_queue_binding
 from tests.core.support import (
@@ -35,7 +35,7 @@ PRIORITIES = "4904739"
 
 def test_each_priority_of_a_queue_counts_as_a_queue() -> None:
     """Of whoever had the queue created, also after a takeover, until it is deleted."""
-    options = replace(SETTINGS, stomp_limits=StompLimits(max_queues=4))
+    options = replace(SETTINGS, stomp_limits=ClientLimits(max_queues=4))
     core = CoreUnderTest(options)
     send(core, "4904")
     told = "the broker has max-queues 4 already: what keeps messages of priority 7 of queue"
@@ -61,7 +61,7 @@ def test_what_the_broker_moves_is_not_refused_for_its_priority() -> None:
     """A dead letter is in its queue, and that counts from then on."""
     options = replace(
         settings("orders", max_delivery_attempts=1, dead_letter_address="DLQ"),
-        stomp_limits=StompLimits(max_queues=3),
+        stomp_limits=ClientLimits(max_queues=3),
     )
     core = CoreUnderTest(options)
     send(core, "4", "/queue/DLQ")
@@ -305,11 +305,11 @@ def test_the_plain_machine_delivers_again_when_priorities_are_out_of_use(
     consumer = core.consume(QUEUE, auto=True)
     queue = core.broker.queues()["orders"]
     core.send(QUEUE, "a")
-    matching = [queue.is_matching]
+    matching = [queue.selecting is not None]
     core.send(QUEUE, "b", priority=9)
-    matching.append(queue.is_matching)
+    matching.append(queue.selecting is not None)
     core.send(QUEUE, *map(str, range(20)))
-    assert [*matching, queue.is_matching] == [False, True, False]
+    assert [*matching, queue.selecting is not None] == [False, True, False]
     core.send(QUEUE, "c", priority=9)
     assert consumer.texts == ["a", "b", *map(str, range(20)), "c"]
     assert core.consume(QUEUE).texts == []
@@ -431,7 +431,7 @@ def test_a_queue_without_priorities_has_nothing_of_it() -> None:
     core = CoreUnderTest(PAGED)
     core.send(QUEUE, *map(str, range(20)))
     queue = core.broker.queues()["orders"]
-    assert list(queue.ids) == [queue.id]
+    assert list(queue.log.ids) == [queue.id]
     consumer = core.consume(QUEUE)
-    assert not queue.is_matching
+    assert queue.selecting is None
     assert consumer.texts == [str(n) for n in range(20)]

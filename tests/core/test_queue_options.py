@@ -235,7 +235,7 @@ def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_m
     core.pass_time(1)
     assert len(windows) <= 3
     queue = core.broker.queues()["q"]
-    assert (queue.depth, queue.use.messages, queue.in_memory) == (0, 0, 0)
+    assert (queue.depth, queue.use.messages, queue.log.in_memory) == (0, 0, 0)
     assert not core.journal.store.messages
     assert core.broker.parts.factory.budget.used == 0
     again = core.consume(QUEUE)

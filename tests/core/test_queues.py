@@ -16,7 +16,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.fields import Fields, Property
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, opened, settings
@@ -367,7 +367,7 @@ def test_a_dead_letter_names_its_origin_whatever_that_is_called(name: str) -> No
     consumer.reject("a")
     core.settle()
     (dead,) = core.consume("/queue/DLQ").received
-    (frame,) = FrameParser(StompLimits()).feed(b"MESSAGE\n" + dead.record.head + b"\n\0")
+    (frame,) = FrameParser(ClientLimits()).feed(b"MESSAGE\n" + dead.record.head + b"\n\0")
     assert frame.get(b"_AMQ_ORIG_ADDRESS") == name
     assert frame.get(b"_AMQ_ORIG_QUEUE") == name
 
@@ -440,8 +440,8 @@ def test_a_long_queue_is_read_from_the_table_in_order(limit: dict[str, Any]) -> 
     core = CoreUnderTest(settings(**limit))
     core.send(QUEUE, *numbered(1, 3_000))
     queue = core.broker.queues()["orders"]
-    assert queue.is_paged
-    assert queue.in_memory <= 20
+    assert queue.log.cursor.is_paged
+    assert queue.log.in_memory <= 20
     assert queue.depth == 3_000
     consumer = core.consume(QUEUE, prefetch=5)
     core.send(QUEUE, *numbered(3_001, 3_100))
@@ -457,11 +457,11 @@ def test_memory_full_of_one_queue_does_not_starve_another() -> None:
     core = CoreUnderTest(Settings(**{**vars(SETTINGS), "global_max_size": 1_000_000}))
     core.send("/queue/idle", *numbered(1, 1_500))
     idle = core.broker.queues()["idle"]
-    before = idle.in_memory
+    before = idle.log.in_memory
     core.send(QUEUE, *numbered(1, 500))
     consumer = core.consume(QUEUE)
     assert consumer.texts == numbered(1, 500)
-    assert idle.in_memory < before
+    assert idle.log.in_memory < before
     assert idle.depth == 1_500
     consumer.acknowledge(*consumer.texts)
     core.settle()

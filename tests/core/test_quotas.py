@@ -276,7 +276,7 @@ def test_a_consumer_of_a_new_queue_is_not_refused_for_what_others_hold() -> None
 def test_a_message_that_is_too_large_counts_nothing() -> None:
     """It was refused for another reason."""
     core = CoreUnderTest()
-    core.journal._intake._max_record_bytes = 10
+    core.journal.intake._max_record_bytes = 10
     with pytest.raises(BrokerError):
         core.broker.send(ANYONE, "/queue/orders", OutgoingMessage(b"", b"x" * 20, True, 0, 4), None)
     assert used(core) == 0

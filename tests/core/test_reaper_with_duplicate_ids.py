@@ -21,7 +21,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.security_settings import SecuritySetting
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.model.records import UserRecordType
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, opened, settings
 from tests.journal.conftest import store as store
@@ -106,7 +106,7 @@ def test_it_goes_with_its_ids_when_they_are_old() -> None:
 
 def test_queues_used_once_do_not_exhaust_what_clients_may_create() -> None:
     """Whether their producers send ids or not."""
-    core = node(replace(deleting(), stomp_limits=StompLimits(max_queues=3)))
+    core = node(replace(deleting(), stomp_limits=ClientLimits(max_queues=3)))
     for number in range(3):
         send(core, f"/queue/{number}", "1")
         consume(core, f"/queue/{number}")
@@ -354,7 +354,7 @@ def limited(**limits: int) -> Settings:
     """Return settings with limits of queues, and a divert that takes what is sent with ids."""
     allowed = SecuritySetting("#", {"send": frozenset({"senders"})})
     return diverting(
-        stomp_limits=StompLimits(**limits), security_enabled=True, security_settings=(allowed,)
+        stomp_limits=ClientLimits(**limits), security_enabled=True, security_settings=(allowed,)
     )
 
 
@@ -408,7 +408,7 @@ def test_ids_of_addresses_without_a_queue_count_as_queues(
 
 def test_ids_of_an_address_with_a_queue_do_not_count() -> None:
     """Its queue does, with which they go."""
-    core = node(replace(deleting(), stomp_limits=StompLimits(max_queues=2)))
+    core = node(replace(deleting(), stomp_limits=ClientLimits(max_queues=2)))
     send(core, "/queue/auto.1", "1")
     send(core, "/queue/auto.2", "1")
     assert caches(core) == 2

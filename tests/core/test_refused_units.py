@@ -191,11 +191,11 @@ def test_what_comes_behind_a_message_that_is_too_large_is_in_memory() -> None:
     """The journal refuses such a one at once, and nothing waits for it."""
     core = CoreUnderTest()
     core.consume(QUEUE).end.close()
-    most = core.journal._intake._max_record_bytes
-    core.journal._intake._max_record_bytes = 10
+    most = core.journal.intake._max_record_bytes
+    core.journal.intake._max_record_bytes = 10
     with pytest.raises(LimitExceeded):
         core.broker.send(anyone(), QUEUE, message("x" * 20), None)
-    core.journal._intake._max_record_bytes = most
+    core.journal.intake._max_record_bytes = most
     core.send(QUEUE, "y", persistent=False)
     assert core.journal.store.messages == {}
     core.consume(QUEUE, auto=True).end.close()

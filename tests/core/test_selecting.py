@@ -369,7 +369,7 @@ def test_the_plain_machine_is_back_when_the_last_selector_is_gone() -> None:
     plain = core.consume(QUEUE, prefetch=1)
     red = core.consume(QUEUE, selector="colour = 'red'", prefetch=5)
     queue = core.broker.queues()["orders"]
-    assert queue.is_matching is True
+    assert queue.selecting is not None
     red.acknowledge(*red.texts)
     core.settle()
     red.end.close()
@@ -380,7 +380,7 @@ def test_the_plain_machine_is_back_when_the_last_selector_is_gone() -> None:
         plain.acknowledge(name)
         core.settle()
     assert plain.texts == left
-    assert not core.broker.queues()["orders"].is_matching
+    assert core.broker.queues()["orders"].selecting is None
     assert core.broker.depths()["orders"] == 0
     assert core.broker.parts.factory.budget.used == 0
 
@@ -414,7 +414,7 @@ def test_memory_is_given_back_with_the_consumer() -> None:
     core.settle()
     queue = core.broker.queues()["orders"]
     queue.shed(1_000_000)
-    assert core.broker.parts.factory.budget.used == queue.bytes_in_memory
+    assert core.broker.parts.factory.budget.used == queue.log.bytes_in_memory
     assert core.consume(QUEUE).texts == [f"red{n}" for n in range(20)]
 
 

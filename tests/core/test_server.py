@@ -25,7 +25,7 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.slices import GO_ON, SLICE_SECONDS
 from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import AcceptorSettings, Settings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits, Settings
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from tests.core.support import ANYONE, SETTINGS, message, opened
@@ -148,7 +148,7 @@ def serving(
     **limits: int,
 ) -> Iterator[ServerUnderTest]:
     """Run a server for the block."""
-    options = replace(options, stomp_limits=StompLimits(**limits))
+    options = replace(options, stomp_limits=ClientLimits(**limits))
     server = ServerUnderTest(
         options, store=store, journal_limits=journal_limits, auto_commit=auto_commit
     )

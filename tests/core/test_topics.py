@@ -11,7 +11,7 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.topics.volatile import VolatileQueue
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from orthia.journal.errors import StoreFull
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message
 
@@ -72,7 +72,7 @@ def test_a_subscriber_far_behind_is_told_and_cut_off() -> None:
     core = CoreUnderTest()
     slow, quick = core.consume(TOPIC), core.consume(TOPIC)
     slow.is_writable = False
-    large = "x" * (StompLimits().max_behind_bytes // 8)
+    large = "x" * (ClientLimits().max_behind_bytes // 8)
     for _ in range(9):
         core.send(TOPIC, large)
     assert len(slow.failures) == 1
@@ -113,7 +113,7 @@ def test_what_a_transaction_has_set_aside_goes_with_its_subscriber() -> None:
 
 def test_what_a_transaction_puts_back_takes_credit_again() -> None:
     """An ABORT leaves its messages unacknowledged, as they were."""
-    limits = StompLimits(max_unacknowledged_bytes=1)
+    limits = ClientLimits(max_unacknowledged_bytes=1)
     core = CoreUnderTest(replace(SETTINGS, stomp_limits=limits))
     subscriber = core.consume(TOPIC)
     core.send(TOPIC, "a", "b", "c")

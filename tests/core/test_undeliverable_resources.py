@@ -14,7 +14,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer
 
 _ON: dict[str, Any] = {
@@ -133,7 +133,7 @@ def test_they_count_as_queues_of_whoever_made_the_other(caplog: pytest.LogCaptur
     declared = AddressConfiguration(
         "DLQ", frozenset({RoutingType.ANYCAST}), (QueueSettings("DLQ", RoutingType.ANYCAST),)
     )
-    limits = StompLimits(max_queues=4)
+    limits = ClientLimits(max_queues=4)
     core = CoreUnderTest(replace(_with(), stomp_limits=limits, addresses=(declared,)))
     _reject(core, "/queue/a", "1")
     _reject(core, "/queue/b", "2")

@@ -13,14 +13,14 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import User
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.hostile.fuzzing import damaged, fuzzed
 from tests.stomp.support import SocketDouble
 
 pytestmark = pytest.mark.extended
 
-LIMITS = StompLimits(
+LIMITS = ClientLimits(
     max_header_bytes=400,
     max_headers=8,
     max_body_bytes=600,
@@ -147,7 +147,7 @@ class Hostile:
 
     def answers(self) -> list[Frame]:
         """Return what the broker wrote, which must always be whole frames."""
-        parser = FrameParser(StompLimits())
+        parser = FrameParser(ClientLimits())
         parser.version = Version.V1_0
         found = list(parser.feed(self.written))
         assert parser.is_between_frames

@@ -10,13 +10,13 @@ import pytest
 
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD, SMALL_CLAIM
 from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.hostile.node import CONNECT, MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
-DEFAULTS = StompLimits()
+DEFAULTS = ClientLimits()
 
 
 @pytest.fixture(scope="module")

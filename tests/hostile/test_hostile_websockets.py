@@ -10,7 +10,7 @@ import pytest
 
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES
 from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 from tests.support.waiting import wait_until
 from tests.websocket.client import WebSocketClient
@@ -19,7 +19,7 @@ from tests.websocket.test_websocket import frame
 
 pytestmark = pytest.mark.extended
 
-DEFAULTS = StompLimits()
+DEFAULTS = ClientLimits()
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 EMPTY_FRAGMENT = frame(0x00, b"")
 

@@ -15,7 +15,7 @@ from orthia.broker.protocols.stomp import options
 from orthia.broker.security import logins
 from orthia.config import document, problems
 from orthia.config.rendering import SPOKEN_DEFAULTS
-from orthia.config.settings import AcceptorSettings, Settings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits, Settings
 from orthia.journal.limits import JournalLimits
 from orthia.nodemanager import merge
 
@@ -27,15 +27,15 @@ _ROWS = {
 }
 
 
-@pytest.mark.parametrize("limit", [one.name for one in fields(StompLimits)])
+@pytest.mark.parametrize("limit", [one.name for one in fields(ClientLimits)])
 def test_every_limit_stands_there_with_its_default(limit: str) -> None:
     """By the name it has in broker.xml."""
     default = _ROWS[limit.replace("_", "-")]
-    if getattr(StompLimits(), limit) is None:
+    if getattr(ClientLimits(), limit) is None:
         assert default == SPOKEN_DEFAULTS[f"core/stomp-limits/{limit.replace('_', '-')}"]
         return
     assert re.match(r"\d+", default)
-    assert int(default.split()[0]) == getattr(StompLimits(), limit)
+    assert int(default.split()[0]) == getattr(ClientLimits(), limit)
 
 
 def test_limits_elsewhere_stand_there_too() -> None:

@@ -28,7 +28,7 @@ from orthia.broker.security.logins import (
 )
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.stomp.support import Client, SocketDouble
@@ -424,7 +424,7 @@ def test_too_much_before_connected_is_refused() -> None:
     broker = CoreUnderTest(SECURED).broker
     socket = SocketDouble(broker, write, lambda: written.append(b"closed"))
     socket.answers_logins = False
-    session = StompConnection(broker, StompOptions(StompLimits()), socket, lambda: 0.0)
+    session = StompConnection(broker, StompOptions(ClientLimits()), socket, lambda: 0.0)
     session.receive(b"CONNECT\nlogin:ada\n\n\0SEND\n\n" + b"x" * 30_000)
     session.receive(b"x" * 30_000)
     assert written == []

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 
 pytestmark = pytest.mark.extended
 
-LIMITS = StompLimits()
+LIMITS = ClientLimits()
 MOST_SECONDS = 10.0
 ENTRIES = LIMITS.max_transaction_entries - 10
 READY = b"BEGIN\ntransaction:ready\nreceipt:ready\n\n\0"

@@ -13,7 +13,7 @@ from orthia.broker.connections.client_memory import IDLE_SECONDS, Account, Activ
 from orthia.broker.core.limits.memory import SMALL_CLAIM
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.address_settings import AddressSettings
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 from tests.core.test_server import connected, read_to_the_end, read_until, serving
 from tests.stomp.support import Client
@@ -227,7 +227,7 @@ def test_receipts_that_wait_for_the_store_count_as_memory() -> None:
 
 def test_half_a_frame_costs_what_it_has_however_it_came() -> None:
     """Sent in pairs of bytes, it is not held as so many objects."""
-    parser = FrameParser(StompLimits())
+    parser = FrameParser(ClientLimits())
     list(parser.feed(b"SEND\n\n"))
     tracemalloc.start()
     try:
@@ -243,7 +243,7 @@ def test_half_a_frame_costs_what_it_has_however_it_came() -> None:
 def test_names_count_as_memory() -> None:
     """Of subscriptions and transactions: each may be as long as the headers of a frame."""
     core = CoreUnderTest()
-    client = Client(core, limits=StompLimits(max_transaction_bytes=200_000))
+    client = Client(core, limits=ClientLimits(max_transaction_bytes=200_000))
     before = client.session.held
     client.send("SUBSCRIBE", destination="/topic/t", id="i" * 50_000)
     assert client.session.held - before > 150_000
@@ -296,7 +296,7 @@ def test_consumers_held_back_go_on_when_others_acknowledge() -> None:
 
 def test_subscribers_of_topics_are_bounded_together() -> None:
     """A message counts once for all; the one that holds most is ended, the others go on."""
-    limits = StompLimits(max_behind_bytes=10_000_000)
+    limits = ClientLimits(max_behind_bytes=10_000_000)
     core = CoreUnderTest(replace(SETTINGS, global_max_size=100_000, stomp_limits=limits))
     hog, small = core.consume("/topic/a", prefetch=1), core.consume("/topic/b", prefetch=1)
     good = [core.consume("/topic/a", auto=True) for _ in range(20)]
@@ -314,7 +314,7 @@ def test_subscribers_of_topics_are_bounded_together() -> None:
 
 def test_a_topics_message_larger_than_the_allowance_is_waited_for() -> None:
     """One alone ends nobody whose socket is busy for a moment."""
-    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_behind_bytes=1_000)))
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=ClientLimits(max_behind_bytes=1_000)))
     slow = core.consume("/topic/a", auto=True)
     slow.is_writable = False
     core.send("/topic/a", "x" * 5_000)

@@ -27,7 +27,7 @@ from orthia.journal import (
     encode_message,
 )
 from orthia.journal.engine.batch import Batch
-from orthia.journal.engine.threads import Threads
+from orthia.journal.engine.threads import ThreadedJournal
 from orthia.journal.errors import JournalIOError
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.fence import Fence
@@ -239,11 +239,10 @@ class MemoryJournalStore(JournalStore):
         del self.store.messages[seq]
 
 
-def threads_of(journal: MessageJournal) -> Threads:
-    """Return what runs behind a journal on a store."""
-    engine = journal._engine
-    assert isinstance(engine, Threads)
-    return engine
+def threads_of(journal: MessageJournal) -> ThreadedJournal:
+    """Return a journal on a store with its threads."""
+    assert isinstance(journal, ThreadedJournal)
+    return journal
 
 
 def count_connects(journal: MessageJournal) -> list[int]:

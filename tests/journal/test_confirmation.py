@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.message import LargeBody
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.journal.model.windows import Window

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select, text, update
 from orthia.config.dialects import Dialect
 from orthia.database import SQLITE_BEGIN
 from orthia.journal import Fenced, MessageLocation
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import Batch
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.journal.sql.fence import fenced_engine
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

@@ -18,7 +18,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, StoreUnavailable
 from orthia.database.sessions import fenced_mark, user_lock_name
 from orthia.journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.sql.journal import open_journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy

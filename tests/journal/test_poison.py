@@ -140,7 +140,7 @@ def test_a_poisonous_unit_is_refused_by_each_dbms(sql_store: SqlJournalStore, ho
     assert sql_store.bodies(journal) == [*kept, "a", "b", "last"]
     assert not any(seq < 0 for seq in sql_store.rows())
     assert sql_store.failures == []
-    assert (journal._intake._rows, journal._intake._bytes) == (0, 0)
+    assert (journal.intake._rows, journal.intake._bytes) == (0, 0)
 
 
 DISK_FULL = {Dialect.POSTGRESQL: "53100", Dialect.MYSQL: "1114"}

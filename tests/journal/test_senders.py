@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import StoreFull
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.unit import Appended, Sender, Unit

@@ -14,9 +14,9 @@ from orthia.database import Database
 from orthia.nodemanager.locks import server_lock
 from orthia.nodemanager.locks.abc import NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import EVERY_DBMS, Servers
+from tests.support.memory_store import MemoryNodeManagerStore
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until

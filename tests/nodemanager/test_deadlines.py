@@ -10,8 +10,8 @@ from orthia.nodemanager.locks.exclusive_locker import ExclusiveLocker
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, deadline
 from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker, RowLocker
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
+from tests.support.memory_store import MemoryNodeManagerStore
 
 EXPIRATION_MS = 20_000
 LATE_SECONDS = 7.0

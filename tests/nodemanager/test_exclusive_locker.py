@@ -9,8 +9,8 @@ from orthia.nodemanager.locks.abc import ExclusiveLock
 from orthia.nodemanager.locks.exclusive_locker import ExclusiveLocker
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
+from tests.support.memory_store import MemoryNodeManagerStore
 
 EXPIRATION_MS = 10_000
 

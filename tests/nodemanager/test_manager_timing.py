@@ -35,9 +35,9 @@ from orthia.nodemanager.locks.abc import Acquired
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus
 from orthia.nodemanager.locks.lockers import LockHolder, leases
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.stores import Stores
 from tests.nodemanager.conftest import ManualClock, StuckConsole
+from tests.support.memory_store import MemoryNodeManagerStore
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 

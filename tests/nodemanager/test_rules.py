@@ -18,7 +18,6 @@ from orthia.nodemanager.locks.lease import (
     deadline,
 )
 from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.renewal_checks import (
     DRIFT_REPORT_SECONDS,
     DriftCheck,
@@ -27,6 +26,7 @@ from orthia.nodemanager.renewal_checks import (
     not_triggered_after_seconds,
 )
 from tests.nodemanager.conftest import ManualClock
+from tests.support.memory_store import MemoryNodeManagerStore
 
 EXPIRATION_MS = 20_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

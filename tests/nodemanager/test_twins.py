@@ -23,11 +23,11 @@ from sqlalchemy import MetaData, update
 
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
 from tests.nodemanager.conftest import ManualClock
+from tests.support.memory_store import MemoryNodeManagerStore
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 

@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.unit import Unit
 from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
 from orthia.pipeline.jobs.contents import Contents

@@ -8,10 +8,10 @@ from typing_extensions import override
 from orthia.database import Blocker, PresenceLock, StoreUnavailable
 from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.simulation.engine import SHORTEST_WAIT_SECONDS, Engine
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 from tests.simulation.tables import Client, Tables, Violation
+from tests.support.memory_store import MemoryNodeManagerStore
 
 CALL_TIMEOUT_SECONDS = 4.0
 _NO_ANSWER = object()

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, UnknownOutcome
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.engine.threads import Backend, Threads
+from orthia.journal.engine.threads import Backend, ThreadedJournal
 from orthia.journal.engine.writer import Writer
+from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
@@ -138,8 +138,8 @@ def open_journal(
 ) -> MessageJournal:
     """Return a journal that runs in a simulated process."""
 
-    def make(store: SimulatedStore) -> Threads:
-        return Threads(
+    def make(store: SimulatedStore) -> ThreadedJournal:
+        return ThreadedJournal(
             Backend(store, windows, bodies, Recovered([], horizon)),
             still_valid=still_valid,
             post=post,
@@ -159,4 +159,4 @@ def open_journal(
             made.intake._submit = _Several(made.writer, second.writer).submit
             second.start()
     made.start()
-    return MessageJournal(made)
+    return made

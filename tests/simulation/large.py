@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 from orthia.journal import JournalClosed
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.message import LargeBody, Message, decode_message, encode_message
 from orthia.journal.model.unit import Unit

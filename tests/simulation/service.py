@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable
 from orthia.journal import JournalClosed
-from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.journal import MessageJournal
 from tests.simulation.bodies import SimulatedBodies, SimulatedWindows
 from tests.simulation.journal import SimulatedStore, open_journal
 from tests.simulation.large import Large

@@ -15,7 +15,7 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import CoreUnderTest
 
 QUEUE = "/queue/orders"
@@ -95,7 +95,7 @@ class Client:
         core: CoreUnderTest,
         version: str | None = "1.2",
         *,
-        limits: StompLimits | None = None,
+        limits: ClientLimits | None = None,
         prefixes: Prefixes | None = None,
         virtual_topics: VirtualTopics | None = None,
         **connect: str,
@@ -115,11 +115,13 @@ class Client:
         )
         self.session = StompConnection(
             core.broker,
-            StompOptions(limits or StompLimits(), prefixes=prefixes, virtual_topics=virtual_topics),
+            StompOptions(
+                limits or ClientLimits(), prefixes=prefixes, virtual_topics=virtual_topics
+            ),
             self.socket,
             lambda: self.now,
         )
-        self._parser = FrameParser(StompLimits())
+        self._parser = FrameParser(ClientLimits())
         if version is not None:
             self._parser.version = Version(version)
             self.send("CONNECT", accept_version=version, host="h", **connect)

@@ -78,7 +78,9 @@ def test_acknowledgements_of_a_browser_delete_nothing(options) -> None:  # type:
     assert core.broker.depths()["orders"] == 9
     assert len(core.stored_texts()) == 9
     core.broker.queues()["orders"].shed(1_000_000)
-    assert core.broker.parts.factory.budget.used == core.broker.queues()["orders"].bytes_in_memory
+    assert (
+        core.broker.parts.factory.budget.used == core.broker.queues()["orders"].log.bytes_in_memory
+    )
 
 
 def test_a_transaction_of_a_browser_deletes_nothing() -> None:

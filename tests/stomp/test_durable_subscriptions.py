@@ -15,7 +15,7 @@ from orthia.config.address_settings import (
 )
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message
 from tests.stomp.support import Client, acknowledge, bodies
 
@@ -73,7 +73,7 @@ def _with_selectors(characters: int) -> Settings:
         security_enabled=True,
         security_settings=(SecuritySetting("#", {one: frozenset({"all"}) for one in _NEEDED}),),
         users=tuple(User(one, Secret("pw"), frozenset({"all"})) for one in ("ada", "bob")),
-        stomp_limits=StompLimits(max_selector_bytes=100 * characters),
+        stomp_limits=ClientLimits(max_selector_bytes=100 * characters),
     )
 
 
@@ -143,7 +143,7 @@ def test_one_that_was_made_without_security_is_its_client_ids() -> None:
 
 def test_selectors_of_a_connection_are_bounded_where_there_are_no_users() -> None:
     """Another connection has what is left."""
-    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_selector_bytes=8_000)))
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=ClientLimits(max_selector_bytes=8_000)))
     greedy = client(core)
     subscribe(greedy, selector="a = 1" + " " * 60)
     subscribe(client(core, "other"), selector="b = 22")

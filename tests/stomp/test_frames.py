@@ -15,7 +15,7 @@ from orthia.broker.protocols.stomp.frames import (
     unescape,
 )
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.stomp.support import is_trimmed
 
 VERSIONS = st.sampled_from(list(Version))
@@ -25,7 +25,7 @@ NAMES = TEXTS.filter(lambda name: bool(name) and not (is_trimmed(name[0]) or is_
 
 def parse_one(data: bytes, version: Version) -> Frame:
     """Return the one frame of ``data``."""
-    parser = FrameParser(StompLimits())
+    parser = FrameParser(ClientLimits())
     parser.version = version
     (frame,) = parser.feed(data)
     return frame

@@ -23,7 +23,7 @@ from orthia.broker.protocols.stomp.headers import (
 )
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, bodies, fill
 from tools.documents.stomp_headers import reference
@@ -533,7 +533,7 @@ def test_the_credit_a_subscription_asks_for_is_its_own(
 ) -> None:
     """In messages or in bytes, which are counted as they are in memory."""
     core = CoreUnderTest()
-    client = Client(core, limits=StompLimits(prefetch_count=10))
+    client = Client(core, limits=ClientLimits(prefetch_count=10))
     client.send("SUBSCRIBE", destination=destination, id="s", ack="client", **headers)
     core.send(destination, *(f"{number:0400}" for number in range(20)))
     frames = client.frames()
@@ -564,7 +564,7 @@ def test_a_window_is_full_when_its_bytes_are_delivered(destination: str) -> None
 def test_no_window_is_wider_than_the_brokers(asked: str, destination: str) -> None:
     """max-unacknowledged-bytes bounds each subscription, whatever it asks for."""
     core = CoreUnderTest(
-        replace(SETTINGS, stomp_limits=StompLimits(max_unacknowledged_bytes=5_000))
+        replace(SETTINGS, stomp_limits=ClientLimits(max_unacknowledged_bytes=5_000))
     )
     client = Client(core)
     window = {"consumer-window-size": asked}

@@ -20,7 +20,7 @@ from orthia.broker.protocols.stomp.states import State
 from orthia.config.address_settings import AddressFullPolicy, DivertSettings
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
@@ -30,7 +30,7 @@ from tests.stomp.support import SocketDouble
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
-LIMITS = StompLimits(min_large_message_size=1_000)
+LIMITS = ClientLimits(min_large_message_size=1_000)
 LONG = "long" * PIECE_BYTES
 """A body of four pieces."""
 
@@ -95,7 +95,7 @@ class Client:
             ),
             clock,
         )
-        self._parser = FrameParser(StompLimits())
+        self._parser = FrameParser(ClientLimits())
         self._receipts = itertools.count()
         self.send("CONNECT", accept_version="1.2", host="h", **connect)
         self.next("CONNECTED")

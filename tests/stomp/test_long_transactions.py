@@ -8,7 +8,7 @@ import pytest
 from orthia.broker.core.api import MessageReference, SubscriptionHandle
 from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.stomp.client_frame import Frame
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
@@ -96,7 +96,7 @@ def test_the_messages_of_a_transaction_are_bounded(command: str) -> None:
     """What it sends and what it answers, together; the ERROR names limit and transaction."""
     core = CoreUnderTest()
     fill(core, *(str(number) for number in range(10)))
-    client = Client(core, limits=StompLimits(max_transaction_entries=10))
+    client = Client(core, limits=ClientLimits(max_transaction_entries=10))
     frames = client.subscribe()
     client.send("BEGIN", transaction="other")
     client.send("SEND", destination=QUEUE, transaction="other")
@@ -115,7 +115,7 @@ def test_a_cumulative_ack_counts_all_it_means() -> None:
     """One frame may stand for a whole prefetch."""
     core = CoreUnderTest()
     fill(core, *(str(number) for number in range(20)))
-    client = Client(core, limits=StompLimits(max_transaction_entries=10))
+    client = Client(core, limits=ClientLimits(max_transaction_entries=10))
     frames = client.subscribe("client")
     client.send("BEGIN", transaction="t")
     acknowledge(client, frames[9], transaction="t")

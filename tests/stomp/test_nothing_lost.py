@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
-FEW = StompLimits(max_unacknowledged_bytes=10_000)
+FEW = ClientLimits(max_unacknowledged_bytes=10_000)
 
 # --- what an acknowledgement reaches
 
@@ -354,7 +354,7 @@ def test_frames_before_a_malformed_one_count() -> None:
 
 def test_subscriptions_are_bounded() -> None:
     """One too many is refused with the limit's name."""
-    client = Client(CoreUnderTest(), limits=StompLimits(max_subscriptions=2))
+    client = Client(CoreUnderTest(), limits=ClientLimits(max_subscriptions=2))
     for number in range(3):
         client.send("SUBSCRIBE", destination=QUEUE, id=str(number))
     assert "max-subscriptions 2" in client.error()

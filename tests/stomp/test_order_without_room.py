@@ -16,7 +16,7 @@ from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch
 from tests.core.support import SETTINGS, opened
@@ -26,7 +26,7 @@ from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
-LIMITS = replace(StompLimits(), min_large_message_size=1_000)
+LIMITS = replace(ClientLimits(), min_large_message_size=1_000)
 
 
 class Node:
@@ -69,7 +69,7 @@ class Client:
         self.frames: list[Frame] = []
         self.bound: list[int] = []
         """How many queues the store had when each RECEIPT came."""
-        self._parser = FrameParser(StompLimits())
+        self._parser = FrameParser(ClientLimits())
         self.session = StompConnection(
             node.broker,
             StompOptions(LIMITS),
@@ -138,12 +138,12 @@ def test_what_is_sent_again_after_a_refusal_is_there_once_and_in_order(node: Nod
     node.is_full = True
     client.send_all()
     # The large one comes to the journal too, while the writer is at the first.
-    client.wait(lambda: node.journal._intake._rows >= 5, "all but the last are on their way")
+    client.wait(lambda: node.journal.intake._rows >= 5, "all but the last are on their way")
     node.goes_on.set()
     client.wait(lambda: client.session.is_closed, "the client is refused")
     assert client.answers() == ["RECEIPT before", "ERROR first"]
     assert "no room left" in client.frames[-1].body.decode()
-    client.wait(lambda: not node.journal._intake._rows, "everything is answered")
+    client.wait(lambda: not node.journal.intake._rows, "everything is answered")
     assert node.refused == 1
     assert node.broker.depths() == {"orders": 1}
     client.wait(lambda: not node.broker.store_use.is_closed, "there is room again")
@@ -171,7 +171,7 @@ def test_whoever_subscribes_hears_of_it_once_there_was_room_for_the_queue(node: 
     client.send("SUBSCRIBE", destination=QUEUE, id="s", receipt="bound")
     client.send("SUBSCRIBE", destination="/queue/another", id="t", receipt="bound, too")
     other.send("SEND", "x", destination="/topic/nobody-hears", receipt="other")
-    client.wait(lambda: node.journal._intake._rows >= 2, "the queues are on their way")
+    client.wait(lambda: node.journal.intake._rows >= 2, "the queues are on their way")
     node.goes_on.set()
     client.wait(lambda: len(client.answers()) == 2, "both are stored")
     assert client.answers() == ["RECEIPT bound", "RECEIPT bound, too"]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame, LargeFrame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.stomp.support import is_trimmed
 
-LIMITS = StompLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)
+LIMITS = ClientLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)
 STREAM = (
     b"\n\r\n\n"
     b"CONNECT\naccept-version:1.2\nhost:h\n\n\0\n"
@@ -37,7 +37,7 @@ EXPECTED: list[Seen] = [
 
 
 def parse(
-    *pieces: bytes, limits: StompLimits = LIMITS, version: Version = Version.V1_2
+    *pieces: bytes, limits: ClientLimits = LIMITS, version: Version = Version.V1_2
 ) -> list[Seen]:
     """Return what the frames of ``pieces`` say."""
     parser = FrameParser(limits)
@@ -245,7 +245,7 @@ def test_what_is_written_is_read_back(
         for key, value in headers.items()
     )
     stream = b"SEND\n" + lines + b"content-length:%d\n\n" % len(body) + body + b"\0"
-    parser = FrameParser(StompLimits())
+    parser = FrameParser(ClientLimits())
     parser.version = version
     (frame,) = parser.feed(stream)
     assert frame.body == body

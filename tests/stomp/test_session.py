@@ -8,7 +8,7 @@ from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.model.fields import Fields
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
@@ -101,7 +101,7 @@ def test_a_login_that_is_answered_after_its_client_left_does_nothing() -> None:
 
 def test_a_client_that_never_connects_is_ended() -> None:
     """The connect time-out holds for sockets that say nothing, or half a frame."""
-    client = Client(CoreUnderTest(), None, limits=StompLimits(connect_timeout=1_000))
+    client = Client(CoreUnderTest(), None, limits=ClientLimits(connect_timeout=1_000))
     client.session.receive(b"CONNECT\n")
     client.session.tick(0.9)
     assert not client.closed
@@ -111,7 +111,7 @@ def test_a_client_that_never_connects_is_ended() -> None:
 
 def test_a_client_that_is_not_read_from_has_its_time_to_connect_later() -> None:
     """While the journal is full nobody is: the second half of its CONNECT may be there long ago."""
-    client = Client(CoreUnderTest(), None, limits=StompLimits(connect_timeout=1_000))
+    client = Client(CoreUnderTest(), None, limits=ClientLimits(connect_timeout=1_000))
     client.session.receive(b"CONNECT\n")
     client.session.tick(0.5)
     client.session.tick(30.0, is_read=False)
@@ -468,7 +468,7 @@ def test_without_it_the_configured_prefetch_holds() -> None:
     """stomp-limits has the default."""
     core = CoreUnderTest()
     fill(core, "a", "b", "c")
-    client = Client(core, limits=StompLimits(prefetch_count=2))
+    client = Client(core, limits=ClientLimits(prefetch_count=2))
     assert bodies(client.subscribe()) == ["a", "b"]
 
 
@@ -717,7 +717,7 @@ def test_a_wrong_transaction_says_what_is_wrong(
     frames: list[tuple[str, dict[str, str]]], complaint: str
 ) -> None:
     """And ends the session."""
-    client = Client(CoreUnderTest(), limits=StompLimits(max_transactions=2))
+    client = Client(CoreUnderTest(), limits=ClientLimits(max_transactions=2))
     for command, headers in frames:
         client.send(command, **headers)
     assert complaint in client.error()
@@ -725,7 +725,7 @@ def test_a_wrong_transaction_says_what_is_wrong(
 
 def test_open_transactions_are_bounded() -> None:
     """What a client makes the broker hold has a limit, which the error names."""
-    client = Client(CoreUnderTest(), limits=StompLimits(max_transaction_bytes=5_000))
+    client = Client(CoreUnderTest(), limits=ClientLimits(max_transaction_bytes=5_000))
     client.send("BEGIN", transaction="t")
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
@@ -736,7 +736,7 @@ def test_acknowledgements_count_for_the_bound_of_transactions() -> None:
     """A client cannot make a transaction endless with them either."""
     core = CoreUnderTest()
     fill(core, *("x" for _ in range(20)))
-    client = Client(core, limits=StompLimits(max_transaction_bytes=1_000))
+    client = Client(core, limits=ClientLimits(max_transaction_bytes=1_000))
     frames = client.subscribe()
     client.send("BEGIN", transaction="t")
     for frame in frames:
@@ -862,7 +862,7 @@ def test_what_a_transaction_acknowledges_counts_for_it() -> None:
     """Not the prefetch bounds a transaction but its size, and the client is told."""
     core = CoreUnderTest()
     fill(core, *["x" * 10_000] * 10)
-    client = Client(core, limits=StompLimits(max_transaction_bytes=50_000))
+    client = Client(core, limits=ClientLimits(max_transaction_bytes=50_000))
     client.send("BEGIN", transaction="t")
     frames = client.subscribe(prefetch_count="1")
     while frames[0].command == "MESSAGE":

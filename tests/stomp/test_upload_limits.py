@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.protocols.stomp.client_frame import Frame
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from orthia.journal.engine.abc import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
@@ -153,7 +153,7 @@ def test_bodies_on_their_way_count_for_their_address_together(narrow: Node) -> N
 
 def test_an_upload_of_which_nothing_comes_is_ended(node: Node) -> None:
     """It would hold its room for ever; one that goes on is left alone."""
-    seconds = StompLimits().upload_timeout / 1000
+    seconds = ClientLimits().upload_timeout / 1000
     now = 0.0
     client = Client(node, clock=lambda: now)
     begin(client, len(LONG), LONG[:1_000])

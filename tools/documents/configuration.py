@@ -35,10 +35,10 @@ from orthia.config.security_settings import (
 )
 from orthia.config.settings import (
     SERVER_STORE_BYTES,
+    ClientLimits,
     HaPolicy,
     HealthSettings,
     Settings,
-    StompLimits,
 )
 from orthia.config.store_reading import LOCKERS
 from orthia.config.store_rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
@@ -64,7 +64,7 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     "core/login-modules/certificate-login-module": (CertificateLoginModule,),
     "core/login-modules/token-login-module": (TokenLoginModule,),
     "core/health": (HealthSettings,),
-    "core/stomp-limits": (StompLimits,),
+    "core/stomp-limits": (ClientLimits,),
     "core/resource-limit-settings/resource-limit-setting": (ResourceLimitSetting,),
 }
 """The settings an element's children are read into: their defaults are the children's."""

@@ -15,13 +15,13 @@ from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
 from orthia.config.security_settings import ResourceLimitSetting
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 
 
 class QueueCreations:
     """Counts the queues that clients create; on the loop's thread."""
 
-    def __init__(self, limits: StompLimits, users: Iterable[ResourceLimitSetting] = ()) -> None:
+    def __init__(self, limits: ClientLimits, users: Iterable[ResourceLimitSetting] = ()) -> None:
         """``users`` are the limits of single users."""
         self._limits = limits
         self._of_named = {one.match: one.max_queues for one in users if one.max_queues is not None}

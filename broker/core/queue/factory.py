@@ -30,8 +30,8 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.core.topics.topic_memory import TopicMemory
 from orthia.config.settings import Settings
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import QueueBinding
 from orthia.journal.xa import XaTransactions
 

@@ -47,11 +47,11 @@ class LastValues(ReplacementPolicy):
         self._key = key
         self._count = count
         self._latest = Latest()
-        queue.being_replaced = self._latest.being_replaced
+        queue.unsettled.being_replaced = self._latest.being_replaced
         self._out = Held()
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
-        self._is_known = not queue.is_paged
+        self._is_known = not queue.log.cursor.is_paged
 
     @property
     @override

@@ -9,16 +9,10 @@ its order, however long the others are; and a queue without such messages has no
 A queue delivers from its levels with ``orthia.broker.core.queue.selecting``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.errors import NotLive
 from orthia.broker.core.queue.cursor import Cursor
-from orthia.journal.abc import MessageJournal
-from orthia.journal.errors import JournalClosed
-from orthia.journal.model.codec import QueueBinding
-from orthia.journal.model.message import DEFAULT_PRIORITY, Message
 
 
 class Level:
@@ -74,42 +68,3 @@ class Levels:
             level = self._by_priority.get(reference.record.priority, self.own)
             found[level.id].append(reference)
         return list(found.items())
-
-
-class _Leveled(Protocol):
-    """A queue, which may have levels."""
-
-    id: int
-
-    def id_for(self, priority: int) -> int:
-        """Return what messages of a priority are stored under; raises NotLive."""
-
-    def id_for_client(self, priority: int) -> int:
-        """Return the same for a client's messages; raises LimitExceeded, too."""
-
-
-def ids_for(queues: Iterable[_Leveled], record: Message, *, asks: bool = False) -> list[int]:
-    """Return what a message is stored under in each of its queues; raises NotLive.
-
-    With ``asks``, as for what clients send, LimitExceeded if there would be a level too many. What
-    the broker itself moves is never refused for that.
-    """
-    priority = record.priority
-    if priority == DEFAULT_PRIORITY:
-        return [queue.id for queue in queues]
-    if asks:
-        return [queue.id_for_client(priority) for queue in queues]
-    return [queue.id_for(priority) for queue in queues]
-
-
-def bind(journal: MessageJournal, binding: Callable[[int], QueueBinding]) -> int:
-    """Store the binding of a new level, before any of its messages; return its id.
-
-    Raises NotLive.
-    """
-    try:
-        level_id = journal.next_id()
-        journal.add_binding(binding(level_id))
-    except JournalClosed as error:
-        raise NotLive(str(error)) from None
-    return level_id

@@ -82,7 +82,7 @@ class Latest(dict[bytes, Value]):
     def __init__(self) -> None:
         super().__init__()
         self.being_replaced: set[int] = set()
-        """See ``Queue.being_replaced``."""
+        """See ``Unsettled.being_replaced``."""
         self._on_their_way: dict[int, Value] = {}
 
     def find(self, key: bytes, seq: int) -> Value | None:

@@ -33,6 +33,14 @@ class Pace:
         """Whether that task has its turn."""
         self._has_more = False
 
+    def suspend(self) -> None:
+        """Deliver nothing until ``unsuspend``, as often: what belongs together is on its way."""
+        self.held += 1
+
+    def unsuspend(self) -> None:
+        """End a ``suspend``; the queue's ``dispatch`` delivers then."""
+        self.held -= 1
+
     def is_put_off(self) -> bool:
         """Return whether the task that there is delivers later; ask it if ``is_going_on``.
 

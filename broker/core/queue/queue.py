@@ -15,7 +15,7 @@ A plain queue delivers from its head. It goes over to selectors, and back, by it
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
@@ -35,13 +35,12 @@ from orthia.broker.core.queue.cursor import Cursor
 from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.groups import Groups, is_grouped, say_that_a_ring_keeps_none
 from orthia.broker.core.queue.head import HeadDelivery
-from orthia.broker.core.queue.levels import Level, bind
+from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import Pace
 from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.policy import Policy, ReplacementPolicy
 from orthia.broker.core.queue.reader import WindowReader
-from orthia.broker.core.queue.redelivery import keep_attempts
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.selecting import SelectingDelivery
 from orthia.broker.core.queue.services import QueueServices
@@ -66,10 +65,10 @@ class Queue(DeliveringQueue):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_consumers", "_copying", "_delivery", "_gate", "_head", "_journal",
-        "_may_group", "_pace", "_parts", "_policies", "_refill", "_selecting", "_services",
-        "address", "being_replaced", "counters", "disposal", "durable", "id", "in_flight",
-        "is_forgotten", "last_values", "log", "name", "options", "routing_type", "settings",
-        "undecided", "unsettled", "use", "user",
+        "_may_group", "_parts", "_policies", "_services", "address", "counters", "disposal",
+        "durable", "id", "in_flight", "is_forgotten", "last_values", "log", "name", "options",
+        "pace", "refill", "routing_type", "selecting", "settings", "undecided", "unsettled", "use",
+        "user",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +103,6 @@ class Queue(DeliveringQueue):
         self.is_leaving = False
         self.is_forgotten = False
         """Whether it was deleted, and what clients still have comes back to nothing."""
-        self.being_replaced: Collection[int] = frozenset()
-        """The seqs of messages that a unit deletes which is on its way, with what replaces them."""
         self.disposal = services.disposal
         self._services = services
         self._journal = services.journal
@@ -120,18 +117,18 @@ class Queue(DeliveringQueue):
             keeps_in_memory=not (options.non_destructive or is_schedule),
             has_levels=options.last_value_key is None and not is_schedule,
         )
-        self._pace = Pace(services.slices)
+        self.pace = Pace(services.slices)
         self.reader = WindowReader(self.name, services.journal, services.timers)
-        self.unsettled = Unsettled(self, self.log, self.counters, self._pace, services)
+        self.unsettled = Unsettled(self, self.log, self.counters, self.pace, services)
         self._consumers = Consumers(
             self, options, at_most(binding.max_consumers), services.budget, services.timers
         )
         self._parts = QueueParts(
-            self.log, self.unsettled, self._consumers, self._pace, self.reader, services
+            self.log, self.unsettled, self._consumers, self.pace, self.reader, services
         )
         self._head = HeadDelivery(self, self._parts)
-        self._refill = Refill(self, self._parts, self._head)
-        self._selecting: SelectingDelivery | None = None
+        self.refill = Refill(self, self._parts, self._head)
+        self.selecting: SelectingDelivery | None = None
         """What delivers while some consumer does not want every message."""
         self._copying: CopyingDelivery | None = None
         self._delivery: Delivery = self._head
@@ -158,7 +155,7 @@ class Queue(DeliveringQueue):
         """Apply the settings of its address."""
         self.settings = settings
         self.log.configure(settings)
-        self._refill.configure(settings)
+        self.refill.configure(settings)
 
     # --- what others see
 
@@ -201,16 +198,6 @@ class Queue(DeliveringQueue):
         return bool(self._consumers.subscriptions)
 
     @property
-    def in_memory(self) -> int:
-        """How many messages are in memory, delivered ones included."""
-        return self.log.in_memory
-
-    @property
-    def bytes_in_memory(self) -> int:
-        """What those count for."""
-        return self.log.bytes_in_memory
-
-    @property
     def depth(self) -> int:
         """How many messages the queue has, as far as they are counted yet."""
         return self.log.depth
@@ -221,24 +208,9 @@ class Queue(DeliveringQueue):
         return self.log.depth - self.unsettled.delivered
 
     @property
-    def is_paged(self) -> bool:
-        """Whether some of its messages are in the table only."""
-        return self.log.cursor.is_paged
-
-    @property
     def is_expecting(self) -> bool:
         """Whether a message is on its way, or may come back."""
         return bool(self.in_flight or self.undecided)
-
-    @property
-    def is_matching(self) -> bool:
-        """Whether some consumer does not want every message, or one did a moment ago."""
-        return self._selecting is not None
-
-    @property
-    def selecting(self) -> SelectingDelivery | None:
-        """What delivers out of its middle; None if nothing is."""
-        return self._selecting
 
     @property
     def delivers(self) -> bool:
@@ -246,45 +218,26 @@ class Queue(DeliveringQueue):
         values = self.last_values
         return self._consumers.is_started and (values is None or values.is_ready)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing may be delivered since messages that belong together are on their way."""
-        return self._pace.held > 0
-
-    @property
-    def is_delivering(self) -> bool:
-        """Whether messages are given to consumers at this moment."""
-        return self._pace.is_delivering
-
-    def takes_in_memory(self, size: int) -> bool:
-        """Return whether a new message of ``size`` bytes would be kept in memory."""
-        return self.log.takes_in_memory(size)
-
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
         expires = record.expires_ms
         is_expired = bool(expires) and expires <= self._services.timers.time_ms()
         return not is_expired and not self.log.cursor.is_withheld(seq)
 
-    def in_memory_only(self) -> list[MessageReference]:
-        """Return the messages that are not stored and that no consumer has, in order."""
-        selecting = self._selecting
+    def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
+        """Return the messages that are not stored and that no consumer has, in order.
+
+        By what others of their level are stored under, the highest level first.
+        """
+        selecting = self.selecting
         everywhere: tuple[Iterable[MessageReference], ...] = (
             self.log.ready,
             [reference for _, reference in self.unsettled.returned],
             self.unsettled.delayed,
             () if selecting is None else selecting.all_in_memory(),
         )
-        found = [one for some in everywhere for one in some if one.location is None]
-        found.sort(key=lambda one: one.seq)
-        return found
-
-    def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
-        """Return the messages that are not stored, in order, of each level.
-
-        By what others of it are stored under, the highest level first.
-        """
-        unstored = self.in_memory_only()
+        unstored = [one for some in everywhere for one in some if one.location is None]
+        unstored.sort(key=lambda one: one.seq)
         levels = self.log.levels
         return [(self.id, unstored)] if levels is None else levels.by_level(unstored)
 
@@ -316,8 +269,8 @@ class Queue(DeliveringQueue):
         else:
             tail_before = log.cursor.tail_seq
             log.cursor.leave(reference.seq)
-            if self._selecting is not None:
-                self._selecting.left(reference, self.id, tail_before)
+            if self.selecting is not None:
+                self.selecting.left(reference, self.id, tail_before)
         if self._copying is not None:
             self._copying.placed(reference)
         if self._policies:
@@ -362,20 +315,16 @@ class Queue(DeliveringQueue):
                 f"queue {quoted(self.name)} is {kind}, where messages are taken from the front"
                 " alone: subscribe without a selector, or give the queue a filter"
             )
-        self.refuse_if_too_many()
+        if not self.takes_consumers:
+            raise LimitExceeded(
+                f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
+            )
         if self._copying is None and (selector is not None or self.log.levels is not None):
             self.match()
         subscription = self._delivery.attach(consumer, prefetch, max_bytes, selector)
         if self._consumers.came(self.consumers, self.resume) and self._copying is not None:
             self._services.timers.call_later(0, self.resume)  # for those that came before it
         return subscription
-
-    def refuse_if_too_many(self) -> None:
-        """Raise LimitExceeded if there may be no further consumer."""
-        if not self.takes_consumers:
-            raise LimitExceeded(
-                f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
-            )
 
     @override
     def join(self, subscription: QueueSubscription) -> None:
@@ -405,7 +354,7 @@ class Queue(DeliveringQueue):
     @override
     def resume(self) -> None:
         self._delivery.resume()
-        self._refill.refill()
+        self.refill.refill()
         self.dispatch()
 
     @override
@@ -419,19 +368,11 @@ class Queue(DeliveringQueue):
         if is_done:
             cursor = self.log.cursor
             if cursor.read_seq < cursor.tail_seq:
-                self._refill.refill()
+                self.refill.refill()
             if self._policies:
                 for policy in self._policies:
                     policy.dispatched()
         return is_done
-
-    def suspend(self) -> None:
-        """Deliver nothing until ``unsuspend``, as often: what belongs together is on its way."""
-        self._pace.held += 1
-
-    def unsuspend(self) -> None:
-        """End a ``suspend``; ``dispatch`` delivers then."""
-        self._pace.held -= 1
 
     @override
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
@@ -469,8 +410,8 @@ class Queue(DeliveringQueue):
     def let_go(self, reference: MessageReference) -> None:
         """Discount a message that a policy removes."""
         self.log.let_go(reference)
-        if self._selecting is not None:
-            self._selecting.acknowledged((reference,))
+        if self.selecting is not None:
+            self.selecting.acknowledged((reference,))
 
     def is_current(self, queue_id: int, reference: MessageReference) -> bool:
         """Return whether a message was not replaced since it was read."""
@@ -511,8 +452,8 @@ class Queue(DeliveringQueue):
     def acknowledged(self, references: Sequence[MessageReference]) -> None:
         """Forget delivered messages; their rows are deleted by the caller."""
         self.counters.acknowledged += len(references)
-        if self._selecting is not None:
-            self._selecting.acknowledged(references)
+        if self.selecting is not None:
+            self.selecting.acknowledged(references)
         self.unsettled.acknowledged(references)
         if self._policies:
             for policy in self._policies:
@@ -522,8 +463,8 @@ class Queue(DeliveringQueue):
         """Count as delivered again what was acknowledged: the rows stay."""
         if self.log.levels is not None:
             self.match()
-        if self._selecting is not None:
-            self._selecting.restored(references)
+        if self.selecting is not None:
+            self.selecting.restored(references)
         self.counters.acknowledged -= len(references)
         self.unsettled.restored(references)
         for policy in self._policies:
@@ -550,8 +491,8 @@ class Queue(DeliveringQueue):
 
     def answered(self, references: Sequence[MessageReference]) -> None:
         """Note that messages have left their consumers."""
-        if self._selecting is not None:
-            self._selecting.answered(references)
+        if self.selecting is not None:
+            self.selecting.answered(references)
 
     def returned(self, references: Sequence[MessageReference]) -> None:
         """Note that messages were given back."""
@@ -560,28 +501,13 @@ class Queue(DeliveringQueue):
 
     def take_in(self) -> None:
         """Sort what was given back to where delivery looks for it."""
-        if self._selecting is not None and not self._pace.is_delivering:
-            self._selecting.take_in()
-
-    def dead_letter(self, reference: MessageReference) -> bool:
-        """Move a message to the dead-letter address, or drop it; False if it has to stay."""
-        return self.disposal.dead_letter(self, reference)
-
-    def keep_attempts(
-        self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
-    ) -> None:
-        """Store attempts, and after how long messages come again; ``done`` follows.
-
-        Not of those that go in a unit that is on its way: nothing would delete it again.
-        """
-        stored = [one for one in counted if one[0].seq not in self.being_replaced]
-        now_ms = self._services.timers.time_ms()
-        keep_attempts(self._journal, self.log.known_id_for, stored, now_ms, done)
+        if self.selecting is not None and not self.pace.is_delivering:
+            self.selecting.take_in()
 
     def take_back(self, reference: MessageReference) -> None:
         """Take a message again that was let go to be moved, and could not be: after a while."""
-        if self._selecting is not None:
-            self._selecting.restored((reference,))
+        if self.selecting is not None:
+            self.selecting.restored((reference,))
         self.unsettled.take_back(reference)
         for policy in self._policies:
             policy.taken_back(reference)
@@ -590,11 +516,11 @@ class Queue(DeliveringQueue):
 
     def match(self) -> SelectingDelivery:
         """Return what delivers out of the middle, from here on to all consumers."""
-        selecting = self._selecting
+        selecting = self.selecting
         if selecting is None:
-            self._refill.outdate()
-            selecting = self._selecting = SelectingDelivery(
-                self, self._parts, self._refill, is_permanent=self.last_values is not None
+            self.refill.outdate()
+            selecting = self.selecting = SelectingDelivery(
+                self, self._parts, self.refill, is_permanent=self.last_values is not None
             )
             for subscription in self._consumers.subscriptions:
                 subscription.has_turn = False
@@ -611,12 +537,12 @@ class Queue(DeliveringQueue):
 
     @override
     def match_no_more(self) -> None:
-        selecting = self._selecting
+        selecting = self.selecting
         stays = self.last_values is not None and not (self.is_leaving or self.is_forgotten)
         if selecting is None or stays:
             return
         ready, returned = selecting.dissolve()
-        self._selecting = None
+        self.selecting = None
         self._may_group = self.options.has_groups
         self.log.ready.extendleft(reversed(ready))
         for reference in returned:
@@ -641,29 +567,21 @@ class Queue(DeliveringQueue):
     @property
     def reads_at_head(self) -> bool:
         """Whether there are consumers that are delivered to from the head."""
-        return self._selecting is None and bool(self._consumers.subscriptions)
+        return self.selecting is None and bool(self._consumers.subscriptions)
 
     def window_answered(self) -> None:
         """Note that a window came that was asked for to refill the log."""
-        if self._selecting is not None:
-            self._selecting.plain_window_answered()
-
-    def hold_windows(self) -> bool:
-        """Read no window until ``release_windows``; return False if one is on its way."""
-        return self._refill.hold()
-
-    def release_windows(self) -> None:
-        """Read on."""
-        self._refill.release()
+        if self.selecting is not None:
+            self.selecting.plain_window_answered()
 
     def shed(self, size: int) -> bool:
         """Leave the newest messages, up to ``size`` bytes, to the table: nobody consumes here.
 
         Return whether there is anything left that can be shed later.
         """
-        log, selecting = self.log, self._selecting
+        log, selecting = self.log, self.selecting
         if selecting is None:
-            log.shed(0 if self._consumers.subscriptions or self._refill.is_reading else size)
+            log.shed(0 if self._consumers.subscriptions or self.refill.is_reading else size)
             log.is_holder = log.in_memory > 0
             return log.is_holder
         size = selecting.shed(size)
@@ -704,11 +622,6 @@ class Queue(DeliveringQueue):
 
     # --- priorities
 
-    @property
-    def ids(self) -> Collection[int]:
-        """What its messages are stored under."""
-        return self.log.ids
-
     def id_for_client(self, priority: int) -> int:
         """Return what a client's messages of a priority are stored under.
 
@@ -725,21 +638,29 @@ class Queue(DeliveringQueue):
         The first message of a priority creates a level, which is stored before it.
         """
         if not self.log.is_known(priority):
-            level_id = bind(self._journal, lambda new: self._level_binding(new, priority))
+            level_id = self._bind_level(priority)
             self._services.creations.opened(self.user)
             self._add_level(Level(level_id, priority, Cursor(withheld=self.log.withheld)))
             return level_id
         return self.log.known_id_for(priority)
 
-    def _level_binding(self, level_id: int, priority: int) -> QueueBinding:
-        return QueueBinding(
-            level_id,
-            self.name,
-            self.address,
-            self.routing_type,
-            durable=self.durable,
-            priority=priority,
-        )
+    def _bind_level(self, priority: int) -> int:
+        """Store the binding of a new level, before any of its messages; return its id."""
+        try:
+            level_id = self._journal.next_id()
+            self._journal.add_binding(
+                QueueBinding(
+                    level_id,
+                    self.name,
+                    self.address,
+                    self.routing_type,
+                    durable=self.durable,
+                    priority=priority,
+                )
+            )
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        return level_id
 
     def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
         """Open what an earlier node left of a priority: messages up to the seq."""
@@ -750,8 +671,8 @@ class Queue(DeliveringQueue):
 
     def _add_level(self, level: Level) -> None:
         self.log.add_level(level)
-        if self._selecting is not None:
-            self._selecting.add_level(level)
+        if self.selecting is not None:
+            self.selecting.add_level(level)
 
     # --- what earlier nodes left
 
@@ -768,94 +689,30 @@ class Queue(DeliveringQueue):
         """The seq behind which messages of earlier epochs are not counted; None if all are."""
         return None if self.is_leaving else self.log.cursor.uncounted_after
 
-    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+    def counted(
+        self,
+        after: int,
+        up_to: int,
+        messages: int,
+        payload_bytes: int,
+        cursor: Cursor | None = None,
+    ) -> None:
         """Note how many messages the store has with ``after < seq <= up_to``.
 
-        And of how many bytes, as the journal counts them, which is not as ``use`` does.
+        And of how many bytes, as the journal counts them, which is not as ``use`` does. They are
+        the queue's own, or those of the level that has ``cursor``.
         If a window was read since that was asked for, some of them are in memory or gone by now,
         and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
         """
-        if self.uncounted_after == after:
-            self._count(self.log.cursor, up_to, messages, payload_bytes)
-        self._policies_counted()
-
-    def count_of(self, cursor: Cursor, up_to: int, messages: int, payload_bytes: int) -> None:
-        """Note how many messages a level has behind those of ``cursor`` that are counted."""
-        self._count(cursor, up_to, messages, payload_bytes)
-        self._policies_counted()
-
-    def _count(self, cursor: Cursor, up_to: int, messages: int, payload_bytes: int) -> None:
-        self.log.count(cursor, up_to, messages, payload_bytes, self.address)
-        if self._selecting is not None:
-            self.resume()
-
-    def _policies_counted(self) -> None:
+        cursor = cursor or self.log.cursor
+        if not self.is_leaving and cursor.uncounted_after == after:
+            self.log.count(cursor, up_to, messages, payload_bytes, self.address)
+            if self.selecting is not None:
+                self.resume()
         for policy in self._policies:
             policy.counted()
-
-    def give_up_counting(self) -> None:
-        """Note that what is not counted by now is not going to be."""
-        self.log.cursor.give_up_counting()
-        if self._selecting is not None:
-            self.resume()
 
     @property
     def is_counted(self) -> bool:
         """Whether all is counted that earlier nodes left."""
         return self.uncounted_after is None and self.log.is_counted
-
-    @property
-    def levels_to_count(self) -> Sequence["CountedLevel"]:
-        """What an earlier node left of other priorities than most."""
-        levels = self.log.levels
-        return () if levels is None else [CountedLevel(self, one) for one in levels]
-
-    def cursors(self) -> Sequence[tuple[int, Cursor]]:
-        """Return how far it was read, of each id under which messages are stored.
-
-        The highest level first.
-        """
-        return self.log.cursors()
-
-    def release_deleted(self, queue_id: int, seq: int, size: int) -> None:
-        """Discount a message of ``size`` bytes that a deletion has read.
-
-        It was stored under ``queue_id``.
-        """
-        self.log.release_deleted(queue_id, seq, size)
-
-    def left(self, seq: int, size: int) -> None:
-        """Discount a message of ``size`` bytes that the table has lost."""
-        self.log.left(seq, size)
-
-
-class CountedLevel:
-    """One level of a queue while it is counted; see ``orthia.broker.core.upkeep.backlog``."""
-
-    def __init__(self, queue: Queue, level: Level) -> None:
-        self.id = level.id
-        self._queue = queue
-        self._cursor = level.cursor
-
-    @property
-    def uncounted_after(self) -> int | None:
-        """The seq behind which messages of earlier epochs are not counted; None if all are."""
-        return None if self._queue.is_leaving else self._cursor.uncounted_after
-
-    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
-        """Note how many messages the store has with ``after < seq <= up_to``."""
-        if self.uncounted_after == after:
-            self._queue.count_of(self._cursor, up_to, messages, payload_bytes)
-
-    def give_up_counting(self) -> None:
-        """Note that what is not counted by now is not going to be."""
-        self._cursor.give_up_counting()
-        self._queue.resume()
-
-    def hold_windows(self) -> bool:
-        """Do nothing: what is not counted is not read."""
-        return True
-
-    def release_windows(self) -> None:
-        """Read on."""
-        self._queue.resume()

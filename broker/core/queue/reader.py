@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")

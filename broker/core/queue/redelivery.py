@@ -18,8 +18,8 @@ from functools import partial
 from orthia.broker.core.api import Done, MessageReference
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.moments import MessageTime, MomentKind
 from orthia.journal.model.unit import Unit
 

@@ -20,7 +20,7 @@ def expire(queue: Queue, messages: Sequence[StoredMessage], queue_id: int, now_m
     They are stored under ``queue_id``. All but those that a consumer has, that wait to be delivered
     again, or that are not counted.
     """
-    if queue.is_leaving or queue.is_held or queue.is_delivering:
+    if queue.is_leaving or queue.pace.held or queue.pace.is_delivering:
         return
     expired = [one for one in messages if one.record.expires_ms <= now_ms]
     if queue.options.ring_size >= 0 and not queue.options.non_destructive:

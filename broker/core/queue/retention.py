@@ -103,7 +103,7 @@ class Retention(Policy):
         most, queue = self._most, self._queue
         if most is None or queue.is_leaving or self._is_trimming:
             return
-        if queue.is_held:
+        if queue.pace.held:
             self._trim_later(_AGAIN_MS)
             return
         rows: list[MessageLocation] = []
@@ -120,7 +120,7 @@ class Retention(Policy):
         if removed >= AT_ONCE:
             self._trim_later(0)
             return
-        is_paged = any(cursor.is_paged for _, cursor in queue.cursors())
+        is_paged = any(cursor.is_paged for _, cursor in queue.log.cursors())
         if is_paged and (not most or self._too_many(most) > 0):
             self._trim_the_table(most)
 
@@ -137,11 +137,11 @@ class Retention(Policy):
     def _trim_the_table(self, most: int) -> None:
         """Delete from the front of what is not in memory."""
         queue = self._queue
-        if not queue.hold_windows():
+        if not queue.refill.hold():
             self._trim_later(_AGAIN_MS)
             return
         self._is_trimming = True
-        paged = [one for one in queue.cursors() if one[1].is_paged]
+        paged = [one for one in queue.log.cursors() if one[1].is_paged]
         queue_id, cursor = paged[-1] if paged else (queue.id, queue.log.cursor)
         too_many = self._too_many(most) if most else WINDOW_MESSAGES
         up_to = min(cursor.tail_seq, self._journal.last_committed_seq)
@@ -191,7 +191,7 @@ class Retention(Policy):
     def _end_trimming(self) -> None:
         queue = self._queue
         self._is_trimming = False
-        queue.release_windows()
+        queue.refill.release()
         queue.dispatch()
         if queue.selecting is not None:
             queue.selecting.tidy()  # which is done with every delivery, where there are any

@@ -12,10 +12,10 @@ from orthia.broker.core.queue.reader import ReadTurns
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 
 
-class _Disposal(Protocol):
+class Disposal(Protocol):
     """What becomes of a message its queue cannot deliver."""
 
     look: ExpiryLook
@@ -46,7 +46,7 @@ class QueueServices:
     gate: DeliveryGate
     slices: Slices
     timers: Timers
-    disposal: _Disposal
+    disposal: Disposal
     creations: _LevelCounts
     journal_full: Waiters[Deliverer]
     """Those that stopped reading because the journal is full."""

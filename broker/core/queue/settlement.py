@@ -7,18 +7,14 @@ from typing import Protocol
 from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, Settlement
+from orthia.broker.core.queue.pace import Pace
 
 
 class _Settling(Protocol):
     """A queue, whose messages a transaction acknowledges or rejects."""
 
     undecided: int
-
-    def suspend(self) -> None:
-        """Deliver nothing until ``unsuspend``."""
-
-    def unsuspend(self) -> None:
-        """End a ``suspend``."""
+    pace: Pace
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Take messages back that were counted as acknowledged."""
@@ -50,14 +46,14 @@ class Acknowledged(Settlement):
 
     @override
     def suspend(self) -> None:
-        self._queue.suspend()
+        self._queue.pace.suspend()
 
     @override
-    def refused(self, *, in_vain: bool) -> None:
+    def refused(self, *, failed_delivery: bool) -> None:
         self._queue.restore(self._taken)
         self._queue.undecided -= 1
-        self._queue.unsuspend()
-        self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
+        self._queue.pace.unsuspend()
+        self._queue.give_back(self._taken, attempted=self._taken if failed_delivery else ())
 
 
 class Rejected(Settlement):
@@ -75,12 +71,12 @@ class Rejected(Settlement):
 
     @override
     def suspend(self) -> None:
-        self._queue.suspend()
+        self._queue.pace.suspend()
 
     @override
-    def refused(self, *, in_vain: bool) -> None:
-        self._queue.unsuspend()
-        self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
+    def refused(self, *, failed_delivery: bool) -> None:
+        self._queue.pace.unsuspend()
+        self._queue.give_back(self._taken, attempted=self._taken if failed_delivery else ())
 
 
 class Gone(Settlement):
@@ -97,5 +93,5 @@ class Gone(Settlement):
         pass
 
     @override
-    def refused(self, *, in_vain: bool) -> None:
+    def refused(self, *, failed_delivery: bool) -> None:
         pass

@@ -3,7 +3,7 @@
 
 import heapq
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,8 +14,8 @@ from orthia.broker.core.queue.cursor import Cursor
 from orthia.broker.core.queue.delayed import Delayed
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import AT_ONCE, Pace
-from orthia.broker.core.queue.redelivery import redelivery_delay_ms
-from orthia.broker.core.queue.services import QueueServices
+from orthia.broker.core.queue.redelivery import keep_attempts, redelivery_delay_ms
+from orthia.broker.core.queue.services import Disposal, QueueServices
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.model.windows import StoredMessage
@@ -28,6 +28,7 @@ class _OwningQueue(Protocol):
     """The queue, as far as messages come back to it."""
 
     settings: ResolvedAddressSettings
+    disposal: Disposal
     is_leaving: bool
     is_forgotten: bool
 
@@ -46,24 +47,16 @@ class _OwningQueue(Protocol):
     def take_in(self) -> None:
         """Sort what was given back to where delivery looks for it."""
 
-    def dead_letter(self, reference: MessageReference) -> bool:
-        """Move a message to the dead-letter address, or drop it; False if it has to stay."""
-
     def drop(self, reference: MessageReference) -> None:
         """Discount a message that moves to another queue or is dropped."""
-
-    def keep_attempts(
-        self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
-    ) -> None:
-        """Store attempts, and after how long messages are delivered again; ``done`` follows."""
 
 
 class Unsettled:
     """What is out of a queue's log and not acknowledged; all calls on the loop's thread."""
 
     __slots__ = (
-        "_behind", "_counters", "_log", "_pace", "_queue", "_services", "delayed", "delivered",
-        "retries", "returned",
+        "_behind", "_counters", "_log", "_pace", "_queue", "_services", "being_replaced", "delayed",
+        "delivered", "retries", "returned",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +80,8 @@ class Unsettled:
         """What waits for its redelivery."""
         self.retries: dict[int, int] = {}
         """The earliest redelivery of messages that an earlier node failed to deliver, by seq."""
+        self.being_replaced: Collection[int] = frozenset()
+        """The seqs of messages that a unit deletes which is on its way, with what replaces them."""
         self._behind: Done | None = None
         """What follows the attempts that are stored next."""
 
@@ -154,32 +149,32 @@ class Unsettled:
 
         Of many the rest is done in later turns of the loop.
         """
-        in_vain = set(attempted)
+        failed = set(attempted)
         if len(references) <= AT_ONCE:
-            self._give_last_back(references, in_vain, done)
+            self._give_last_back(references, failed, done)
             self._queue.dispatch()
         else:
-            self._services.slices.run(self._giving_back(references, in_vain, done))
+            self._services.slices.run(self._giving_back(references, failed, done))
 
     def _give_last_back(
         self,
         references: Sequence[MessageReference],
-        in_vain: set[MessageReference],
+        failed: set[MessageReference],
         done: Done | None,
     ) -> None:
         """Give back the last of what comes back together, and call ``done`` behind it."""
         self._behind = done
         try:
-            self._give_some_back(references, in_vain)
+            self._give_some_back(references, failed)
         finally:
             done, self._behind = self._behind, None
             if done is not None and self._services.gate.is_running:
-                self._queue.keep_attempts((), done)
+                self._keep_attempts((), done)
 
     def _giving_back(
         self,
         references: Sequence[MessageReference],
-        in_vain: set[MessageReference],
+        failed: set[MessageReference],
         done: Done | None,
     ) -> Steps:
         first = 0
@@ -188,22 +183,22 @@ class Unsettled:
             while first < len(references) - AT_ONCE:
                 some = references[first : first + AT_ONCE]
                 first += AT_ONCE
-                self._give_some_back(some, in_vain)
+                self._give_some_back(some, failed)
                 self._queue.take_in()  # here, and not all of them in one step at the end
                 yield GO_ON
             some, first = references[first:], len(references)
-            self._give_last_back(some, in_vain, done)
+            self._give_last_back(some, failed, done)
         except Exception:
             # The others come back all the same.
             behind = done if first < len(references) else None
-            self._services.slices.later(self._giving_back(references[first:], in_vain, behind))
+            self._services.slices.later(self._giving_back(references[first:], failed, behind))
             raise
         finally:
             self._pace.held -= 1
         self._queue.dispatch()
 
     def _give_some_back(
-        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
+        self, references: Sequence[MessageReference], failed: set[MessageReference]
     ) -> None:
         queue = self._queue
         references = queue.returning(references)
@@ -216,7 +211,7 @@ class Unsettled:
                 self._log.use.release(size_in_store(lost.record))
             return
         if queue.is_leaving:
-            in_vain = set()  # what is moved from here on would be deleted here, too
+            failed = set()  # what is moved from here on would be deleted here, too
         later: dict[int, list[MessageReference]] = {}
         counted: list[tuple[MessageReference, int]] = []
         left = iter(references)
@@ -224,7 +219,7 @@ class Unsettled:
             for reference in left:
                 reference.redelivered = True
                 delay_ms = 0
-                if reference in in_vain:
+                if reference in failed:
                     after = self._after_attempt(reference)
                     if after is None:
                         continue
@@ -242,10 +237,22 @@ class Unsettled:
         finally:
             if counted and self._services.gate.is_running:
                 behind, self._behind = self._behind, None
-                queue.keep_attempts(counted, behind)
+                self._keep_attempts(counted, behind)
             for delay_ms, delayed in later.items():
                 self._delay(delayed, delay_ms)
         queue.returned(references)
+
+    def _keep_attempts(
+        self, counted: Sequence[tuple[MessageReference, int]], done: Done | None
+    ) -> None:
+        """Store attempts, and after how long messages are delivered again; ``done`` follows.
+
+        Not of those that go in a unit that is on its way: nothing would delete it again.
+        """
+        stored = [one for one in counted if one[0].seq not in self.being_replaced]
+        services = self._services
+        now_ms = services.timers.time_ms()
+        keep_attempts(services.journal, self._log.known_id_for, stored, now_ms, done)
 
     def _after_attempt(self, reference: MessageReference) -> int | None:
         """Count an attempt; return when to try again, or None if the message is a dead letter."""
@@ -254,7 +261,7 @@ class Unsettled:
         delay_ms = redelivery_delay_ms(settings, reference.attempts, random.random)
         if not 0 < settings.max_delivery_attempts <= reference.attempts:
             return delay_ms
-        if not self._queue.dead_letter(reference):
+        if not self._queue.disposal.dead_letter(self._queue, reference):
             return max(delay_ms, BACK_OFF_MS)
         self._counters.dead_lettered += 1
         self._queue.drop(reference)

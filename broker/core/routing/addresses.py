@@ -326,7 +326,7 @@ class AddressBook:
             return  # another queue has its name already
         del self.queues[queue.name]
         del self.bindings[queue.name]
-        self._creations.deleted(queue.user, len(queue.ids))
+        self._creations.deleted(queue.user, len(queue.log.ids))
         self.filters.release(queue.name)
 
     # --- what the broker itself sends

@@ -11,8 +11,8 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address_expiry import as_sent
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.sending.duplicates import DuplicateIds
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.message import LargeBody, Message, encode_message
 
 
@@ -64,7 +64,7 @@ class SendContext:
             return
         size = size_in_memory(record)
         for queue in queues:
-            if not queue.takes_in_memory(size):
+            if not queue.log.takes_in_memory(size):
                 raise LimitExceeded(
                     f"queue {queue.name} has no room for this message: nothing is stored"
                     " (persistence-enabled is false), and max-size or global-max-size is reached"

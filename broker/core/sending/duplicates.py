@@ -14,8 +14,8 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.quoting import quoted
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import DuplicateId
 from orthia.journal.model.codec import IdCacheBinding
 from orthia.journal.model.unit import Binding

@@ -28,7 +28,6 @@ from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExce
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import size_in_memory, size_in_store
 from orthia.broker.core.limits.quota import AddressUse, Charges
-from orthia.broker.core.queue.levels import ids_for
 from orthia.broker.core.queue.policy import ReplacementPolicy
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed
@@ -174,7 +173,7 @@ class SendPlan:
         """
         if queues:
             self._add(queues, record)
-            self._encode(queues, record, asks=False)
+            self._encode(queues, record, is_limited=False)
             size = size_in_store(record)
             for queue in queues:
                 if is_limited:
@@ -265,10 +264,17 @@ class SendPlan:
                 queue.use.refuse_if_dropped(size)
         for queue in queues:
             self._charges.charge(queue.use, size)
-        self._encode(queues, record, asks=True)
+        self._encode(queues, record, is_limited=True)
 
-    def _encode(self, queues: Sequence[Queue], record: Message, *, asks: bool) -> None:
-        self._unit.add_message(ids_for(queues, record, asks=asks), self._context.encoded(record))
+    def _encode(self, queues: Sequence[Queue], record: Message, *, is_limited: bool) -> None:
+        priority = record.priority
+        if priority == DEFAULT_PRIORITY:
+            ids = [queue.id for queue in queues]
+        elif is_limited:
+            ids = [queue.id_for_client(priority) for queue in queues]
+        else:
+            ids = [queue.id_for(priority) for queue in queues]
+        self._unit.add_message(ids, self._context.encoded(record))
 
     def refuse_if_gone(self) -> None:
         """Raise DestinationRefused if something is gone that the plan had found: it took steps."""
@@ -373,7 +379,7 @@ class SendPlan:
         self._decide()
         queues = self._queues()
         for queue in queues:
-            queue.suspend()
+            queue.pace.suspend()
         try:
             for count, copy in enumerate(self._copies, 1):
                 self._place(copy)
@@ -381,7 +387,7 @@ class SendPlan:
                     yield GO_ON
         finally:
             for queue in queues:
-                queue.unsuspend()
+                queue.pace.unsuspend()
         for queue in queues:
             queue.dispatch()
             yield GO_ON
@@ -469,7 +475,7 @@ def send_plain(
         queue_id = queue.id_for_client(record.priority)
     queue.use.charge(size)
     stores = persistent and context.persistent and queue.durable
-    if not stores and not queue.in_flight and queue.takes_in_memory(size):
+    if not stores and not queue.in_flight and queue.log.takes_in_memory(size):
         seq = context.next_id()
         queue.add(MessageReference(seq, record, None, size, redelivered=False))
         if done is not None:

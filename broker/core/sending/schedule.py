@@ -29,8 +29,8 @@ from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import HeldElsewhere, JournalClosed, StoreFull
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.fields import decode_fields, encode_fields
 from orthia.journal.model.message import Message
@@ -301,7 +301,7 @@ class Schedule:
         def moved() -> None:
             self._left.add(seq)
             answered()
-            schedule.left(seq, size)
+            schedule.log.left(seq, size)
             if is_awaited:
                 self._moved()
 
@@ -358,7 +358,7 @@ class Schedule:
         def ended(count: int, size: int) -> None:
             self._cancelled.discard(seq)
             if count:
-                queue.left(seq, size)
+                queue.log.left(seq, size)
             else:
                 # It may have become due meanwhile and been skipped.
                 self.placed(self._timers.time_ms())

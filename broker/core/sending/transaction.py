@@ -74,9 +74,9 @@ def commit(
             # Before anything goes back: its client must not get any of it again.
             on_refused(error, done)
             # Want of room, a lock, or an earlier refusal is no failed attempt of the client.
-            in_vain = not isinstance(error, StoreFull | HeldElsewhere | SentBehindRefused)
+            failed_delivery = not isinstance(error, StoreFull | HeldElsewhere | SentBehindRefused)
             for settlement in settled:
-                settlement.refused(in_vain=in_vain)
+                settlement.refused(failed_delivery=failed_delivery)
 
         def committed() -> None:
             all_done = AfterAll(len(settled) + 1, done)

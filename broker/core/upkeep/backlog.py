@@ -14,12 +14,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
+from orthia.broker.core.queue.cursor import Cursor
+from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.windows import BEGINNING, QueueCounts, QueuePlace
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -33,55 +35,59 @@ _WINDOW_MS = 50
 """How long to wait before counting a queue again of which a window is being read."""
 
 
-class _Counted(Protocol):
-    """A queue, or its messages of one priority."""
+class _Part(NamedTuple):
+    """The messages of a queue that are stored under one id: most, or those of one priority."""
 
+    queue: Queue
     id: int
+    cursor: Cursor
 
     @property
     def uncounted_after(self) -> int | None:
         """The seq after which messages of earlier epochs are not counted; None if all are."""
+        return None if self.queue.is_leaving else self.cursor.uncounted_after
 
     def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
         """Add how many messages the store has with ``after < seq <= up_to``."""
+        self.queue.counted(after, up_to, messages, payload_bytes, self.cursor)
 
     def give_up_counting(self) -> None:
         """Note that counting ends here; the rest is counted when it is read."""
-
-    def hold_windows(self) -> bool:
-        """Read no window until ``release_windows``; return False if one is being read."""
-
-    def release_windows(self) -> None:
-        """Read windows again."""
+        self.cursor.give_up_counting()
+        if self.queue.selecting is not None:
+            self.queue.resume()
 
 
 class BacklogCount:
     """One count of all queues; calls and callbacks on the loop's thread."""
 
     def __init__(self, journal: MessageJournal, timers: Timers) -> None:
-        self._first: deque[_Counted] = deque()
-        self._queues: dict[int, _Counted] = {}
+        self._first: deque[_Part] = deque()
+        self._parts: dict[int, _Part] = {}
         self._journal = journal
         self._timers = timers
         self._horizon = journal.recovery_horizon
-        self._again: deque[_Counted] = deque()
+        self._again: deque[_Part] = deque()
 
-    def add(self, queue: _Counted) -> None:
-        """Add a queue to count, before the start."""
-        if queue.uncounted_after is not None:
-            self._queues[queue.id] = queue
+    def add(self, queue: Queue) -> None:
+        """Add a queue to count, before the start.
 
-    def add_level(self, level: _Counted) -> None:
-        """Add a queue's messages of another priority than most, before the start."""
-        if level.uncounted_after is not None:
-            self._first.append(level)
-            self._queues[level.id] = level
+        Last value queues count while they read their values, but for other priorities.
+        """
+        for queue_id, cursor in queue.log.cursors():
+            part = _Part(queue, queue_id, cursor)
+            is_own = queue_id == queue.id
+            if part.uncounted_after is None or (is_own and queue.last_values is not None):
+                continue
+            if not is_own:
+                self._first.append(part)
+            self._parts[queue_id] = part
 
     def start(self) -> None:
         """Begin to count; it ends by itself, or with the journal."""
         if self._first:
             self._count_first()
-        elif self._queues:
+        elif self._parts:
             self._walk(BEGINNING)
 
     def _count_first(self) -> None:
@@ -100,8 +106,8 @@ class BacklogCount:
         def answered(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
                 _warn(counts)
-                for queue in self._queues.values():
-                    queue.give_up_counting()
+                for part in self._parts.values():
+                    part.give_up_counting()
             else:
                 self._take(self._walked(after, counts))
 
@@ -122,22 +128,22 @@ class BacklogCount:
         if counts.next_after is not None:
             self._walk(counts.next_after)
             return
-        for queue in self._queues.values():
-            queue.counted(0, self._horizon, 0, 0)  # the store has nothing for the others
-            if queue.uncounted_after is not None:
-                self._again.append(queue)
+        for part in self._parts.values():
+            part.counted(0, self._horizon, 0, 0)  # the store has nothing for the others
+            if part.uncounted_after is not None:
+                self._again.append(part)
             yield
         self._count_again()
 
     def _note(self, after: QueuePlace, counts: QueueCounts) -> None:
-        queue = self._queues.get(after.queue_id)
-        if queue is not None:
+        part = self._parts.get(after.queue_id)
+        if part is not None:
             last = counts.next_after
-            is_last = last is not None and last.queue_id == queue.id
+            is_last = last is not None and last.queue_id == part.id
             up_to = last.seq if last is not None and is_last else self._horizon
-            messages = counts.messages.get(queue.id, 0)
-            payload_bytes = counts.payload_bytes.get(queue.id, 0)
-            queue.counted(after.seq, up_to, messages, payload_bytes)
+            messages = counts.messages.get(part.id, 0)
+            payload_bytes = counts.payload_bytes.get(part.id, 0)
+            part.counted(after.seq, up_to, messages, payload_bytes)
 
     # --- one queue after the other: those that read a window meanwhile
 
@@ -147,20 +153,24 @@ class BacklogCount:
             again.popleft()
         if not again:
             return
-        queue = again[0]
-        if not queue.hold_windows():
+        part, queue = again[0], again[0].queue
+        is_own = part.id == queue.id
+        if is_own and not queue.refill.hold():
             self._timers.call_later(_WINDOW_MS, self._count_again)
             return
-        after = QueuePlace(queue.id, queue.uncounted_after or 0)
+        after = QueuePlace(part.id, part.uncounted_after or 0)
 
         def answered(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
                 _warn(counts)
                 again.popleft()
-                queue.give_up_counting()
+                part.give_up_counting()
             else:
                 self._note(after, counts)
-            queue.release_windows()
+            if is_own:
+                queue.refill.release()
+            else:
+                queue.resume()  # what is not counted is not read
             self._count_again()
 
         self._ask(after, answered)

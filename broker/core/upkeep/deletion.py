@@ -30,8 +30,8 @@ from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.sending.duplicates import DuplicateIds
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Unit
@@ -134,7 +134,7 @@ class Deletions:
         if queue.depth:
             self._begin(queue, _NOBODY, logging.INFO, lambda _: None)
             return
-        self._look_at(queue, may_go, list(queue.ids))
+        self._look_at(queue, may_go, list(queue.log.ids))
 
     def _look_at(self, queue: Queue, may_go: Callable[[Queue], bool], unlooked: list[int]) -> None:
         queue.reader.read(
@@ -204,7 +204,7 @@ class Deletions:
         """Raise QueueInUse if a transaction in doubt needs a queue: it may still be committed."""
         for prepared in XaTransactions(self._journal).in_doubt:
             if prepared.deletes or any(
-                one in ids for ids, _ in prepared.messages for one in queue.ids
+                one in ids for ids, _ in prepared.messages for one in queue.log.ids
             ):
                 raise QueueInUse(
                     f"transaction {prepared.xid} is in doubt, and may need queue"
@@ -218,7 +218,7 @@ def _refuse_if_used(queue: Queue) -> None:
         holds.append(f"{queue.consumers} consumers")
     if queue.depth:
         holds.append(f"{queue.depth} messages")
-    elif any(cursor.staying for _, cursor in queue.cursors()):
+    elif any(cursor.staying for _, cursor in queue.log.cursors()):
         holds.append("messages that cannot be read")
     elif not queue.is_counted:
         holds.append("perhaps messages, which this node has not counted yet")
@@ -251,7 +251,7 @@ class _Deletion:
         self._addresses = addresses
         self._duplicates = duplicates
         self._done = done
-        self._left = list(queue.ids)
+        self._left = list(queue.log.ids)
         """The ids that its messages are stored under and that are not empty yet."""
         self._after_seq = 0
         self._count = 0
@@ -290,9 +290,9 @@ class _Deletion:
         for location in locations:
             unit.delete(location, RemovalReason.DELETED)
         for message in window.messages:
-            self._queue.release_deleted(queue_id, message.seq, size_in_store(message.record))
+            self._queue.log.release_deleted(queue_id, message.seq, size_in_store(message.record))
         for corrupt in window.corrupt:
-            self._queue.release_deleted(queue_id, corrupt.seq, 0)  # its size is unknown
+            self._queue.log.release_deleted(queue_id, corrupt.seq, 0)  # its size is unknown
         self._count += len(locations)
         self._after_seq = window.next_after_seq
         self._append(unit)
@@ -325,7 +325,7 @@ def _unbind(unit: Unit, queue: Queue, addresses: AddressBook, duplicates: Duplic
 
     Ids stay if the address has scheduled messages, which may have some of them.
     """
-    for queue_id in queue.ids:
+    for queue_id in queue.log.ids:
         unit.delete_binding(queue_id)
     if not (addresses.has_queues(queue.address) or addresses.has_schedules(queue.address)):
         _end_ids(unit, queue.address, duplicates)

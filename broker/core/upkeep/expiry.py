@@ -20,8 +20,8 @@ from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.moments import FIRST_MOMENT, MomentKind, MomentPlace
 from orthia.journal.model.unit import Unit
 from orthia.journal.model.windows import Reached, StoredMessage
@@ -93,7 +93,7 @@ class ExpiryScan:
         for timed in reached.messages:
             by_queue.setdefault(timed.queue_id, []).append(timed.message)
         for number, queue in enumerate(self._book.consumable_queues() if by_queue else (), 1):
-            for queue_id in queue.ids:
+            for queue_id in queue.log.ids:
                 messages = by_queue.pop(queue_id, ())
                 for first in range(0, len(messages), _MOVED_AT_ONCE):
                     self._expire(queue, messages[first : first + _MOVED_AT_ONCE], queue_id)

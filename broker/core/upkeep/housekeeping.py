@@ -15,7 +15,7 @@ from orthia.broker.core.upkeep.slow import SlowConsumers
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 
 
 class Housekeeping:
@@ -58,11 +58,7 @@ class Housekeeping:
             self._reaper.start()
         count = BacklogCount(self._journal, self._timers)
         for queue in self._addresses.consumable_queues():
-            # Last value queues count while they read their values, but for other priorities.
-            if queue.last_values is None:
-                count.add(queue)
-            for level in queue.levels_to_count:
-                count.add_level(level)
+            count.add(queue)
             yield GO_ON
         count.start()
 

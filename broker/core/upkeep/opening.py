@@ -5,7 +5,7 @@ In steps: clients create any number of queues within their limits. A step takes 
 
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.slices import GO_ON, Steps
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import QueueBinding
 
 

@@ -213,6 +213,6 @@ class _CompositeSettlement(Settlement):
             one.suspend()
 
     @override
-    def refused(self, *, in_vain: bool) -> None:
+    def refused(self, *, failed_delivery: bool) -> None:
         for one in self._settlements:
-            one.refused(in_vain=in_vain)
+            one.refused(failed_delivery=failed_delivery)

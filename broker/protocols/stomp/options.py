@@ -9,7 +9,7 @@ from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.unknown_headers import UnknownHeaders
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
-from orthia.config.settings import AcceptorSettings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits
 
 MAX_CONNECT_BYTES: Final = UNAUTHENTICATED_BYTES
 """Bytes of the headers of a CONNECT frame."""
@@ -22,7 +22,7 @@ sub-protocol; the oldest version first."""
 class StompOptions:
     """Shared by all connections of an acceptor."""
 
-    limits: StompLimits
+    limits: ClientLimits
     connection_ttl: int = -1
     """Milliseconds a client without heart-beats may be silent; -1 is for ever."""
     silence_factor: float = 2.0
@@ -33,7 +33,7 @@ class StompOptions:
     """Those that were logged."""
 
     @classmethod
-    def of(cls, acceptor: AcceptorSettings, limits: StompLimits) -> "StompOptions":
+    def of(cls, acceptor: AcceptorSettings, limits: ClientLimits) -> "StompOptions":
         """Return those of an acceptor; ``limits`` hold where it sets none of its own."""
         if acceptor.handshake_timeout is not None:
             limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
@@ -48,7 +48,7 @@ class StompOptions:
         )
 
     @property
-    def limits_before_login(self) -> StompLimits:
+    def limits_before_login(self) -> ClientLimits:
         """The limits of a client that has not logged in."""
         limits = self.limits
         return replace(

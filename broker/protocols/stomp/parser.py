@@ -23,7 +23,7 @@ from orthia.broker.protocols.stomp.client_frame import (
 )
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, unescape
 from orthia.broker.quoting import quoted
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _UNSENDABLE = re.compile(rb"[\0\r]")
@@ -49,7 +49,7 @@ class _Waiting(Enum):
 class FrameParser:
     """Parses incrementally; holds at most one incomplete frame, bounded by the limits."""
 
-    def __init__(self, limits: StompLimits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         self.version = Version.V1_2
         """The version whose escapes headers have; set once it is negotiated."""
         self._limits = limits
@@ -81,7 +81,7 @@ class FrameParser:
         self._large_from = size
         self._max_large = limit
 
-    def limit_to(self, limits: StompLimits, when: str = "") -> None:
+    def limit_to(self, limits: ClientLimits, when: str = "") -> None:
         """Apply ``limits`` to the frames that follow; ``when`` says in errors when they hold."""
         self._limits = limits
         self._when = when

@@ -9,7 +9,7 @@ from orthia.broker.protocols.abc import ProtocolConnection, ServedProtocol, Sock
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import SUBPROTOCOLS, StompOptions
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import AcceptorSettings, StompLimits
+from orthia.config.settings import AcceptorSettings, ClientLimits
 
 
 class Stomp(ServedProtocol):
@@ -17,7 +17,7 @@ class Stomp(ServedProtocol):
 
     __slots__ = ("_options",)
 
-    def __init__(self, acceptor: AcceptorSettings, limits: StompLimits) -> None:
+    def __init__(self, acceptor: AcceptorSettings, limits: ClientLimits) -> None:
         """``limits`` hold where the acceptor sets none of its own."""
         self._options = StompOptions.of(acceptor, limits)
 

@@ -1,7 +1,7 @@
-"""The journal that the broker uses, and the engine that it wants behind it.
+"""The journal as the broker uses it.
 
 Every call and every callback happens on one thread, the event loop's, unless a docstring says
-otherwise. Callbacks come through the ``post`` that the engine was made with, so never from within
+otherwise. Callbacks come through the ``post`` that the journal was made with, so never from within
 the call they answer, and the ``done`` of stored units come in the order the units were appended. A
 callback does not raise.
 """
@@ -27,16 +27,25 @@ from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Windo
 _Answer = TypeVar("_Answer")
 
 
-class Engine(ABC):
-    """What runs behind a journal: stores what its intake submits, and reads it back."""
+class MessageJournal(ABC):
+    """A journal opened under one fencing token.
+
+    A batch that fails for good (the fence refused it, the lease ended, the store refuses all)
+    ends the journal: its ``on_failure`` is called once, no caller of that batch or of any
+    later one is completed, and every call raises ``JournalClosed``: the node stops, and its clients
+    send again to the next. A unit that the store refuses while it takes others is refused alone,
+    where it says whom to tell; see ``orthia.journal.engine.retry``. What can be refused beforehand
+    is: see ``RecordTooLarge``.
+    """
 
     intake: Intake
-    recovered: Recovered
+    """What gives out ids, and completes the callers of what is stored."""
     windows: Windows
+    recovered: Recovered
     large: LargeMessages | None = None
     """The bodies outside the journal; None where nothing is stored."""
     max_record_bytes: int
-    """The largest encoded message the store takes."""
+    """The largest encoded message; RecordTooLarge is raised for larger ones."""
     refusal: str | None = None
     """Why nothing is taken any more, once that is so."""
 
@@ -48,50 +57,29 @@ class Engine(ABC):
 
     @abstractmethod
     def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
-        """Call ``callback`` when the store has no room for messages, and why."""
+        """Call ``callback`` when the store has no room for messages, and why.
+
+        With None when it has room again. Until then what is appended is refused, but for deletes.
+        """
 
     @abstractmethod
     def close(self, *, drain: bool) -> bool:
-        """Stop within the limits' time-out; any thread. Return True if everything is stored."""
+        """Take no more work and stop, within the limits' time-out; may be called on any thread.
+
+        With ``drain`` what waits is stored first and its callers are completed; without, nothing
+        is written or completed any more. Returns True if nothing was left unstored. A second call
+        returns what is true by then.
+        """
 
     @property
-    def history_totals(self) -> HistoryTotals | None:
-        """What retention keeps, at its last look; any thread."""
-        return None
-
-    @property
-    def locks(self) -> LocksSeen:
-        """Locks of other sessions that are in the way; any thread."""
-        return NO_LOCKS
-
-    def reusable_bytes(self) -> int:
-        """Return how many bytes of the store's own files are free; raises OrthiaError."""
-        return 0
-
-
-class MessageJournal:
-    """A journal opened under one fencing token.
-
-    A batch that fails for good (the fence refused it, the lease ended, the store refuses all)
-    ends the journal: the engine's ``on_failure`` is called once, no caller of that batch or of any
-    later one is completed, and every call raises ``JournalClosed``: the node stops, and its clients
-    send again to the next. A unit that the store refuses while it takes others is refused alone,
-    where it says whom to tell; see ``orthia.journal.engine.retry``. What can be refused beforehand
-    is: see ``RecordTooLarge``.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._intake = engine.intake
-        self._windows = engine.windows
-        self.large = engine.large
-        """The bodies outside the journal; None where nothing is stored."""
-        self.bindings: list[Binding] = engine.recovered.bindings
+    def bindings(self) -> list[Binding]:
         """Queues and addresses as they were when the journal was opened."""
-        self.recovery_horizon = engine.recovered.horizon
+        return self.recovered.bindings
+
+    @property
+    def recovery_horizon(self) -> int:
         """Rows up to this seq may be of earlier epochs; what is appended now is above it."""
-        self.max_record_bytes = engine.max_record_bytes
-        """The largest encoded message; RecordTooLarge is raised for larger ones."""
+        return self.recovered.horizon
 
     @property
     def last_committed_seq(self) -> int:
@@ -99,24 +87,24 @@ class MessageJournal:
 
         The highest sensible ``up_to_seq`` of a window: no message is then met twice.
         """
-        return self._intake.last_committed_seq
+        return self.intake.last_committed_seq
 
     @property
     def history_totals(self) -> HistoryTotals | None:
         """What retention keeps, at its last look; None without retention. Any thread."""
-        return self._engine.history_totals
+        return None
 
     @property
     def locks(self) -> LocksSeen:
         """Locks of other sessions of the database that are in the way; any thread."""
-        return self._engine.locks
+        return NO_LOCKS
 
     def reusable_bytes(self) -> int:
         """Return how many bytes of the store's own files are free; may block, any thread.
 
         Raises OrthiaError.
         """
-        return self._engine.reusable_bytes()
+        return 0
 
     @property
     def is_full(self) -> bool:
@@ -124,12 +112,12 @@ class MessageJournal:
 
         Appending still works, so that what was already read need not be thrown away.
         """
-        return self._intake.is_full
+        return self.intake.is_full
 
     def next_id(self) -> int:
         """Return an id never used before, as a seq is, by this journal or any before it."""
         self._refuse_if_closed()
-        return self._intake.next_id()
+        return self.intake.next_id()
 
     def append_message(
         self,
@@ -145,9 +133,9 @@ class MessageJournal:
         something that ``sender`` sent before was refused; see ``orthia.journal.engine.senders``.
         Raises JournalClosed, RecordTooLarge.
         """
-        if self._engine.refusal is not None:  # as ``_refuse_if_closed``: the hot path
-            raise JournalClosed(self._engine.refusal)
-        return self._intake.message(queue_id, payload, done, refused, sender)
+        if self.refusal is not None:  # as ``_refuse_if_closed``: the hot path
+            raise JournalClosed(self.refusal)
+        return self.intake.message(queue_id, payload, done, refused, sender)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """Store ``unit`` atomically; ``unit.done`` follows the commit.
@@ -156,12 +144,12 @@ class MessageJournal:
         Raises JournalClosed, RecordTooLarge.
         """
         self._refuse_if_closed()
-        return self._intake.unit(unit)
+        return self.intake.unit(unit)
 
     def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
         """Delete messages atomically; raises JournalClosed."""
         self._refuse_if_closed()
-        self._intake.deletion(locations, done)
+        self.intake.deletion(locations, done)
 
     def add_binding(self, binding: Binding, done: Done | None = None) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""
@@ -191,10 +179,8 @@ class MessageJournal:
         called once the journal is closed. Raises JournalClosed.
         """
         self._refuse_if_closed()
-        read = self._windows.window
-        self._engine.ask(
-            partial(read, queue_id, after_seq, up_to_seq, max_messages, max_bytes), done
-        )
+        read = self.windows.window
+        self.ask(partial(read, queue_id, after_seq, up_to_seq, max_messages, max_bytes), done)
 
     def count(
         self,
@@ -209,7 +195,7 @@ class MessageJournal:
         turn with the windows. Raises JournalClosed.
         """
         self._refuse_if_closed()
-        self._engine.ask(partial(self._windows.count, after, up_to_seq, limit), done)
+        self.ask(partial(self.windows.count, after, up_to_seq, limit), done)
 
     def read_reached(
         self,
@@ -227,41 +213,23 @@ class MessageJournal:
         but there is always the first. Answered in turn with the windows. Raises JournalClosed.
         """
         self._refuse_if_closed()
-        self._engine.ask(
-            partial(self._windows.reached, kind, after, up_to_ms, limit, max_bytes), done
-        )
+        self.ask(partial(self.windows.reached, kind, after, up_to_ms, limit, max_bytes), done)
 
     def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
         """Let ``run`` do, in turns with other work, what follows units that have many messages.
 
         Callers are completed in order all the same. Without it, all is done in one piece.
         """
-        self._intake.run = run
+        self.intake.run = run
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` each time the journal stops being full."""
-        self._intake.register_room_listener(callback)
+        self.intake.register_room_listener(callback)
 
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
         """Call ``callback`` after each commit, when the callers of it are completed."""
-        self._intake.register_batch_listener(callback)
-
-    def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
-        """Call ``callback`` when the store has no room for messages, and why.
-
-        With None when it has room again. Until then what is appended is refused, but for deletes.
-        """
-        self._engine.register_full_listener(callback)
-
-    def close(self, *, drain: bool) -> bool:
-        """Take no more work and stop, within the limits' time-out; may be called on any thread.
-
-        With ``drain`` what waits is stored first and its callers are completed; without, nothing
-        is written or completed any more. Returns True if nothing was left unstored. A second call
-        returns what is true by then.
-        """
-        return self._engine.close(drain=drain)
+        self.intake.register_batch_listener(callback)
 
     def _refuse_if_closed(self) -> None:
-        if self._engine.refusal is not None:
-            raise JournalClosed(self._engine.refusal)
+        if self.refusal is not None:
+            raise JournalClosed(self.refusal)
