@@ -134,6 +134,16 @@ class FakeConsumer:
         return self.take(text)[0].redelivered
 
 
+class FakeBrowser(FakeConsumer):
+    """A client that looks through a queue."""
+
+    is_over = False
+
+    def browsed(self) -> None:
+        """Note the end."""
+        self.is_over = True
+
+
 def fan_out(sent: FanOut | Steps | None) -> FanOut:
     """Return what a sender waits for whose message is with subscribers not yet."""
     assert sent is not None
@@ -259,6 +269,11 @@ class CoreUnderTest:
             times=dict(store.times),
             clock_ms=store.clock_ms,
         )
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes that messages in memory count for, in all queues."""
+        return self.broker.parts.factory.budget.used
 
     def reconfigure(self, options: Settings) -> None:
         """Have the core be as a changed broker.xml says."""

@@ -21,6 +21,7 @@ from tests.core.support import (
     ANYONE,
     SETTINGS,
     CoreUnderTest,
+    FakeBrowser,
     FakeConsumer,
     anyone,
     message,
@@ -214,16 +215,6 @@ def test_groups_stay_together(options: Settings) -> None:
     assert [len(one) for one in owned] == [1, 1]
     assert owned[0] != owned[1]
     assert core.broker.depths()["orders"] == 0
-
-
-class FakeBrowser(FakeConsumer):
-    """A client that looks through a queue."""
-
-    is_over = False
-
-    def browsed(self) -> None:
-        """Note the end."""
-        self.is_over = True
 
 
 @BOTH
