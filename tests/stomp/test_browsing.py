@@ -203,23 +203,3 @@ def test_what_a_browser_does_not_take_counts_for_its_client() -> None:
     assert browser.held > 4_000
     browsing_one.close()
     assert browser.held == 0
-
-
-def test_one_browser_at_a_time_reads_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer's window waits for one of theirs at most; who left asks for none."""
-    core = CoreUnderTest(PAGED)
-    core.send(QUEUE, "1")
-    asked: list[tuple[object, ...]] = []
-    read_window = core.journal.read_window
-    monkeypatch.setattr(core.journal, "read_window", lambda *ask: asked.append(ask))
-    browsers = [Client(core) for _ in range(3)]
-    for browser in browsers:
-        assert browse(browser) == []
-    assert len(asked) == 1
-    browsers[1].send("UNSUBSCRIBE", id="s")
-    monkeypatch.undo()
-    read_window(*asked[0])  # type: ignore[arg-type]
-    core.settle()
-    assert_all(browsers[0].frames(), "1")
-    assert browsers[1].frames() == []
-    assert_all(browsers[2].frames(), "1")

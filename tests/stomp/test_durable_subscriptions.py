@@ -4,9 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core.selectors import selector as selector_module
-from orthia.broker.core.slices import Finding
-from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -17,7 +14,7 @@ from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message
-from tests.stomp.support import Client, acknowledge, bodies
+from tests.stomp.support import Client, bodies
 
 TOPIC = "/topic/news"
 _NEEDED = ("send", "consume", "createAddress", "createDurableQueue", "deleteDurableQueue")
@@ -149,53 +146,6 @@ def test_selectors_of_a_connection_are_bounded_where_there_are_no_users() -> Non
     subscribe(client(core, "other"), selector="b = 22")
     refused = _refusal(greedy, "two", "c = 22")
     assert "of this connection are 6500 bytes, and one may have 7000" in refused
-
-
-def test_a_selector_in_use_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not for each message, however many others were parsed since."""
-    parsed: list[str] = []
-    parse = selector_module._parse
-
-    def counted(text: str) -> Finding[selector_module.Selector]:
-        parsed.append(text)
-        return parse(text)
-
-    core = CoreUnderTest()
-    for number in range(3):
-        leave_durable = client(core)
-        subscribe(leave_durable, f"s{number}", selector=f"in_use = {number}")
-        leave(leave_durable)
-    core = core.takeover()
-    monkeypatch.setattr(selector_module, "_CACHE", selector_module.SelectorCache(1))
-    monkeypatch.setattr(selector_module, "_parse", counted)
-    core.send(TOPIC, "1", "2", "3")
-    assert parsed == ["in_use = 0", "in_use = 1", "in_use = 2"]
-
-
-def test_unacknowledged_messages_come_back() -> None:
-    """As of any queue."""
-    core = CoreUnderTest()
-    subscriber = client(core)
-    subscribe(subscriber, ack="client-individual")
-    core.send(TOPIC, "1", "2")
-    first, _ = subscriber.frames()
-    acknowledge(subscriber, first)
-    subscriber.session.connection_lost()
-    (frame,) = _delivered(core)
-    assert (frame.body, frame.get(b"redelivered")) == (b"2", "true")
-    assert frame.get(b"destination") == TOPIC
-
-
-def _delivered(core: CoreUnderTest) -> list[Frame]:
-    again = client(core)
-    again.send(
-        "SUBSCRIBE",
-        destination=TOPIC,
-        id="s",
-        ack="client",
-        **{"durable-subscription-name": "paper"},
-    )
-    return again.frames()
 
 
 def test_subscriptions_are_apart() -> None:
@@ -477,13 +427,6 @@ def test_no_local_is_of_topics() -> None:
     assert "no-local is of topics, and 'q' is not one" in subscriber.error()
 
 
-def test_no_local_is_true_or_false() -> None:
-    """Nobody guesses."""
-    subscriber = Client(CoreUnderTest())
-    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", no_local="yes")
-    assert "header no-local is 'yes'; expected true or false" in subscriber.error()
-
-
 # --- selectors
 
 
@@ -505,28 +448,3 @@ def test_a_durable_subscription_keeps_what_its_selector_matches() -> None:
     changing = client(node)
     changing.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
     assert "with the selector 'colour = 'red'', and 'none' is asked for" in changing.error()
-
-
-def test_the_loop_rests_while_the_store_ends_a_subscription() -> None:
-    """However long that takes; what its client sends next waits for it."""
-    core = CoreUnderTest(auto_commit=False)
-    client = Client(core, client_id="x")
-    client.send(
-        "SUBSCRIBE", destination="/topic/t", id="s", durable_subscription_name="paper", receipt="1"
-    )
-    core.journal.commit()
-    core.settle()
-    client.session.receive(
-        b"UNSUBSCRIBE\nid:s\ndurable-subscription-name:paper\nreceipt:2\n\n\0"
-        b"SEND\ndestination:/queue/q\nreceipt:3\n\n\0"
-    )
-    turns = len(core._timers)
-    for _ in range(100):
-        if core._timers and core._timers[0][0] <= core.now:
-            core.turn()
-            turns += 1
-    assert turns < 10
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
-    assert [frame.get(b"receipt-id") for frame in client.frames()] == ["1", "2", "3"]

@@ -136,11 +136,6 @@ def test_nothing_a_server_says_breaks_a_frame(version: Version, is_key: bool, ra
     assert not {0, ord("\n"), ord("\r")} & set(escape(raw, version, is_key=is_key))
 
 
-def test_an_errors_body_has_no_nul() -> None:
-    """There are clients that end the frame there, whatever content-length says."""
-    assert error_frame("a\0b", "r\0", Version.V1_2).count(b"\0") == 1
-
-
 def test_a_name_cannot_become_another_header_of_an_older_version() -> None:
     """A colon in a name is nothing 1.0 can say, and must not end the name there."""
     assert block_for(Version.V1_0, b"content-length\\c1:x\n") == b"content-length 1:x\n"
@@ -175,9 +170,3 @@ def test_the_header_of_an_error_is_its_first_line_and_short() -> None:
     frame = parse_one(error_frame("x" * 300 + "\nmore", None, Version.V1_2), Version.V1_2)
     assert frame.get(b"message") == "x" * 200
     assert frame.body == b"x" * 300 + b"\nmore\n"
-
-
-def test_an_error_frame_may_name_the_versions() -> None:
-    """For a client that shares none, which then knows what to ask for."""
-    frame = parse_one(error_frame("no", None, Version.V1_2, names_versions=True), Version.V1_2)
-    assert frame.get(b"version") == "1.0,1.1,1.2"

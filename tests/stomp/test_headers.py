@@ -11,12 +11,9 @@ import pytest
 
 import orthia
 from orthia.broker.protocols.stomp import headers as table
-from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.headers import (
     HEADERS,
-    LOOKED_AT,
-    NOT_PASSED_ON,
     Header,
     Rule,
     resendable,
@@ -214,16 +211,6 @@ def test_a_subscription_is_not_made_of_what_cannot_be_read(ack: str, name: str) 
     assert f"header {name} is 'many'; expected " in client.error()
 
 
-def test_a_message_in_a_transaction_is_refused_at_once() -> None:
-    """And not at its COMMIT."""
-    client = Client(CoreUnderTest())
-    client.send("BEGIN", transaction="t")
-    send(client, "SEND", "transaction:t\nreceipt:r\nAMQ_SCHEDULER_ACTION", "REMOVEALL")
-    frame = client.read()
-    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
-    assert b"SEND has the header AMQ_SCHEDULER_ACTION, which asks" in frame.body
-
-
 def test_what_was_taken_once_can_be_sent_again() -> None:
     """A replay leaves out what did nothing the first time, and would be refused now."""
     stored = {"priority": "10", "_AMQ_DUPL_ID": "1", "destination-type": "MULTICAST", "a": "b"}
@@ -398,24 +385,6 @@ def test_a_message_says_when_it_expires(
     frames = consumer.subscribe(ack="client")
     assert [one.get(b"expires") for one in frames] == [told]
     assert frames[0].get(b"colour") == "red"
-
-
-def test_headers_of_no_consequence_are_taken() -> None:
-    """They are said to have none."""
-    core = CoreUnderTest()
-    client = Client(core, client_id="c")
-    assert client.connected.command == "CONNECTED"
-    client.send("SUBSCRIBE", destination=QUEUE, id="s", **{"activemq.dispatchAsync": "false"})
-    assert client.frames() == []
-
-
-def test_a_send_without_special_headers_is_not_looked_at_twice() -> None:
-    """Those that most messages have are not among those that are looked for."""
-    usual = {b"destination", b"content-type", b"content-length", b"receipt", b"persistent"}
-    assert LOOKED_AT.isdisjoint(usual | {b"transaction", b"correlation-id", b"type"})
-    assert {name for name in LOOKED_AT if name in NOT_PASSED_ON} == (
-        table.TOOLS_OWN | table.SCHEDULING
-    )
 
 
 def secured() -> Settings:
@@ -630,11 +599,3 @@ def test_what_clients_write_into_every_send_is_taken() -> None:
         receipt="r",
     )
     assert client.commands() == ["RECEIPT"]
-
-
-def test_every_frame_of_a_message_is_one() -> None:
-    """Whatever became of its headers."""
-    core = CoreUnderTest()
-    fill(core, "a")
-    frames: list[Frame] = Client(core).subscribe("client")
-    assert [frame.command for frame in frames] == ["MESSAGE"]

@@ -516,31 +516,6 @@ def test_bodies_that_subscribers_of_a_topic_have_yet_to_read_are_bounded(
     send()
 
 
-def test_the_store_is_asked_to_remove_no_body_that_a_message_has(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The answer may take long: by then a client may have it, and have acknowledged its message."""
-    store = node.journal.large._store  # type: ignore[union-attr]
-    remove, asked = store.remove, list[int]()
-
-    def note(body_id: int) -> bool:
-        asked.append(body_id)
-        return remove(body_id)
-
-    monkeypatch.setattr(store, "remove", note)
-    sender, consumer = Client(node), Client(node)
-    sender.send_stored(LONG)
-    consumer.subscribe()
-    message = consumer.next("MESSAGE")
-    for _ in range(2):  # after which the thread has done what it was asked before
-        sender.send_stored(LONG, "/queue/others")
-    assert asked == []
-    first, *others = node.bodies
-    consumer.send("ACK", id=message.get(b"ack") or "")
-    node.wait(lambda: node.bodies == others, "it is removed")
-    assert asked == [first]
-
-
 def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:
     """The client is cut off before its end, and the message stays."""
     Client(node).send_stored(LONG)
@@ -595,23 +570,6 @@ def test_a_dead_letter_is_delivered_whole(nodes: Nodes) -> None:
     node.wait_no_bodies()
 
 
-def test_a_client_that_disconnects_within_a_body_gets_its_end_and_the_receipt(node: Node) -> None:
-    """DISCONNECT is answered after the body, and the message is not lost."""
-    Client(node).send_stored(LONG)
-    consumer = Client(node)
-    consumer.stall()
-    consumer.subscribe()
-    node.wait(lambda: b"content-length:" in consumer.written, "the head")
-    consumer.send("DISCONNECT", receipt="bye")
-    assert not consumer.closed
-    consumer.drain()
-    node.wait(lambda: consumer.closed, "the end")
-    message, receipt = consumer.frames()
-    assert message.body.decode() == LONG
-    assert receipt.get(b"receipt-id") == "bye"
-    assert node.broker.depths() == {"orders": 1}
-
-
 def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
     """It gets an ERROR that says why; others go on, and so does it once the disk is well."""
     directory = node.store.settings.large_messages_directory
@@ -662,16 +620,19 @@ def test_who_sends_large_messages_waits_for_room(nodes: Nodes) -> None:
     node.wait(lambda: node.broker.depths()["orders"] == 0, "all is consumed")
 
 
-def test_a_body_that_wildcards_hear_has_to_find_room_there_too(nodes: Nodes) -> None:
+@pytest.mark.parametrize("how", ["wildcards", "divert"])
+def test_a_body_has_to_find_room_wherever_its_message_is_kept(nodes: Nodes, how: str) -> None:
     """It counts there whole: it was uploaded to the address that it was sent to."""
-    options = settings(
-        "news.#", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=len(LONG) // 2
+    diverts = (DivertSettings("d", "news.eu", "copies"),) if how == "divert" else ()
+    policy = {"address_full_policy": AddressFullPolicy.DROP, "max_size_bytes": 1_000}
+    node = nodes(
+        replace(settings("news.#" if not diverts else "copies", **policy), diverts=diverts)
     )
-    node = nodes(options)
-    consumer = Client(node)
-    consumer.subscribe("/topic/news.*::kept")
-    Client(node).send_stored(LONG, "/topic/news.eu")
-    assert node.broker.depths() == {"kept": 0}
+    kept = {"copies": 0, "news.eu": 1} if diverts else {"kept": 0}
+    if not diverts:
+        Client(node).subscribe("/topic/news.*::kept")
+    Client(node).send_stored(LONG, "/queue/news.eu" if diverts else "/topic/news.eu")
+    assert node.broker.depths() == kept
 
 
 def test_a_browser_whose_read_failed_keeps_no_body(
@@ -697,14 +658,6 @@ def test_a_browser_whose_read_failed_keeps_no_body(
     assert next(failing, None) is None
     Client(node).subscribe(ack="auto")
     node.wait_no_bodies()
-
-
-def test_a_body_that_is_diverted_has_to_find_room_there_too(nodes: Nodes) -> None:
-    """As one that wildcards hear: it was uploaded to the address that it was sent to."""
-    full = settings("copies", address_full_policy=AddressFullPolicy.DROP, max_size_bytes=1_000)
-    node = nodes(replace(full, diverts=(DivertSettings("d", "orders", "copies"),)))
-    Client(node).send_stored(LONG)
-    assert node.broker.depths() == {"orders": 1, "copies": 0}
 
 
 def test_a_client_may_leave_when_its_large_message_waits_for_many_selectors(node: Node) -> None:

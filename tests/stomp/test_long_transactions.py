@@ -1,12 +1,7 @@
 """Transactions of very many messages: bounded, and what ends them is linear."""
 
-from collections.abc import Sequence
-from typing import Any, cast
-
 import pytest
 
-from orthia.broker.core.api import MessageReference, SubscriptionHandle
-from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.settings import ClientLimits
 from tests.core.support import CoreUnderTest
@@ -28,67 +23,6 @@ def full(
     fill(core, *(str(number) for number in range(prefetch)))
     client = Client(core)
     return core, client, client.subscribe(mode, prefetch_count=str(prefetch))
-
-
-class CountedEnd:
-    """The core's end of a subscription; notes how many messages each call puts back."""
-
-    def __init__(self, end: SubscriptionHandle, calls: list[int]) -> None:
-        self._end = end
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._end, name)
-
-    def put_back(self, references: Sequence[MessageReference]) -> None:
-        """Note it and do it."""
-        self._calls.append(len(references))
-        self._end.put_back(references)
-
-
-class CountedCore:
-    """A core whose subscriptions are such."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.calls: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._broker, name)
-
-    def subscribe(self, *arguments: Any, **options: Any) -> CountedEnd:
-        """Subscribe in the core."""
-        return CountedEnd(self._broker.subscribe(*arguments, **options), self.calls)
-
-
-def test_an_abort_puts_back_once_for_each_subscription() -> None:
-    """However many ACKs it undoes: once for each of those was quadratic, and stopped everybody."""
-    core = CoreUnderTest()
-    counted = CountedCore(core.broker)
-    core.broker = cast("Broker", counted)
-    _, client, frames = full(500, "client-individual", core)
-    transaction_of(client, frames)
-    client.send("ABORT", transaction="t", receipt="r")
-    assert client.read().command == "RECEIPT"
-    assert counted.calls == [500]
-    acknowledge(client, frames[-1])
-    client.session.connection_lost()
-    core.settle()
-    assert core.stored_texts() == [str(number) for number in range(499)]
-
-
-def test_a_cumulative_ack_after_an_abort_means_what_was_delivered_before_it() -> None:
-    """Whatever the order in which transactions took the messages, and gave them back."""
-    core, client, frames = full(30, "client")
-    for name, last in (("first", 9), ("second", 19)):
-        client.send("BEGIN", transaction=name)
-        acknowledge(client, frames[last], transaction=name)
-    client.send("ABORT", transaction="first")
-    client.send("ABORT", transaction="second")
-    acknowledge(client, frames[14])
-    client.session.connection_lost()
-    core.settle()
-    assert core.stored_texts() == [str(number) for number in range(15, 30)]
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])

@@ -148,24 +148,6 @@ def test_a_full_store_keeps_no_receipt_back() -> None:
     assert client.commands() == ["MESSAGE", "RECEIPT"]
 
 
-@pytest.mark.parametrize("receipt", [{}, {"receipt": "mine"}])
-@pytest.mark.parametrize(("messages", "units"), [(1, 1), (MORE_THAN_A_TURN, 3)])
-def test_an_attempt_and_its_receipt_are_one_unit(
-    receipt: dict[str, str], messages: int, units: int
-) -> None:
-    """The store is asked once for it, or once for each turn of many."""
-    core = CoreUnderTest(OPTIONS)
-    fill(core, *[f"m{number}" for number in range(messages)])
-    client = Client(core)
-    frames = client.subscribe("client", prefetch_count="1000")
-    core.journal.auto_commit = False
-    acknowledge(client, frames[-1], "NACK", **receipt)
-    assert len(core.journal.waiting) == units
-    core.journal.commit()
-    core.settle()
-    assert client.commands().count("RECEIPT") == len(receipt)
-
-
 def test_a_subscriber_waits_for_its_own_queue_and_those_before() -> None:
     """And for no other that is bound behind it."""
     core = CoreUnderTest(OPTIONS, auto_commit=False)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame, LargeFrame
@@ -48,23 +48,14 @@ def parse(
     return [(frame.command, frame.raw, frame.body) for frame in frames]
 
 
-def test_a_stream_in_one_piece() -> None:
-    """Line ends of both kinds, heart-beats, NULs in bodies, repeated headers."""
-    assert parse(STREAM) == EXPECTED
-
-
 @pytest.mark.parametrize("at", range(len(STREAM) + 1))
 def test_every_split_in_two_gives_the_same_frames(at: int) -> None:
     """Wherever a stream is cut, the frames are the same."""
     assert parse(STREAM[:at], STREAM[at:]) == EXPECTED
 
 
-def test_byte_by_byte_gives_the_same_frames() -> None:
-    """Single bytes are pieces too."""
-    assert parse(*(STREAM[i : i + 1] for i in range(len(STREAM)))) == EXPECTED
-
-
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
+@example(list(range(len(STREAM))))
 def test_any_pieces_give_the_same_frames(cuts: list[int]) -> None:
     """Any number of cuts, empty pieces included."""
     places = [0, *sorted(cuts), len(STREAM)]
@@ -349,15 +340,11 @@ def test_every_split_of_streamed_frames_gives_the_same(at: int) -> None:
 
 
 @given(st.lists(st.integers(0, len(STREAMED)), max_size=20))
+@example(list(range(len(STREAMED))))
 def test_any_pieces_of_streamed_frames_give_the_same(cuts: list[int]) -> None:
     """The same with any number of cuts."""
     edges = [0, *sorted(cuts), len(STREAMED)]
     assert stream(*(STREAMED[a:b] for a, b in pairwise(edges))) == STREAMED_EXPECTED
-
-
-def test_streamed_frames_byte_by_byte() -> None:
-    """A client that sends every byte alone is understood."""
-    assert stream(*(bytes([one]) for one in STREAMED)) == STREAMED_EXPECTED
 
 
 def test_no_piece_of_a_streamed_body_is_held() -> None:

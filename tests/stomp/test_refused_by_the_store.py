@@ -197,26 +197,6 @@ def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
     assert queue.depth == 0
 
 
-def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
-    """As much is held as before, and it is all given back in the end."""
-    core = started()
-    held = core.broker.parts.factory.budget.used
-    client = Client(core)
-    first, _ = client.subscribe()
-    client.send("BEGIN", transaction="t")
-    client.send("SEND", "poison", destination=QUEUE, transaction="t")
-    acknowledge(client, first, transaction="t")
-    client.send("COMMIT", transaction="t")
-    refuse(core)
-    assert core.broker.parts.factory.budget.used == held
-    core.journal.auto_commit = True
-    last = Client(core)
-    for frame in last.subscribe():
-        acknowledge(last, frame)
-    assert core.broker.parts.factory.budget.used == 0
-    assert core.stored_texts() == []
-
-
 @pytest.mark.parametrize("asks", [{}, {"selector": "AMQPriority >= 0"}])
 def test_a_message_that_a_topic_hears_is_refused_with_its_receipt_named(
     asks: dict[str, str],

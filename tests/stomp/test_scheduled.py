@@ -1,13 +1,11 @@
 """SEND with the headers that say when a message is delivered, and how often."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orthia.broker.core.routing.diverts import Divert
-from orthia.broker.core.sending import schedule as schedule_module
 from orthia.broker.core.sending.recurrence import FOR_EVER, Recurrence, decode
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -18,13 +16,10 @@ from orthia.config.address_settings import (
 )
 from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
-from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore
 from orthia.journal.model.message import Message
-from orthia.journal.model.unit import Unit
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
 from tests.stomp.support import Client
-from tests.support.compiled import needs_pure_python
 
 NOON_MS = 1_700_049_600_000
 """2023-11-15 12:00:00 UTC, a Wednesday."""
@@ -113,17 +108,51 @@ def depth(clock: Clock, queue: str = "orthia.scheduled.anycast.orders") -> int:
     return clock.core.broker.depths().get(queue, 0)
 
 
-def test_a_delayed_message_comes_when_it_is_due(clock: Clock) -> None:
-    """It gets its RECEIPT at once, and is delivered after its delay and not before."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    send(clock, "later", AMQ_SCHEDULED_DELAY=5_000)
-    send(clock, "now")
-    assert (consumer.texts, depth(clock)) == (["now"], 1)
-    clock.pass_ms(4_999)
-    assert consumer.texts == ["now"]
-    clock.pass_ms(1)
-    assert (consumer.texts, depth(clock)) == (["now", "later"], 0)
-    assert not clock.core.journal.store.times
+HOUR_MS = 3_600_000
+SCHEDULES: list[tuple[dict[str, Any], list[int]]] = [
+    ({"AMQ_SCHEDULED_DELAY": 5_000}, [5_000]),
+    ({"AMQ_SCHEDULED_TIME": NOON_MS + 2_000, "AMQ_SCHEDULED_DELAY": 1}, [2_000]),
+    ({"_AMQ_SCHED_DELIVERY": NOON_MS + 2_000, "AMQ_SCHEDULED_DELAY": 1}, [2_000]),
+    ({"AMQ_SCHEDULED_TIME": NOON_MS - 1}, [0]),
+    ({"AMQ_SCHEDULED_PERIOD": 100}, [100]),  # without repeats a delay, as in Classic
+    (
+        {"AMQ_SCHEDULED_DELAY": 50, "AMQ_SCHEDULED_PERIOD": 100, "AMQ_SCHEDULED_REPEAT": 3},
+        [50, 150, 250, 350],
+    ),
+    ({"AMQ_SCHEDULED_CRON": "0 * * * *"}, [HOUR_MS, 2 * HOUR_MS]),
+    (
+        {
+            "AMQ_SCHEDULED_CRON": "0 * * * *",
+            "AMQ_SCHEDULED_DELAY": 1_000,
+            "AMQ_SCHEDULED_PERIOD": 500,
+            "AMQ_SCHEDULED_REPEAT": 2,
+        },
+        [HOUR_MS + 1_000 + 500 * more for more in range(3)],
+    ),
+]
+"""Headers of a SEND, and how long after it the message comes: in the first two hours."""
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+@pytest.mark.parametrize(("headers", "comes_ms"), SCHEDULES)
+def test_a_message_comes_when_its_headers_say(
+    clock: Clock, headers: dict[str, Any], comes_ms: list[int], *, takes_over: bool
+) -> None:
+    """Its RECEIPT comes at once; it comes in time, and not early, whoever serves then."""
+    send(clock, "later", **headers)
+    consumers = [clock.core.consume("/queue/orders", auto=True)]
+    passed = 0
+    for moment in (comes_ms[0] - 1, *comes_ms, max(2 * HOUR_MS, comes_ms[-1])):
+        clock.pass_ms(max(0, moment - passed))
+        passed = max(passed, moment)
+        if takes_over:
+            clock.takeover()
+            consumers.append(clock.core.consume("/queue/orders", auto=True))
+        came = [text for one in consumers for text in one.texts]
+        assert came == ["later"] * len([one for one in comes_ms if one <= passed])
+    ends = "AMQ_SCHEDULED_CRON" not in headers
+    assert (depth(clock) == 0) is ends
+    assert bool(clock.core.journal.store.times) is not ends
 
 
 def test_a_series_goes_by_the_stores_clock(clock: Clock) -> None:
@@ -151,19 +180,6 @@ def test_each_of_a_series_lasts_as_long_as_can_be_said(clock: Clock) -> None:
     assert [one.record.expires_ms for one in consumer.received] == [10**18 - 1] * 2
 
 
-@pytest.mark.parametrize("name", ["AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"])
-def test_a_message_comes_at_the_time_it_names(clock: Clock, name: str) -> None:
-    """A time wins over a delay; one that has passed is at once."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    send(clock, "later", **{name: NOON_MS + 2_000, "AMQ_SCHEDULED_DELAY": 1})
-    send(clock, "passed", **{name: NOON_MS - 1})
-    assert consumer.texts == ["passed"]
-    clock.pass_ms(1_999)
-    assert consumer.texts == ["passed"]
-    clock.pass_ms(1)
-    assert consumer.texts == ["passed", "later"]
-
-
 def test_the_receiver_does_not_see_when_it_was_to_come(clock: Clock) -> None:
     """A receiver that sends the message on does not delay it again; other headers stay."""
     consumer = clock.core.consume("/queue/orders")
@@ -181,21 +197,6 @@ def test_what_is_due_comes_behind_what_is_there(clock: Clock) -> None:
     send(clock, "a")
     clock.pass_ms(10)
     assert clock.core.consume("/queue/orders").texts == ["a", "b", "c"]
-
-
-def test_the_next_node_delivers_what_is_due(clock: Clock) -> None:
-    """What waited survives a takeover, due before it, and due after it, once each."""
-    send(clock, "after", AMQ_SCHEDULED_DELAY=60_000)
-    send(clock, "meanwhile", AMQ_SCHEDULED_DELAY=1_000)
-    clock.core.broker.stop()
-    clock.pass_ms(5_000)
-    clock.takeover()
-    assert (depth(clock), depth(clock, "orders")) == (1, 1)
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    clock.pass_ms(54_999)
-    assert consumer.texts == ["meanwhile"]
-    clock.pass_ms(1)
-    assert consumer.texts == ["meanwhile", "after"]
 
 
 def test_a_transaction_may_send_later(clock: Clock) -> None:
@@ -239,37 +240,6 @@ def test_a_topics_message_whose_row_is_locked_keeps_no_other_back(clock: Clock) 
     assert not journal.store.times
 
 
-def test_a_topics_message_that_goes_while_the_store_is_asked_is_heard_once(clock: Clock) -> None:
-    """What was read before shows it still."""
-    there = clock.core.consume("/topic/news", auto=True)
-    send(clock, "locked", "/topic/news", AMQ_SCHEDULED_DELAY=100)
-    send(clock, "other", AMQ_SCHEDULED_DELAY=200)
-    journal = clock.core.journal
-    journal.auto_commit = False
-    clock.pass_ms(100)
-    put_aside = journal.waiting.popleft()
-    assert isinstance(put_aside, Unit)
-    assert put_aside.done is not None
-    stored = put_aside.done
-    journal.auto_commit = True
-    read_reached: Callable[..., None] = journal.read_reached
-
-    def asked(*arguments: Any) -> None:
-        *others, done = arguments
-
-        def answered(reached: Any) -> None:
-            journal.store.apply(put_aside, 1)
-            stored()
-            setattr(journal, "read_reached", read_reached)  # noqa: B010 - mypy: a method
-            done(reached)
-
-        read_reached(*others, answered)
-
-    setattr(journal, "read_reached", asked)  # noqa: B010 - mypy: a method
-    clock.pass_ms(200)
-    assert (there.texts, depth(clock, "orders")) == (["locked"], 1)
-
-
 def test_a_topics_message_goes_to_who_is_there_when_it_is_due(clock: Clock) -> None:
     """Whoever subscribed after the SEND hears it; whoever did not stay does not."""
     gone = clock.core.consume("/topic/news", auto=True)
@@ -308,29 +278,6 @@ def test_what_waits_counts_against_the_limits_of_its_address() -> None:
     send(clock, "d", AMQ_SCHEDULED_DELAY=1_000)
 
 
-def test_a_series_is_delivered_so_many_times_more(clock: Clock) -> None:
-    """Three repeats are four deliveries, one period after the other, over a takeover."""
-    send(clock, "tick", AMQ_SCHEDULED_DELAY=50, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=3)
-    for passed, deliveries in ((49, 0), (1, 1), (99, 1), (1, 2)):
-        clock.pass_ms(passed)
-        assert depth(clock, "orders") == deliveries
-    clock.takeover()
-    clock.pass_ms(100)
-    assert clock.core.consume("/queue/orders", auto=True).texts == ["tick"] * 3
-    clock.pass_ms(1_000)
-    assert depth(clock) == 0
-
-
-def test_a_period_alone_is_a_delay(clock: Clock) -> None:
-    """Without repeats the message comes once, after the period, as in Classic."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    send(clock, "once", AMQ_SCHEDULED_PERIOD=100)
-    clock.pass_ms(99)
-    assert consumer.texts == []
-    clock.pass_ms(1_000)
-    assert consumer.texts == ["once"]
-
-
 def test_times_that_no_node_saw_are_not_made_up_for(clock: Clock) -> None:
     """After an hour without a node a message of each second comes once, and goes on."""
     send(clock, "tick", AMQ_SCHEDULED_PERIOD=1_000, AMQ_SCHEDULED_REPEAT=-1)
@@ -350,39 +297,6 @@ def test_an_earlier_nodes_series_without_pause_has_one() -> None:
         ((following_ms, follows),) = stored.after(NOON_MS, now_ms).scheduled
         assert following_ms == now_ms + 100
         assert follows == stored
-
-
-def test_a_pattern_delivers_at_its_times(clock: Clock) -> None:
-    """At each full hour of UTC, again and again, until somebody deletes it."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    send(clock, "hourly", AMQ_SCHEDULED_CRON="0 * * * *")
-    clock.pass_ms(3_599_999)
-    assert consumer.texts == []
-    clock.pass_ms(1)
-    assert consumer.texts == ["hourly"]
-    clock.takeover()
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    clock.pass_ms(2 * 3_600_000)
-    assert (consumer.texts, depth(clock)) == (["hourly"] * 2, 1)
-
-
-def test_each_time_of_a_pattern_begins_a_series(clock: Clock) -> None:
-    """With a delay and two repeats: three deliveries after each full hour, as in Classic."""
-    consumer = clock.core.consume("/queue/orders", auto=True)
-    send(
-        clock,
-        "x",
-        AMQ_SCHEDULED_CRON="0 * * * *",
-        AMQ_SCHEDULED_DELAY=1_000,
-        AMQ_SCHEDULED_PERIOD=500,
-        AMQ_SCHEDULED_REPEAT=2,
-    )
-    clock.pass_ms(3_600_000)
-    assert consumer.texts == []
-    clock.pass_ms(1_500)
-    assert consumer.texts == ["x"] * 2
-    clock.pass_ms(3_600_000)
-    assert consumer.texts == ["x"] * 5
 
 
 @pytest.mark.parametrize(
@@ -412,32 +326,6 @@ def test_what_cannot_be_done_is_refused_by_name(
     """A value that is none, and a header that does nothing here."""
     assert named in refusal(clock, **headers)
     assert depth(clock) == 0
-
-
-def test_nothing_of_a_schedule_is_taken_or_given_by_its_name(clock: Clock) -> None:
-    """Its queue is no destination, and no client can make one that looks like it."""
-    send(clock, "later", AMQ_SCHEDULED_DELAY=1_000)
-    for name in ("orthia.scheduled.anycast.orders", "orthia.scheduled.anycast.others"):
-        for command in ("SUBSCRIBE", "SEND"):
-            client = Client(clock.core)
-            client.send(command, destination=f"/queue/{name}", id="1")
-            assert client.error()
-
-
-def test_a_message_that_waits_can_be_cancelled(clock: Clock) -> None:
-    """It is never delivered, and counts no more; a second time there is nothing to cancel."""
-    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
-    send(clock, "stays", AMQ_SCHEDULED_DELAY=100)
-    (first, _) = sorted(clock.core.journal.store.times)
-    counts: list[int] = []
-    for _ in range(2):
-        clock.core.broker.cancel_scheduled(
-            anyone(), "orthia.scheduled.anycast.orders", first, counts.append
-        )
-        clock.core.settle()
-    assert (counts, depth(clock)) == ([1, 0], 1)
-    clock.pass_ms(100)
-    assert clock.core.consume("/queue/orders").texts == ["stays"]
 
 
 def test_a_message_that_is_being_cancelled_is_not_delivered(clock: Clock) -> None:
@@ -486,21 +374,6 @@ def test_a_deleted_schedule_delivers_nothing(clock: Clock) -> None:
     send(clock, "stays", AMQ_SCHEDULED_DELAY=100)
     clock.pass_ms(100)
     assert clock.core.consume("/queue/orders").texts == ["stays"]
-
-
-def test_a_delivery_that_the_store_refuses_is_tried_again(clock: Clock) -> None:
-    """Nothing is lost, and nothing comes twice, when a move is refused for a while."""
-    send(clock, "later", AMQ_SCHEDULED_DELAY=100)
-    clock.core.journal.auto_commit = False
-    clock.pass_ms(100)
-    assert clock.core.journal.waiting
-    while clock.core.journal.waiting:
-        clock.core.journal.refuse(UnitRefused("for a test"))
-    clock.core.journal.auto_commit = True
-    clock.core.settle()
-    assert (depth(clock), depth(clock, "orders")) == (1, 0)
-    clock.pass_ms(20_000)
-    assert (depth(clock), depth(clock, "orders")) == (0, 1)
 
 
 @pytest.mark.parametrize("name", [{}, {"_AMQ_DUPL_ID": "1"}])
@@ -604,36 +477,14 @@ def test_a_message_that_could_not_be_cancelled_comes(
     assert clock.core.consume("/queue/orders").texts == ["later"]
 
 
-def test_a_node_whose_clock_is_ahead_asks_the_store_seldom(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message comes when it is due by the store's clock, and not before."""
-    journal = clock.core.journal
-    journal.store.clock_ms = lambda: clock.ms() - 5_000
-    asks = 0
-    read_reached: Callable[..., None] = journal.read_reached
-
-    def counted(*ask: Any) -> None:
-        nonlocal asks
-        asks += 1
-        assert asks < 20
-        read_reached(*ask)
-
-    monkeypatch.setattr(journal, "read_reached", counted)
-    send(clock, "later", AMQ_SCHEDULED_DELAY=100)
-    clock.pass_ms(5_099)
-    assert depth(clock) == 1
-    clock.pass_ms(1)
-    assert clock.core.consume("/queue/orders").texts == ["later"]
-
-
 def test_nobody_makes_a_queue_that_would_hold_what_others_send_later() -> None:
     """By the queue of an address of one's own, or by a durable subscription."""
     clock = Clock()
     name = "orthia.scheduled.anycast.orders"
-    thief = Client(clock.core, client_id="orthia")
-    thief.send("SUBSCRIBE", destination=f"/queue/mine::{name}", id="1")
-    assert "nobody sends to it or consumes from it" in thief.error()
+    for destination in (f"/queue/mine::{name}", f"/queue/{name}"):
+        thief = Client(clock.core, client_id="orthia")
+        thief.send("SUBSCRIBE", destination=destination, id="1")
+        assert "nobody sends to it or consumes from it" in thief.error()
     thief = Client(clock.core, client_id="orthia")
     durable = {"durable-subscription-name": name.removeprefix("orthia.")}
     thief.send("SUBSCRIBE", destination="/topic/mine", id="1", **durable)
@@ -656,26 +507,6 @@ def test_what_waits_is_not_in_a_queue_as_settings_make_them(default: dict[str, A
     consumer = clock.core.consume("/queue/orders", auto=True)
     clock.pass_ms(2_000)
     assert consumer.texts == ["1000", "2000"]
-
-
-@needs_pure_python("a constant of what is compiled stands")
-def test_no_more_messages_are_on_their_way_than_others_can_wait_behind(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    """As they are stored the next ones follow, to the last."""
-    monkeypatch.setattr(schedule_module, "_COPIES_AT_ONCE", 3)
-    journal = clock.core.journal
-    for number in range(10):
-        send(clock, str(number), AMQ_SCHEDULED_DELAY=100)
-    journal.auto_commit = False
-    clock.pass_ms(100)
-    seen = [len(journal.waiting)]
-    while journal.waiting:
-        journal.commit()
-        clock.core.settle()
-        seen.append(len(journal.waiting))
-    assert seen == [3, 3, 3, 1, 0]
-    assert (depth(clock), depth(clock, "orders")) == (0, 10)
 
 
 def test_a_schedule_that_is_deleted_while_a_message_is_routed_delivers_nothing(

@@ -48,21 +48,3 @@ def test_a_client_that_leaves_while_its_selector_is_read_has_no_subscription() -
     subscriber.session.connection_lost()
     core.settle()
     assert not core.broker.queues()
-
-
-def test_a_durable_subscription_keeps_what_its_selector_matches() -> None:
-    """While nobody is there; and another selector is refused."""
-    core = CoreUnderTest()
-    subscriber = Client(core, client_id="me")
-    durable = {"durable-subscription-name": "paper", "selector": "colour = 'red'"}
-    subscriber.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
-    subscriber.send("DISCONNECT")
-    for colour in ("red", "blue", "red"):
-        core.send("/topic/news", colour, headers=f"colour:{colour}\n".encode())
-    again = Client(core, client_id="me")
-    again.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
-    assert bodies(again.frames()) == ["red", "red"]
-    changed = Client(core, client_id="me")
-    durable["selector"] = "colour = 'blue'"
-    changed.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
-    assert changed.read().command == "ERROR"

@@ -41,13 +41,6 @@ def test_the_highest_common_version_is_taken(
     assert frame.raw[b"heart-beat"] == b"0,0"
 
 
-def test_no_common_version_is_an_error_that_names_ours() -> None:
-    """The client learns which versions there are."""
-    client = Client(CoreUnderTest(), None)
-    client.send("CONNECT", accept_version="2.0")
-    assert "supported 1.0, 1.1, 1.2" in client.error()
-
-
 def test_the_first_frame_must_connect() -> None:
     """Anything else ends the connection."""
     client = Client(CoreUnderTest(), None)
@@ -328,26 +321,18 @@ def test_auto_acknowledges_by_delivering() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_individual_means_one_message(version: str) -> None:
-    """The others stay."""
+@pytest.mark.parametrize(("ack", "left"), [("client", ["c"]), ("client-individual", ["a", "c"])])
+def test_an_acknowledgement_means_what_its_mode_says(
+    ack: str, left: list[str], version: str
+) -> None:
+    """All up to that message, or that message alone."""
     core = CoreUnderTest()
     fill(core, "a", "b", "c")
     client = Client(core, version)
-    frames = client.subscribe("client-individual")
+    frames = client.subscribe(ack)
     acknowledge(client, frames[1], receipt="r")
     assert client.commands() == ["RECEIPT"]
-    assert core.stored_texts() == ["a", "c"]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_means_all_up_to_that_message(version: str) -> None:
-    """ack client is cumulative."""
-    core = CoreUnderTest()
-    fill(core, "a", "b", "c")
-    client = Client(core, version)
-    frames = client.subscribe("client")
-    acknowledge(client, frames[1])
-    assert core.stored_texts() == ["c"]
+    assert core.stored_texts() == left
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -363,19 +348,6 @@ def test_nack_brings_the_message_again(version: str) -> None:
     assert receipt.command == "RECEIPT"
 
 
-def test_nack_to_the_limit_goes_to_the_dead_letter_address() -> None:
-    """max-delivery-attempts counts NACKs."""
-    core = CoreUnderTest(settings("orders", max_delivery_attempts=2, dead_letter_address="DLQ"))
-    fill(core, "a")
-    client = Client(core)
-    (frame,) = client.subscribe()
-    acknowledge(client, frame, "NACK")
-    acknowledge(client, client.read(), "NACK")
-    assert client.frames() == []
-    client.send("SUBSCRIBE", destination="/queue/DLQ", id="d")
-    assert bodies(client.frames()) == ["a"]
-
-
 def test_stomp_1_0_has_no_nack() -> None:
     """It is refused by name."""
     core = CoreUnderTest()
@@ -384,37 +356,6 @@ def test_stomp_1_0_has_no_nack() -> None:
     (frame,) = client.subscribe()
     acknowledge(client, frame, "NACK")
     assert "STOMP 1.0 has no NACK" in client.error()
-
-
-@pytest.mark.parametrize(
-    ("ack", "complaint"),
-    [
-        ("7", "not one this broker gave; expected the value of the MESSAGE's ack header"),
-        ("x-y", "not one this broker gave"),
-        ("9-1", "the subscription of ack id '9-1' is closed"),
-        ("1-999", "message 999 is not waiting for an acknowledgement on subscription 's'"),
-    ],
-)
-def test_an_ack_of_nothing_says_what_is_wrong(ack: str, complaint: str) -> None:
-    """The text helps to find the mistake."""
-    core = CoreUnderTest()
-    fill(core, "a")
-    client = Client(core)
-    client.subscribe()
-    client.send("ACK", id=ack)
-    assert complaint in client.error()
-
-
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_an_ack_by_message_id_is_told_which_header_1_2_wants(command: str) -> None:
-    """As clients written for 1.1 send it."""
-    core = CoreUnderTest()
-    fill(core, "a")
-    client = Client(core)
-    (frame,) = client.subscribe()
-    client.send(command, message_id=frame.get(b"message-id") or "", subscription="s")
-    wanted = f"{command} has no id header; expected the value of the MESSAGE's ack header"
-    assert wanted in client.error()
 
 
 def test_an_error_shows_a_backslash_as_it_is() -> None:
@@ -426,50 +367,11 @@ def test_an_error_shows_a_backslash_as_it_is() -> None:
     assert frame.body == b"this connection has no subscription 'a\\b\\nc'\n"
 
 
-def test_prefetch_count_bounds_deliveries() -> None:
-    """By either name; each acknowledgement makes room for one."""
-    for name in ("prefetch-count", "activemq.prefetchSize"):
-        core = CoreUnderTest()
-        fill(core, "a", "b", "c")
-        client = Client(core)
-        frames = client.subscribe(**{name: "2"})
-        assert bodies(frames) == ["a", "b"]
-        acknowledge(client, frames[0])
-        assert bodies(client.frames()) == ["c"]
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual", "auto"])
-def test_a_prefetch_of_one_goes_on_with_each_acknowledgement(mode: str) -> None:
-    """Which with ack auto is the delivery itself."""
-    core = CoreUnderTest()
-    fill(core, "a", "b", "c")
-    client = Client(core)
-    received: list[str] = []
-    frames = client.subscribe(mode, prefetch_count="1")
-    while frames:
-        received += bodies(frames)
-        if mode == "auto":
-            break
-        assert len(frames) == 1
-        acknowledge(client, frames[0])
-        frames = client.frames()
-    assert received == ["a", "b", "c"]
-    assert core.stored_texts() == []
-
-
 def test_prefetch_has_a_limit_whatever_a_client_asks_for() -> None:
     """What is delivered and not acknowledged is held in memory."""
     core = CoreUnderTest()
     fill(core, *("x" for _ in range(10_050)))
     assert len(Client(core).subscribe(prefetch_count="1000000")) == 10_000
-
-
-def test_without_it_the_configured_prefetch_holds() -> None:
-    """stomp-limits has the default."""
-    core = CoreUnderTest()
-    fill(core, "a", "b", "c")
-    client = Client(core, limits=ClientLimits(prefetch_count=2))
-    assert bodies(client.subscribe()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -645,60 +547,6 @@ def test_an_aborted_transaction_leaves_no_trace() -> None:
     assert core.stored_texts() == []
 
 
-def test_a_transaction_of_a_lost_connection_is_gone() -> None:
-    """Its messages were never sent, those it acknowledged come back."""
-    core = CoreUnderTest()
-    fill(core, "order")
-    client = Client(core)
-    (order,) = client.subscribe()
-    client.send("BEGIN", transaction="t")
-    acknowledge(client, order, transaction="t")
-    client.session.connection_lost()
-    assert bodies(Client(core).subscribe()) == ["order"]
-
-
-def test_a_nack_in_a_transaction_waits_for_the_commit() -> None:
-    """Only then is the message delivered again."""
-    core = CoreUnderTest()
-    fill(core, "order")
-    client = Client(core)
-    (order,) = client.subscribe()
-    client.send("BEGIN", transaction="t")
-    acknowledge(client, order, "NACK", transaction="t")
-    assert client.frames() == []
-    client.send("COMMIT", transaction="t")
-    assert bodies(client.frames()) == ["order"]
-
-
-def transaction_without_its_subscription() -> tuple[CoreUnderTest, Client]:
-    """Return a client whose open transaction acknowledges a message that went back meanwhile."""
-    core = CoreUnderTest()
-    fill(core, "order")
-    client = Client(core)
-    (order,) = client.subscribe()
-    client.send("BEGIN", transaction="t")
-    client.send("SEND", "one", destination="/queue/out", transaction="t")
-    acknowledge(client, order, transaction="t")
-    client.send("UNSUBSCRIBE", id="s")
-    return core, client
-
-
-def test_a_transaction_whose_messages_went_back_is_refused() -> None:
-    """Its RECEIPT would say that they are acknowledged; nothing of it is done."""
-    core, client = transaction_without_its_subscription()
-    client.send("COMMIT", transaction="t", receipt="r")
-    assert "subscription that was closed" in client.error()
-    assert core.stored_texts() == ["order"]
-
-
-def test_a_transaction_whose_messages_went_back_can_be_aborted() -> None:
-    """There is nothing left to undo."""
-    core, client = transaction_without_its_subscription()
-    client.send("ABORT", transaction="t", receipt="r")
-    assert client.commands() == ["RECEIPT"]
-    assert core.stored_texts() == ["order"]
-
-
 @pytest.mark.parametrize(
     ("frames", "complaint"),
     [
@@ -730,20 +578,6 @@ def test_open_transactions_are_bounded() -> None:
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
     assert "max-transaction-bytes 5000" in client.error()
-
-
-def test_acknowledgements_count_for_the_bound_of_transactions() -> None:
-    """A client cannot make a transaction endless with them either."""
-    core = CoreUnderTest()
-    fill(core, *("x" for _ in range(20)))
-    client = Client(core, limits=ClientLimits(max_transaction_bytes=1_000))
-    frames = client.subscribe()
-    client.send("BEGIN", transaction="t")
-    for frame in frames:
-        if not client.closed:
-            acknowledge(client, frame, transaction="t")
-    assert "max-transaction-bytes 1000" in client.error()
-    assert len(core.stored_texts()) == 20
 
 
 # --- the end

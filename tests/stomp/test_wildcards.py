@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.core.routing import addresses, patterns
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -174,21 +173,6 @@ def test_a_subscriber_needs_the_permission_on_all_it_may_hear(
         assert "permission 'consume' on" in client.error()
 
 
-def test_a_pattern_nobody_hears_any_more_costs_nothing() -> None:
-    """Addresses forget it: what is sent goes the short way again."""
-    core = CoreUnderTest()
-    core.send("/topic/news.a", "1")
-    every = subscriber(core, "/topic/#")
-    core.send("/topic/news.a", "2")
-    assert bodies(every.frames()) == ["2"]
-    every.send("DISCONNECT")
-    core.send("/topic/news.a", "3")
-    core.send("/topic/news.a", "4")
-    again = subscriber(core, "/topic/#")
-    core.send("/topic/news.a", "5")
-    assert bodies(again.frames()) == ["5"]
-
-
 def test_very_many_patterns_hear_one_message() -> None:
     """Each its own, and the sender has its RECEIPT."""
     core = CoreUnderTest()
@@ -204,50 +188,6 @@ def test_very_many_patterns_hear_one_message() -> None:
         assert sender.commands() == ["RECEIPT"]
         heard_by_all = [body for one in listeners for body in bodies(one.frames())]
         assert heard_by_all == [str(number)] * 1_200
-
-
-def test_a_pattern_that_is_heard_again_hears_each_address_once() -> None:
-    """Also one that was not sent to while nobody heard it, and one that came meanwhile."""
-    core = CoreUnderTest()
-    for name in ("a", "b"):
-        core.send(f"/topic/news.{name}", "0")
-    first = subscriber(core, "/topic/news.#")
-    first.send("DISCONNECT")
-    core.send("/topic/news.a", "1")  # by which it is found that nobody hears it
-    core.send("/topic/news.c", "1")
-    again = subscriber(core, "/topic/news.#")
-    for name in ("a", "b", "c"):
-        core.send(f"/topic/news.{name}", name)
-    assert bodies(again.frames()) == ["a", "b", "c"]
-
-
-def test_who_hears_many_addresses_is_not_kept_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known is of the order of subscriptions and addresses; all hear all the same."""
-    monkeypatch.setattr(patterns, "MOST_PAIRS", 100)
-    core = CoreUnderTest()
-    every = Client(core)
-    for number in range(20):
-        destination = f"/topic/{'#.' * number}#"
-        every.send("SUBSCRIBE", destination=destination, id=str(number))
-    for _ in range(2):
-        for number in range(20):
-            core.send(f"/topic/{'.'.join(['a'] * 20)}.{number}", str(number))
-            assert bodies(every.frames()) == [str(number)] * 20
-    known = core.broker.parts.book.known.values()
-    assert sum(len(one.heard_by) for one in known) <= 100
-    assert core.broker.parts.book.patterns._pairs == sum(len(one.heard_by) for one in known)
-
-
-def test_a_subscription_does_nothing_for_addresses_that_are_not_sent_to() -> None:
-    """Nor an address for subscriptions: what many have done at once holds nobody up."""
-    core = CoreUnderTest()
-    for number in range(50):
-        core.send(f"/topic/a.{number}", "known")
-    clients = [subscriber(core, f"/topic/{'*.' * number}#") for number in range(20)]
-    known = core.broker.parts.book.known.values()
-    assert not any(one.heard_by for one in known)
-    core.send("/topic/a.7", "x")
-    assert [bodies(one.frames()) for one in clients] == [["x"]] * 3 + [[]] * 17
 
 
 @given(st.data())
@@ -270,24 +210,6 @@ def test_subscriptions_hear_what_matches_whoever_comes_and_goes(data: st.DataObj
             clients.pop(match).send("DISCONNECT")
         else:
             clients[match] = subscriber(core, f"/topic/{match}")
-
-
-def test_patterns_that_nobody_hears_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many a client thinks of, and though nothing is sent."""
-    monkeypatch.setattr(addresses, "MIN_SWEEP", 10)
-    core = CoreUnderTest()
-    quiet = core.consume("/queue/a.a")
-    core.send("/topic/b.b", "known")
-    client = Client(core)
-    for length in range(1, 100):
-        client.send("SUBSCRIBE", destination=f"/topic/{'#.' * length}*", id="s")
-        client.send("UNSUBSCRIBE", id="s")
-        core.send("/topic/b.b", "to find it out")
-    known = core.broker.parts.book.known
-    assert len(known) < 30
-    assert all(len(one.heard_by) < 30 for one in known.values())
-    assert len(core.broker.parts.book.patterns._used) < 30
-    assert quiet.texts == []
 
 
 @pytest.mark.parametrize("browser", ["false", "true"])
