@@ -40,25 +40,6 @@ def test_a_message_that_is_sent_again_is_there_once(*, persistent: bool) -> None
     assert core.broker.depths()["orders"] == 2
 
 
-def test_a_successor_knows_what_was_sent() -> None:
-    """Also what was consumed meanwhile."""
-    core = CoreUnderTest()
-    send(core, QUEUE, known_as("one", "a"), known_as("two", "b"))
-    core.consume(QUEUE, auto=True)
-    core.settle()
-    successor = core.takeover()
-    send(successor, QUEUE, known_as("one", "a"), known_as("two", "b"), known_as("three", "c"))
-    assert successor.consume(QUEUE).texts == ["three"]
-
-
-def test_an_address_counts_a_duplicate_once() -> None:
-    """What is dropped takes no room of its limit."""
-    core = CoreUnderTest(settings(max_size_bytes=-1, page_limit_messages=2))
-    for _ in range(5):
-        assert send(core, QUEUE, known_as("one", "a")) == 1
-    assert send(core, QUEUE, known_as("two", "b")) == 1
-
-
 def test_a_topic_publishes_once() -> None:
     """Where nothing is stored the ids are in memory."""
     core = CoreUnderTest()

@@ -110,74 +110,6 @@ def test_it_says_where_and_what_it_was(node: Node) -> None:
     assert [one.record.expires_ms for one in received] == [0, 0]
 
 
-def test_what_a_consumer_has_is_left_to_it(node: Node) -> None:
-    """It is acknowledged as any other; given back it expires, and is not delivered again."""
-    node.send("a", "b", "c", after_ms=1_000)
-    consumer = node.core.consume(QUEUE, prefetch=2)
-    assert consumer.texts == ["a", "b"]
-    node.scan()
-    assert node.depths() == (2, 1)
-    consumer.acknowledge("a")
-    consumer.end.close()
-    assert node.core.consume(QUEUE).texts == []
-    node.core.settle()
-    assert node.depths() == (0, 2)
-    assert node.core.consume("/queue/ExpiryQueue").texts == ["c", "b"]
-
-
-def test_what_a_consumer_took_out_of_the_middle_is_left_to_it(node: Node) -> None:
-    """Also where its selector passed over what is in front: it is acknowledged as any other."""
-    node.send("a")
-    node.send("b", after_ms=1_000, headers=b"colour:red\n")
-    node.send("c")
-    consumer = node.core.consume(QUEUE, selector="colour = 'red'")
-    assert consumer.texts == ["b"]
-    node.scan()
-    assert node.depths() == (3, 0)
-    consumer.acknowledge("b")
-    node.core.settle()
-    assert node.depths() == (2, 0)
-
-
-def test_what_was_delivered_in_vain_expires_all_the_same(node: Node) -> None:
-    """What is kept of its attempts says when it expires, too: the next node need not meet it."""
-    node.send("a", after_ms=1_000)
-    consumer = node.core.consume(QUEUE)
-    consumer.end.close(attempted=consumer.take("a"))
-    node.core.settle()
-    node.takeover()
-    node.scan()
-    assert node.depths() == (0, 1)
-    assert not node.core.journal.store.times
-
-
-def test_what_waits_to_be_delivered_again_expires_then() -> None:
-    """A message in its redelivery delay is nowhere to be taken from; after it, it has expired."""
-    node = Node(settings("orders", redelivery_delay=60_000))
-    node.send("a", after_ms=1_000)
-    consumer = node.core.consume(QUEUE)
-    consumer.reject("a")
-    node.scan()
-    assert node.depths() == (1, 0)
-    node.scan()
-    assert node.depths() == (0, 1)
-    assert consumer.texts == ["a"]
-
-
-def test_the_next_node_looks_for_what_expired_before(node: Node) -> None:
-    """What nobody looked for in time goes after the takeover; what was moved stays moved."""
-    node.send("a", "b", after_ms=1_000)
-    node.send("c", "d", "e")
-    node.takeover()
-    assert node.depths() == (5, 0)
-    node.scan()
-    assert node.depths() == (3, 2)
-    node.takeover()
-    node.scan()
-    assert node.depths() == (3, 2)
-    assert node.core.consume(QUEUE).texts == ["c", "d", "e"]
-
-
 def test_many_expire_in_bounded_steps(node: Node) -> None:
     """More than one look of the store finds, all gone after one scan."""
     node.send(*(str(number) for number in range(1_200)), after_ms=1_000)
@@ -185,18 +117,6 @@ def test_many_expire_in_bounded_steps(node: Node) -> None:
     node.scan()
     assert node.depths() == (1, 1_200)
     assert node.core.consume(QUEUE).texts == ["last"]
-
-
-def test_a_queue_whose_expired_were_moved_goes_on(node: Node) -> None:
-    """New messages come in order, and consumers that were there get them."""
-    consumer = node.core.consume(QUEUE, prefetch=1)
-    node.send("a")
-    node.send("b", after_ms=1_000)
-    node.scan()
-    node.send("c")
-    consumer.acknowledge("a")
-    node.core.settle()
-    assert consumer.texts == ["a", "c"]
 
 
 def test_a_look_that_the_store_refuses_is_repeated(node: Node) -> None:

@@ -82,37 +82,6 @@ def test_a_group_goes_to_one_consumer_in_order(
 
 
 @BOTH
-def test_a_group_waits_for_its_consumer_and_holds_up_no_other(options: Settings) -> None:
-    """However full that is."""
-    core = CoreUnderTest(options)
-    slow = core.consume(QUEUE, prefetch=1)
-    send(core, "a1")
-    fast = core.consume(QUEUE, prefetch=1, auto=True)
-    send(core, *(f"a{n}" for n in range(2, 9)), "b1", "b2", "-3")
-    assert slow.texts == ["a1"]
-    assert fast.texts == ["b1", "b2", "-3"]
-    for number in range(1, 8):
-        slow.acknowledge(f"a{number}")
-        core.settle()
-        assert slow.texts[-1] == f"a{number + 1}"
-
-
-@BOTH
-def test_a_group_moves_when_its_consumer_goes(options: Settings) -> None:
-    """What that had comes first, and in order."""
-    core = CoreUnderTest(options)
-    first = core.consume(QUEUE, prefetch=3)
-    send(core, *(f"a{n}" for n in range(8)))
-    second = core.consume(QUEUE, prefetch=100)
-    assert not second.received
-    first.acknowledge("a0")
-    core.settle()
-    first.end.close()
-    core.settle()
-    assert second.texts == [f"a{n}" for n in range(1, 8)]
-
-
-@BOTH
 def test_a_group_that_is_closed_goes_to_anybody_once_all_is_acknowledged(options: Settings) -> None:
     """Never to two at once."""
     core = CoreUnderTest(options)
@@ -186,53 +155,6 @@ def test_the_first_message_of_a_group_to_a_consumer_is_marked(options: Settings)
     core.settle()
     assert core.broker.depths()["orders"] == 0
     assert core.broker.store_use.used == 0
-
-
-def test_groups_are_kept_together_by_the_next_node() -> None:
-    """Which finds them in the table."""
-    core = CoreUnderTest(PAGED)
-    send(core, *(f"{'ab'[n % 2]}{n}" for n in range(20)))
-    core = core.takeover(PAGED)
-    core.broker.count_backlogs()
-    consumers = [core.consume(QUEUE, prefetch=3) for _ in range(2)]
-    core.settle()
-    for _ in range(20):
-        for consumer in consumers:
-            consumer.acknowledge(*consumer.texts[-3:])
-            core.settle()
-    assert {frozenset(groups_of(consumer)) for consumer in consumers} in (
-        {frozenset("a"), frozenset("b")},
-        {frozenset("ab"), frozenset()},
-    )
-    assert core.broker.depths()["orders"] == 0
-
-
-@BOTH
-def test_groups_and_selectors_go_together(options: Settings) -> None:
-    """A consumer has of a group what it selects, and nobody else gets any of it."""
-    core = CoreUnderTest(options)
-    picky = core.consume(QUEUE, selector="JMSXGroupID = 'a'", prefetch=10)
-    send(core, *(f"{'ab'[n % 2]}{n}" for n in range(12)))
-    other = core.consume(QUEUE, prefetch=100)
-    assert groups_of(picky) == {"a"}
-    assert groups_of(other) == {"b"}
-    picky.end.close()
-    core.settle()
-    assert groups_of(other) == {"a", "b"}
-
-
-def test_without_groups_and_consumers_the_plain_machine_is_back() -> None:
-    """Once nothing is left."""
-    core = CoreUnderTest(replace(PAGED))
-    consumer = core.consume(QUEUE)
-    send(core, *(f"a{n}" for n in range(6)))
-    queue = core.broker.queues()["orders"]
-    assert queue.selecting is not None
-    consumer.acknowledge(*consumer.texts)
-    core.settle()
-    consumer.end.close()
-    core.settle()
-    assert core.broker.queues()["orders"].selecting is None
 
 
 def test_a_queue_gives_out_groups_as_broker_xml_says() -> None:

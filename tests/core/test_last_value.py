@@ -75,34 +75,6 @@ def test_it_does_so_in_the_transaction_that_stores_the_newer_one() -> None:
     assert core.consume(QUEUE).texts == ["a2"]
 
 
-@pytest.mark.parametrize("most", [0, 1, 3, -1])
-def test_wherever_the_older_one_is(most: int) -> None:
-    """In memory, or in the table only, and with a consumer that reads on."""
-    options = replace(
-        LAST,
-        address_settings=(
-            AddressSettings("prices", default_last_value_queue=True, max_size_messages=most),
-        ),
-    )
-    core = CoreUnderTest(options)
-    send(core, *(f"{'abcdefgh'[n % 8]}{n}" for n in range(40)))
-    assert (depth(core), rows(core)) == (8, 8)
-    consumer = core.consume(QUEUE, prefetch=3)
-    assert consumer.texts == ["a32", "b33", "c34"]
-    send(core, "e99", "a98")
-    assert (depth(core), rows(core)) == (9, 9)
-    consumer.acknowledge("a32", "b33", "c34")
-    core.settle()
-    assert consumer.texts[3:] == ["d35", "f37", "g38"]
-    consumer.acknowledge("d35", "f37", "g38")
-    core.settle()
-    assert consumer.texts[6:] == ["h39", "e99", "a98"]
-    consumer.acknowledge("h39", "e99", "a98")
-    core.settle()
-    assert (depth(core), rows(core)) == (0, 0)
-    assert core.broker.queues()["prices"].use.messages == 0
-
-
 def test_what_a_consumer_has_stays_with_it() -> None:
     """Acknowledged the newer one counts; the older one is not deleted under its consumer."""
     core = CoreUnderTest(LAST)
@@ -114,58 +86,6 @@ def test_what_a_consumer_has_stays_with_it() -> None:
     core.settle()
     assert consumer.texts == ["a1", "a2"]
     assert rows(core) == 1
-
-
-@pytest.mark.parametrize("is_taken", [False, True])
-def test_what_comes_back_is_dropped_if_there_was_a_newer_one(is_taken: bool) -> None:
-    """Also if that is with a consumer, or acknowledged, by then."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    first = core.consume(QUEUE, prefetch=1)
-    send(core, "a2")
-    second = core.consume(QUEUE) if is_taken else None
-    if second is not None:
-        second.acknowledge("a2")
-    core.settle()
-    first.end.close()
-    core.settle()
-    assert core.consume(QUEUE).texts == ([] if is_taken else ["a2"])
-    assert (depth(core), rows(core)) == ((0, 0) if is_taken else (1, 1))
-
-
-def test_what_came_back_is_replaced() -> None:
-    """It counts again, until there is a newer one."""
-    core = CoreUnderTest(
-        replace(
-            LAST,
-            address_settings=(
-                AddressSettings("prices", default_last_value_queue=True, redelivery_delay=5_000),
-            ),
-        )
-    )
-    send(core, "a1", "b1")
-    consumer = core.consume(QUEUE)
-    consumer.reject("a1")
-    send(core, "a2")
-    core.pass_time(6)
-    assert consumer.texts == ["a1", "b1", "a2"]
-    assert (depth(core), rows(core)) == (2, 2)
-
-
-def test_of_a_transaction_the_last_counts() -> None:
-    """Of several messages of one value in it nobody gets another."""
-    core = CoreUnderTest(LAST)
-    send(core, "a0")
-    consumer = core.consume("/queue/other")
-    work = TransactionWork()
-    for value in ("a1", "b1", "a2"):
-        headers = f"_AMQ_LVQ_NAME:{value[0]}\n".encode()
-        work.sends.append((QUEUE, message(value, headers=headers)))
-    core.commit(work, lambda: None)
-    core.settle()
-    assert core.consume(QUEUE).texts == ["b1", "a2"]
-    assert (depth(core), rows(core)) == (2, 2)
-    assert consumer.texts == []
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
@@ -219,47 +139,6 @@ def test_the_next_node_knows_what_is_newest(most: int) -> None:
     assert (depth(core), rows(core)) == (4, 4)
 
 
-def test_a_selector_gets_the_newest_that_it_matches() -> None:
-    """What it does not match stays, and is replaced all the same."""
-    core = CoreUnderTest(LAST)
-    consumer = core.consume(QUEUE, selector="_AMQ_LVQ_NAME = 'b'")
-    send(core, "a1", "b1", "a2", "b2", "a3")
-    assert consumer.texts == ["b1", "b2"]
-    consumer.acknowledge("b1", "b2")
-    core.settle()
-    assert core.consume(QUEUE).texts == ["a3"]
-
-
-def test_a_duplicate_replaces_nothing() -> None:
-    """What is not stored once more leaves the one that is."""
-    core = CoreUnderTest(LAST)
-
-    def once(text: str, known_as: str) -> None:
-        sent = message(text, headers=b"_AMQ_LVQ_NAME:a\n")._replace(duplicate_id=known_as)
-        core.broker.send(ANYONE, QUEUE, sent, None)
-        core.settle()
-
-    once("a1", "x")
-    once("a2", "y")
-    once("a1", "x")
-    assert depth(core) == 1
-    core = take_over(core)
-    assert core.consume(QUEUE).texts == ["a2"]
-    assert depth(core) == 1
-
-
-def test_what_expires_is_no_value_any_more(caplog: pytest.LogCaptureFixture) -> None:
-    """The next one of its value is kept, and counts alone."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1", expires_ms=1)
-    assert core.consume(QUEUE).texts == []
-    core.settle()
-    send(core, "a2")
-    assert core.consume("/queue/ExpiryQueue").texts == ["a1"]
-    assert depth(core) == 1
-    assert "expire" in caplog.text
-
-
 def test_there_are_only_so_many_values() -> None:
     """One more is refused by name; a newer one of those there are is not."""
     core = CoreUnderTest(LAST)
@@ -294,35 +173,6 @@ def test_which_queues_are_of_last_values(
     """As their own settings say, or those of their address."""
     options = replace(SETTINGS, address_settings=(AddressSettings("#", **settings),))
     assert options_of(AddressResolver(options).resolve("a"), given).last_value_key == key
-
-
-def test_a_queue_that_is_named_itself_replaces_too() -> None:
-    """``prices::prices`` is the same queue, also in a transaction."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    send(core, "a2", destination="/queue/prices::prices")
-    assert (depth(core), rows(core)) == (1, 1)
-    work = TransactionWork()
-    work.sends.append(("/queue/prices::prices", message("a3", headers=b"_AMQ_LVQ_NAME:a\n")))
-    core.commit(work, lambda: None)
-    core.settle()
-    send(core, "a4")
-    assert core.consume(QUEUE).texts == ["a4"]
-    assert (depth(core), rows(core)) == (1, 1)
-
-
-def test_nothing_is_left_of_the_attempts_of_what_is_replaced() -> None:
-    """What the store keeps of a message that was delivered in vain goes with it."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    consumer = core.consume(QUEUE, prefetch=1)
-    consumer.reject("a1")
-    consumer.end.close()
-    core.settle()
-    assert core.journal.store.times
-    send(core, "a2")
-    assert rows(core) == 1
-    assert not core.journal.store.times
 
 
 def test_what_a_refused_commit_acknowledged_counts_if_what_came_behind_it_is_refused_too() -> None:
@@ -392,28 +242,6 @@ def test_of_what_refused_commits_acknowledged_the_newest_counts(
     assert take_over(core).consume(QUEUE).texts == ["a2"]
 
 
-def test_what_was_replaced_is_forgotten_where_nothing_is_delivered_yet() -> None:
-    """Until there are enough consumers there may be very many newer ones."""
-    declared = AddressConfiguration(
-        "prices",
-        frozenset({RoutingType.ANYCAST}),
-        (
-            QueueSettings(
-                "prices",
-                RoutingType.ANYCAST,
-                options={"last_value": True, "consumers_before_dispatch": 1},
-            ),
-        ),
-    )
-    core = CoreUnderTest(replace(SETTINGS, addresses=(declared,)))
-    send(core, *(["a1"] * 3_000))
-    assert (depth(core), rows(core)) == (1, 1)
-    queue = core.broker.queues()["prices"]
-    machine = queue.match()
-    assert sum(machine.is_taken(seq) for seq in range(core.journal.next_id())) < 2_000
-    assert core.consume(QUEUE).texts == ["a1"]
-
-
 def test_what_it_had_of_other_priorities_is_delivered_when_its_kind_is_changed() -> None:
     """And its values replace one another whatever their priorities."""
 
@@ -463,29 +291,6 @@ def test_a_queue_that_goes_while_values_are_on_their_way_counts_each_once(
     assert rows(core) == 0
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_nothing_is_kept_of_attempts_behind_what_replaces_the_message(before: int) -> None:
-    """It is delivered and rejected while the newer one is on its way: its row is gone by then."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    for _ in range(before):
-        failing = core.consume(QUEUE, prefetch=1)
-        failing.reject("a1")
-        failing.end.close()
-        core.settle()
-    core.journal.auto_commit = False
-    core.broker.send(ANYONE, QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
-    consumer = core.consume(QUEUE, prefetch=1)
-    consumer.reject("a1")
-    consumer.end.close()
-    core.journal.commit()
-    core.settle()
-    core.journal.commit()
-    core.settle()
-    assert core.consume(QUEUE).texts == ["a2"]
-    assert not core.journal.store.times
-
-
 def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> None:
     """The store may be slow: its attempts count, and its delay, and only the store has none."""
     options = replace(
@@ -520,21 +325,6 @@ def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> Non
     assert core.consume("/queue/DLQ").texts == ["a1"]
 
 
-def test_attempts_count_again_once_what_was_to_replace_the_message_is_refused() -> None:
-    """And the next node knows of them."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    core.journal.auto_commit = False
-    core.broker.send(anyone(), QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
-    core.journal.refuse(UnitRefused("no"))
-    core.settle()
-    core.journal.auto_commit = True
-    core.consume(QUEUE, prefetch=1).reject("a1")
-    core.settle()
-    (again,) = take_over(core).consume(QUEUE).received
-    assert again.attempts == 1
-
-
 def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it() -> None:
     """It comes back with its consumer, and its row goes with the others."""
     core = CoreUnderTest(LAST)
@@ -552,57 +342,3 @@ def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it
     assert gone == [3]
     assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
     assert rows(core) == 0
-
-
-def test_what_came_back_first_and_is_out_again_counts_once_when_a_newer_one_comes_back() -> None:
-    """Whoever has it keeps it, and with its consumer it goes."""
-    core = CoreUnderTest(LAST)
-    send(core, "a1")
-    first = core.consume(QUEUE, prefetch=1)
-    send(core, "a2")
-    second = core.consume(QUEUE, prefetch=1)
-    send(core, "b1")
-    core.consume("/queue/other")
-    core.journal.auto_commit = False
-    for consumer, value in ((first, "a1"), (second, "a2")):
-        references = consumer.take(value)
-        consumer.end.set_aside(references)
-        work = TransactionWork([("/queue/other", message("other"))])
-        work.acknowledgements[consumer.end] = references
-        core.commit(work, lambda: None)
-        consumer.is_writable = False
-    core.journal.refuse(UnitRefused("no"))
-    core.settle()
-    third = core.consume(QUEUE, prefetch=1)
-    assert third.texts == ["a1"]
-    core.journal.refuse(UnitRefused("no"))
-    core.settle()
-    use = core.broker.queues()["prices"].use
-    assert (use.messages, rows(core)) == (3, 3)
-    core.journal.auto_commit = True
-    core.journal.commit()
-    assert rows(core) == 3
-    third.end.close()
-    core.settle()
-    assert (use.messages, rows(core)) == (2, 2)
-    assert core.consume(QUEUE).texts == ["a2", "b1"]
-
-
-def test_what_waits_for_its_redelivery_after_a_takeover_is_replaced() -> None:
-    """It was going out when it was found to be too early: no consumer has it."""
-    options = replace(
-        SETTINGS,
-        address_settings=(
-            AddressSettings("prices", default_last_value_queue=True, redelivery_delay=60_000),
-        ),
-    )
-    core = CoreUnderTest(options)
-    send(core, "a1")
-    core.consume(QUEUE).reject("a1")
-    core.settle()
-    core = take_over(core, options)
-    consumer = core.consume(QUEUE)
-    assert consumer.texts == []
-    send(core, "a2")
-    core.pass_time(120)
-    assert (consumer.texts, rows(core)) == (["a2"], 1)

@@ -214,26 +214,6 @@ def test_messages_that_expire_without_an_address_are_reported_once(
     assert core.broker.queues()["orders"].counters.expired == 50
 
 
-def test_all_memory_is_given_back() -> None:
-    """However messages leave, nothing is left counted."""
-    core = CoreUnderTest(
-        settings("orders", max_delivery_attempts=1, dead_letter_address="", expiry_address="")
-    )
-    consumer = core.consume(QUEUE)
-    core.send(QUEUE, "acknowledged", "dead", "given back")
-    core.send(QUEUE, "expired", expires_ms=1)
-    core.send(QUEUE, "volatile", persistent=False)
-    assert core.broker.parts.factory.budget.used > 0
-    consumer.acknowledge("acknowledged", "volatile")
-    consumer.reject("dead")
-    consumer.end.close()
-    last = core.consume(QUEUE)
-    last.acknowledge("given back")
-    core.settle()
-    assert core.broker.depths() == {"orders": 0}
-    assert core.broker.parts.factory.budget.used == 0
-
-
 def test_memory_is_not_taken_while_a_window_is_on_its_way() -> None:
     """What it brings comes after what is there: none of either is lost, or out of order."""
     core = CoreUnderTest(settings(max_size_messages=4))
@@ -245,14 +225,3 @@ def test_memory_is_not_taken_while_a_window_is_on_its_way() -> None:
     core.broker.queues()["orders"].shed(1_000_000)
     core.settle()
     assert core.consume(QUEUE).texts == [str(number) for number in range(20)]
-
-
-def test_memory_that_was_taken_is_counted_once() -> None:
-    """Messages that were left to the table and read again weigh what they weighed."""
-    core = CoreUnderTest()
-    core.send(QUEUE, *map(str, range(20)))
-    before = core.broker.parts.factory.budget.used
-    core.broker.queues()["orders"].shed(before // 2)
-    assert core.broker.parts.factory.budget.used <= before // 2
-    core.consume(QUEUE)
-    assert core.broker.parts.factory.budget.used == before

@@ -62,27 +62,6 @@ def test_each_consumer_sees_all_and_what_comes_later() -> None:
     assert len(core.journal.store.messages) == 13
 
 
-def test_credit_comes_back_with_each_acknowledgement_and_memory_is_bounded() -> None:
-    """Each consumer is where it is; what is behind its credit is not kept for it."""
-    core = CoreUnderTest(SHOWN)
-    core.send(QUEUE, *numbers(30))
-    slow, fast = core.consume(QUEUE, prefetch=2), core.consume(QUEUE, prefetch=5)
-    for first in range(0, 30, 5):
-        fast.acknowledge(*numbers(first, first + 5))
-        core.settle()
-    assert fast.texts == numbers(30)
-    assert slow.texts == ["0", "1"]
-    slow.acknowledge("1")
-    core.settle()
-    assert slow.texts == ["0", "1", "2"]
-    assert core.broker.parts.factory.budget.used < 10 * 1_000
-    for consumer in (slow, fast):
-        consumer.end.close()
-        assert consumer.held == 0
-    assert core.broker.parts.factory.budget.used == 0
-    assert core.broker.parts.factory.budget.claimed == 0
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_what_is_given_back_was_no_attempt(is_lost: bool) -> None:
     """However often: it is not shown again, gives credit, and is no dead letter."""
@@ -129,44 +108,6 @@ def test_a_transaction_takes_nothing(is_committed: bool) -> None:
     assert core.broker.depths() == {"q": 3}
 
 
-def test_a_higher_priority_is_shown_first() -> None:
-    """Of what a consumer has not seen; also of one transaction while all wait for it."""
-    core = CoreUnderTest(SHOWN)
-    for number in range(12):
-        core.send(QUEUE, str(number), priority=(4, 9, 0)[number % 3])
-    order = ["1", "4", "7", "10", "0", "3", "6", "9", "2", "5", "8", "11"]
-    consumer, behind = core.consume(QUEUE), core.consume(QUEUE, prefetch=5)
-    assert consumer.texts == order
-    work = TransactionWork()
-    for text, priority in (("a", 4), ("b", 0), ("c", 9), ("d", 9)):
-        work.sends.append((QUEUE, message(text, priority=priority)))
-    core.commit(work, lambda: None)
-    core.settle()
-    assert consumer.texts == [*order, "c", "d", "a", "b"]
-    behind.acknowledge(*behind.texts)
-    core.settle()
-    assert behind.texts == [*order[:5], "c", "d", *order[5:8]]
-    assert core.broker.depths() == {"q": 16}
-
-
-def test_a_selector_is_of_its_consumer_alone() -> None:
-    """What it does not match others see; of what comes later, too."""
-    core = CoreUnderTest(SHOWN)
-    some, every = core.consume(QUEUE, selector="rest = 1"), core.consume(QUEUE)
-    for number in range(12):
-        core.send(QUEUE, str(number), headers=f"rest:{number % 5}\n".encode())
-    late = core.consume(QUEUE, selector="rest = 1", prefetch=2)
-    assert some.texts == ["1", "6", "11"]
-    assert every.texts == numbers(12)
-    assert late.texts == ["1", "6"]
-    late.acknowledge("1")
-    core.settle()
-    assert late.texts == ["1", "6", "11"]
-    for consumer in (some, every, late):
-        consumer.end.close()
-    assert core.broker.parts.factory.budget.used == 0
-
-
 def test_one_that_is_exclusive_is_shown_to_one_at_a_time() -> None:
     """And to the next one from the head on."""
     core = CoreUnderTest(with_queue(exclusive=True))
@@ -195,27 +136,6 @@ def test_there_may_have_to_be_enough_consumers_and_not_too_many() -> None:
     core.consume("/queue/other")
     with pytest.raises(LimitExceeded, match="max-consumers 1"):
         core.consume("/queue/other")
-
-
-def test_what_expires_goes_also_while_consumers_have_it() -> None:
-    """To the expiry address, by the scan; a consumer is not shown what has expired."""
-    now = [1_000]
-    store = MemoryStore(clock_ms=lambda: now[0])
-    settings = replace(SHOWN, message_expiry_scan_period=1_000)
-    core = CoreUnderTest(settings, store=store, time_ms=lambda: now[0])
-    core.broker.start_schedule()
-    core.send(QUEUE, "stays")
-    core.send(QUEUE, *numbers(6), expires_ms=2_000, persistent=False)
-    consumer = core.consume(QUEUE, prefetch=2)
-    assert consumer.texts == ["stays", "0"]
-    now[0] = 3_000
-    consumer.acknowledge("stays", "0")
-    core.send(QUEUE, "new")
-    assert consumer.texts == ["stays", "0", "new"]
-    core.pass_time(3)
-    assert core.broker.depths() == {"q": 2, "ExpiryQueue": 6}
-    assert core.consume(QUEUE).texts == ["stays", "new"]
-    assert core.consume("/queue/ExpiryQueue").texts == numbers(6)
 
 
 def test_a_ring_keeps_the_newest_and_what_expires_leaves_it() -> None:
@@ -331,24 +251,6 @@ def test_queues_of_a_topic_may_be_so() -> None:
     assert core.broker.depths() == {"q": 2, "me.mine": 2}
 
 
-def test_whoever_takes_over_shows_all_again() -> None:
-    """In order with what comes there, and as never delivered; browsers see it, too."""
-    core = CoreUnderTest(SHOWN)
-    core.send(QUEUE, *numbers(9), persistent=False)
-    core.consume(QUEUE, auto=True)
-    successor = core.takeover(SHOWN)
-    consumer = successor.consume(QUEUE, prefetch=3)
-    successor.send(QUEUE, "9", "10")
-    successor.broker.count_backlogs()
-    successor.settle()
-    assert successor.broker.depths() == {"q": 11}
-    consumer.auto = True
-    consumer.acknowledge("0", "1", "2")
-    successor.settle()
-    assert consumer.texts == numbers(11)
-    assert not any(one.redelivered for one in consumer.received)
-
-
 def test_a_queue_that_was_another_kind_has_what_was_in_it() -> None:
     """And going back, consumers take it."""
     core = CoreUnderTest()
@@ -376,14 +278,6 @@ def test_its_consumers_are_ended_with_it() -> None:
     assert core.broker.parts.factory.budget.used == 0
 
 
-def test_very_many_see_what_comes() -> None:
-    """Whatever is left to do when the loop's turn is over is done in others."""
-    core = CoreUnderTest(SHOWN)
-    consumers = [core.consume(QUEUE, auto=number % 2 > 0) for number in range(100)]
-    core.send(QUEUE, *numbers(50))
-    assert all(consumer.texts == numbers(50) for consumer in consumers)
-
-
 def test_what_waits_for_a_lease_is_shown_when_it_is_valid_again() -> None:
     """Nothing is delivered without one, and nothing is left out."""
     core = CoreUnderTest(SHOWN)
@@ -395,24 +289,6 @@ def test_what_waits_for_a_lease_is_shown_when_it_is_valid_again() -> None:
     core.broker.go_on()
     core.settle()
     assert consumer.texts == numbers(3)
-
-
-def test_what_comes_while_a_consumer_takes_no_more_waits_in_the_store() -> None:
-    """Nothing of it is kept for it in memory; once it takes more it is in its place."""
-    core = CoreUnderTest(SHOWN)
-    full, behind = core.consume(QUEUE, prefetch=1), core.consume(QUEUE)
-    behind.is_writable = False
-    core.send(QUEUE, *numbers(50))
-    assert full.texts == ["0"]
-    assert full.held == full.received[0].size
-    assert behind.held == 0
-    behind.is_writable = True
-    core.send(QUEUE, "50")
-    assert behind.texts == numbers(51)
-    full.auto = True
-    full.acknowledge("0")
-    core.settle()
-    assert full.texts == numbers(51)
 
 
 def test_what_cannot_be_read_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:

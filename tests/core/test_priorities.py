@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import Browser, TransactionWork
+from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import (
@@ -21,7 +21,6 @@ from tests.core.support import (
     ANYONE,
     SETTINGS,
     CoreUnderTest,
-    FakeBrowser,
     FakeConsumer,
     anyone,
     message,
@@ -109,35 +108,6 @@ def test_a_higher_priority_is_delivered_first(options: Settings) -> None:
 
 
 @BOTH
-def test_one_after_the_other_as_they_are_taken(options: Settings) -> None:
-    """What comes meanwhile with a higher priority is next; what a client has is not overtaken."""
-    core = CoreUnderTest(options)
-    send(core, "4" * 12)
-    consumer = core.consume(QUEUE, prefetch=1)
-    core.send(QUEUE, "urgent", "urgent too", priority=9)
-    core.send(QUEUE, "some time", priority=1)
-    for _ in range(20):
-        consumer.acknowledge(*consumer.texts[-1:])
-        core.settle()
-    plain = [f"4-{n}" for n in range(12)]
-    assert consumer.texts == [plain[0], "urgent", "urgent too", *plain[1:], "some time"]
-
-
-@BOTH
-def test_they_survive_a_takeover(options: Settings) -> None:
-    """Nothing is delivered before it is known what is first; the counts have all of them."""
-    core = CoreUnderTest(options)
-    send(core, PRIORITIES * 5)
-    successor = core.takeover(options)
-    early = successor.consume(QUEUE, prefetch=1)
-    successor.broker.count_backlogs()
-    successor.settle()
-    assert early.texts == in_order(PRIORITIES * 5)[:1]
-    assert successor.broker.depths()["orders"] == 35
-    assert successor.consume(QUEUE).texts == in_order(PRIORITIES * 5)[1:]
-
-
-@BOTH
 @pytest.mark.parametrize("left", ["000", "009", "3", "99"])
 def test_a_consumer_that_came_before_the_counts_gets_what_there_is(
     options: Settings, left: str
@@ -150,89 +120,6 @@ def test_a_consumer_that_came_before_the_counts_gets_what_there_is(
     successor.broker.count_backlogs()
     successor.settle()
     assert consumer.texts == in_order(left)
-
-
-def test_a_consumer_whose_level_another_empties_goes_on_with_the_next() -> None:
-    """What it waits for to be read is gone before it can be."""
-    core = CoreUnderTest(PAGED)
-    core.send(QUEUE, "a", "b", "c", "d", priority=9)
-    core.send(QUEUE, "red", headers=b"colour:red\n")
-    core.send(QUEUE, "e", "f", "g")
-    successor = core.takeover(PAGED)
-    successor.broker.count_backlogs()
-    first = successor.consume(QUEUE, prefetch=3)
-    assert first.texts == ["a", "b", "c"]
-    second = FakeConsumer()
-    second.subscription = successor.broker.subscribe(
-        ANYONE, QUEUE, second, prefetch=9, selector="colour = 'red'"
-    )
-    second.subscription.resume()
-    first.acknowledge("a")
-    assert first.texts == ["a", "b", "c", "d"]
-    successor.settle()
-    assert second.texts == ["red"]
-
-
-@BOTH
-def test_a_message_given_back_is_in_its_place_again(options: Settings) -> None:
-    """Before all of lower priority, and of its own those that came later."""
-    core = CoreUnderTest(options)
-    send(core, PRIORITIES * 2)
-    first = core.consume(QUEUE, prefetch=6)
-    wanted = in_order(PRIORITIES * 2)
-    assert first.texts == wanted[:6]
-    first.end.close()
-    core.settle()
-    again = core.consume(QUEUE)
-    assert again.texts == wanted
-    assert [again.is_flagged(text) for text in wanted] == [True] * 6 + [False] * 8
-
-
-@BOTH
-def test_each_consumer_gets_the_first_that_its_selector_matches(options: Settings) -> None:
-    """AMQPriority among what it may ask for."""
-    core = CoreUnderTest(options)
-    send(core, PRIORITIES * 4)
-    high = core.consume(QUEUE, selector="AMQPriority > 5")
-    assert high.texts == [text for text in in_order(PRIORITIES * 4) if text[0] > "5"]
-    low = core.consume(QUEUE, selector="JMSPriority < 5 AND body IS NULL")
-    assert low.texts == [text for text in in_order(PRIORITIES * 4) if text[0] < "5"]
-
-
-@BOTH
-def test_groups_stay_together(options: Settings) -> None:
-    """Of a group the higher priority is first, too, and it has one consumer."""
-    core = CoreUnderTest(options)
-    consumers = [core.consume(QUEUE, prefetch=3) for _ in range(2)]
-    for number, priority in enumerate(PRIORITIES * 4):
-        headers = f"JMSXGroupID:{'ab'[number % 2]}\n".encode()
-        core.send(QUEUE, f"{number}", priority=int(priority), headers=headers)
-    for _ in range(30):
-        for one in consumers:
-            one.acknowledge(*one.texts[-3:])
-            core.settle()
-    owned = [{int(text) % 2 for text in one.texts} for one in consumers]
-    assert [len(one) for one in owned] == [1, 1]
-    assert owned[0] != owned[1]
-    assert core.broker.depths()["orders"] == 0
-
-
-@BOTH
-@pytest.mark.parametrize("persistent", [True, False])
-def test_a_browser_is_shown_them_in_the_order_of_delivery(
-    options: Settings, persistent: bool
-) -> None:
-    """And changes nothing."""
-    core = CoreUnderTest(options)
-    send(core, PRIORITIES * 2, persistent=persistent)
-    browser = FakeBrowser()
-    end: Browser = browser
-    browser.subscription = core.broker.browse(ANYONE, QUEUE, end, prefetch=0)
-    browser.end.resume()
-    core.settle()
-    assert browser.texts == in_order(PRIORITIES * 2)
-    assert browser.is_over
-    assert core.broker.depths()["orders"] == 14
 
 
 @BOTH
@@ -267,47 +154,6 @@ def test_what_has_expired_keeps_its_priority_and_is_found_in_the_table() -> None
 
 
 @BOTH
-def test_a_transaction_sends_and_takes_them(options: Settings) -> None:
-    """All of it is in the queue before any of it is delivered."""
-    core = CoreUnderTest(options)
-    work = TransactionWork()
-    consumer = core.consume(QUEUE, prefetch=3)
-    for number, priority in enumerate(PRIORITIES):
-        work.sends.append((QUEUE, message(f"{priority}-{number}", priority=int(priority))))
-    core.commit(work, lambda: None)
-    core.settle()
-    assert consumer.texts == in_order(PRIORITIES)[:3]
-    taking = TransactionWork()
-    taking.acknowledgements[consumer.end] = consumer.take(*consumer.texts)
-    consumer.end.set_aside(consumer.received[:3])
-    consumer.end.resume()
-    core.commit(taking, lambda: None)
-    core.settle()
-    assert consumer.texts == in_order(PRIORITIES)[:6]
-    assert core.broker.depths()["orders"] == 4
-
-
-def test_the_plain_machine_delivers_again_when_priorities_are_out_of_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After many messages without one; and is not left for a queue that has none of other ids."""
-    monkeypatch.setattr("orthia.broker.core.queue.taken._SWEEP_AT", 8)
-    core = CoreUnderTest()
-    consumer = core.consume(QUEUE, auto=True)
-    queue = core.broker.queues()["orders"]
-    core.send(QUEUE, "a")
-    matching = [queue.selecting is not None]
-    core.send(QUEUE, "b", priority=9)
-    matching.append(queue.selecting is not None)
-    core.send(QUEUE, *map(str, range(20)))
-    assert [*matching, queue.selecting is not None] == [False, True, False]
-    core.send(QUEUE, "c", priority=9)
-    assert consumer.texts == ["a", "b", *map(str, range(20)), "c"]
-    assert core.consume(QUEUE).texts == []
-    assert core.broker.depths()["orders"] == 0
-
-
-@BOTH
 def test_a_queue_is_deleted_with_all_of_them(options: Settings) -> None:
     """And with what says that it had them."""
     core = CoreUnderTest(options)
@@ -331,32 +177,6 @@ def test_of_a_ring_the_oldest_of_the_lowest_goes(options: Settings) -> None:
     send(core, "1234567")
     assert core.broker.depths()["orders"] == 10
     assert core.consume(QUEUE).texts == ["7-6", "6-5", "5-4", "4-3", "3-2"]
-
-
-@BOTH
-def test_without_consumers_all_of_them_are_purged(options: Settings) -> None:
-    """Once the last has left."""
-    core = CoreUnderTest(with_options(options, purge_on_no_consumers=True))
-    consumer = core.consume(QUEUE, prefetch=2)
-    send(core, PRIORITIES * 3)
-    assert core.broker.depths()["orders"] == 21
-    consumer.end.close()
-    core.pass_time(1)
-    assert core.broker.depths()["orders"] == 0
-    assert not core.journal.store.messages
-
-
-@BOTH
-def test_an_exclusive_consumer_gets_them_in_order(options: Settings) -> None:
-    """And the next one when it leaves."""
-    core = CoreUnderTest(with_options(options, exclusive=True))
-    first, second = core.consume(QUEUE, prefetch=3), core.consume(QUEUE)
-    send(core, "4" + PRIORITIES * 3)
-    assert not second.received
-    first.end.close()
-    core.settle()
-    assert second.texts[0] == in_order("4" + PRIORITIES * 3)[0]
-    assert len(second.texts) == 22
 
 
 def with_options(options: Settings, **said: Any) -> Settings:

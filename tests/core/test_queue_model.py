@@ -34,7 +34,7 @@ from orthia.config.address_settings import (
 )
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
-from orthia.journal.errors import StoreFull, UnitRefused
+from orthia.journal.errors import HeldElsewhere, StoreFull, UnitRefused
 from orthia.journal.model.message import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeBrowser, FakeConsumer, anyone
 from tests.core.support import message as outgoing
@@ -53,11 +53,11 @@ SELECTORS: Final[dict[str | None, str]] = {
     "kind = 'd'": "",
 }
 """And which of them a selector matches."""
-RING_SIZE: Final = 4
 QUEUES: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
     "exclusive": {"exclusive": True},
-    "ring": {"ring_size": RING_SIZE},
+    "ring": {"ring_size": 4},
+    "ring of none": {"ring_size": 0},
     "last value": {"last_value": True},
     "purged": {"purge_on_no_consumers": True},
     "for two": {"consumers_before_dispatch": 2},
@@ -71,8 +71,9 @@ SCANS_MS: Final = 61_000
 """In which expired messages are looked for, whatever the queue does."""
 EXAMPLES: Final = int(os.environ.get("QUEUE_EXAMPLES", "150"))
 DATA = st.data()
-REASONS = st.sampled_from([UnitRefused("for the model"), StoreFull("for the model")])
-"""Why the store refuses a unit: it is poison, or there is no room."""
+POISON: Final = UnitRefused("for the model")
+REASONS = st.sampled_from([POISON, StoreFull("for the model"), HeldElsewhere()])
+"""Why the store refuses a unit: it is poison, there is no room, or another has locked a row."""
 
 
 @dataclass
@@ -161,6 +162,8 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self.clock = Clock(self.options)
         self.core.journal.auto_commit = not is_slow
+        self.ring_size = QUEUES[queue].get("ring_size", 0)
+        self.is_ring = "ring_size" in QUEUES[queue]
         self.is_copying = "non_destructive" in QUEUES[queue]
         self.has_values = "last_value" in QUEUES[queue]
         self.mistakes: list[AssertionError] = []
@@ -230,7 +233,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert reference.attempts == sent.attempts
         sent.was_delivered = True
         self.held[number] = consumer
-        if sent.group:
+        if sent.group and self.queue != "exclusive" and not self.is_ring:
             self.owners[sent.group] = consumer
         assert self.unanswered(consumer) <= consumer.prefetch
 
@@ -326,13 +329,13 @@ class QueueMachine(RuleBasedStateMachine):
                 self.clock.pass_ms(0)
                 for number in [*self.waiting]:
                     self.delete(number)
-        elif self.queue == "ring":
+        elif self.is_ring:
             left = [one for one in self.waiting if one not in self.held and one not in self.aside]
             if self.is_slow:
                 self.maybe_gone.update(left)
                 return
             left.sort(key=lambda one: self.sent[one].priority)
-            for number in left[: max(0, len(left) - RING_SIZE)]:
+            for number in left[: max(0, len(left) - self.ring_size)]:
                 self.delete(number)
 
     # --- what clients do
@@ -351,11 +354,9 @@ class QueueMachine(RuleBasedStateMachine):
         self, kinds: str, delay_ms: int, lives_ms: int, duplicate_id: str, **said: Any
     ) -> None:
         """A producer sends one message after the other."""
-        if self.queue in ("exclusive", "ring") or self.is_copying:
-            said["group"] = ""  # none of them keeps groups together
         if self.is_slow:
             delay_ms, lives_ms, duplicate_id, said["persistent"] = 0, 0, "", True
-        if self.queue == "ring":
+        if self.is_ring:
             lives_ms, said["priority"] = 0, 4  # which of several goes depends on where they are
         for kind in kinds:
             number = len(self.sent) + 1
@@ -413,7 +414,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(prefetch=st.integers(1, 6), selector=st.sampled_from([None, *SELECTORS]))
     def subscribe(self, prefetch: int, selector: str | None) -> None:
         """A consumer comes."""
-        if self.queue in ("exclusive", "ring"):
+        if self.queue == "exclusive" or self.is_ring:
             selector = None
         consumer = ModelConsumer(
             judge=self.judge,
@@ -541,7 +542,7 @@ class QueueMachine(RuleBasedStateMachine):
         settled = data.draw(st.lists(st.sampled_from(its_own), min_size=1, unique=True))
         rejected = {one for one in settled if data.draw(st.booleans())}
         work = TransactionWork()
-        if self.queue == "ring":
+        if self.is_ring:
             priority = 4
         new = [*range(len(self.sent) + 1, len(self.sent) + 1 + len(kinds))]
         for number, kind in zip(new, kinds, strict=True):
@@ -580,7 +581,7 @@ class QueueMachine(RuleBasedStateMachine):
     def commit_in_vain(
         self, consumer: ModelConsumer, work: TransactionWork, reason: OrthiaError
     ) -> None:
-        """Nothing of it is done, and it is an attempt unless there was no room."""
+        """Nothing of it is done, and it is an attempt if it may be to blame."""
         told: list[OrthiaError] = []
 
         def refused(error: OrthiaError, _: object) -> None:
@@ -588,7 +589,7 @@ class QueueMachine(RuleBasedStateMachine):
             aside, self.aside = self.aside, set()
             for number in aside:
                 self.coming_back.add(number)
-                self.come_back(number, in_vain=not isinstance(reason, StoreFull))
+                self.come_back(number, in_vain=reason is POISON)
             self.leave(consumer)
 
         steps = self.core.broker.commit(anyone(), work, unexpected, refused)
@@ -681,8 +682,8 @@ class QueueMachine(RuleBasedStateMachine):
         if self.has_values:
             values = [self.sent[n].value for n in there - self.held.keys() if self.sent[n].value]
             assert len(values) == len(set(values))
-        if self.queue == "ring":
-            assert len(there - self.held.keys()) <= RING_SIZE
+        if self.is_ring:
+            assert len(there - self.held.keys()) <= self.ring_size
         if self.queue == "purged" and not self.consumers:
             assert not there
 
@@ -806,6 +807,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.core.memory_used == 0
         if not self.is_copying:
             assert self.core.broker.store_use.used == 0
+            assert not self.core.journal.store.times
 
     def drain(self, destination: str) -> list[int]:
         """Take all that is in a queue."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import DestinationRefused
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -14,12 +13,9 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.settings import Settings
-from orthia.journal import Unit
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryStore
-from orthia.journal.model.xid import Xid
-from orthia.journal.xa import XaTransactions
-from tests.core.support import SETTINGS, CoreUnderTest, message
+from tests.core.support import SETTINGS, CoreUnderTest
 
 ANYCAST = RoutingType.ANYCAST
 QUEUE = "/queue/q"
@@ -78,73 +74,6 @@ def test_a_ring_that_has_become_smaller_is_so_after_a_takeover(in_memory: int) -
     assert len(successor.journal.store.messages) == 2
 
 
-def test_a_ring_is_bounded_in_the_table_too() -> None:
-    """What is not in memory is read to be deleted; order and counts stay."""
-    settings = paged(with_queue(ring_size=10), 4)
-    core = CoreUnderTest(settings)
-    core.send(QUEUE, *map(str, range(50)))
-    core.pass_time(1)
-    assert core.broker.depths()["q"] == 10
-    assert len(core.journal.store.messages) == 10
-    successor = core.takeover(paged(with_queue(ring_size=7), 4))
-    successor.broker.count_backlogs()
-    successor.pass_time(1)
-    successor.send(QUEUE, "new")
-    successor.pass_time(1)
-    assert len(successor.journal.store.messages) == 7
-    consumer = successor.consume(QUEUE, auto=True)
-    successor.pass_time(1)
-    assert consumer.texts == [*map(str, range(44, 50)), "new"]
-    assert not successor.journal.store.messages
-
-
-def test_a_ring_of_a_transaction_and_of_what_is_given_back() -> None:
-    """What comes back is the oldest, and goes first when there is one too many."""
-    core = CoreUnderTest(with_queue(ring_size=2))
-    core.send(QUEUE, "1", "2")
-    consumer = core.consume(QUEUE)
-    core.send(QUEUE, "3")
-    consumer.end.close()
-    core.settle()
-    assert core.broker.depths()["q"] == 2
-    core.send(QUEUE, "4")
-    assert core.broker.depths()["q"] == 2
-    assert core.consume(QUEUE).texts == ["3", "4"]
-
-
-@pytest.mark.parametrize("priority", [4, 9])
-def test_a_ring_gives_again_what_a_consumer_rejects(priority: int) -> None:
-    """It is not deleted for those behind it, as long as somebody takes it again."""
-    core = CoreUnderTest(with_queue(ring_size=2))
-    consumer = core.consume(QUEUE, prefetch=1)
-    core.send(QUEUE, "1", "2", "3", priority=priority)
-    consumer.reject("1")
-    core.settle()
-    assert consumer.texts == ["1", "1"]
-    assert core.broker.depths()["q"] == 3
-    consumer.end.close()
-    core.settle()
-    assert core.broker.depths()["q"] == 2
-    assert core.consume(QUEUE).texts == ["2", "3"]
-
-
-@pytest.mark.parametrize("size", [0, 2])
-@pytest.mark.parametrize("priority", [4, 9])
-def test_a_ring_holds_nothing_that_a_consumer_takes(size: int, priority: int) -> None:
-    """However many come together: what it may hold is beside those that consumers have."""
-    core = CoreUnderTest(with_queue(ring_size=size))
-    consumer = core.consume(QUEUE, prefetch=6)
-    core.send(QUEUE, "1", priority=priority)
-    sent = [message(str(number), priority=priority) for number in range(10, 20)]
-    core.commit(TransactionWork([(QUEUE, one) for one in sent]), lambda: None)
-    core.settle()
-    assert consumer.texts == ["1", *(str(number) for number in range(10, 15))]
-    assert core.broker.depths()["q"] == 6 + size
-    consumer.acknowledge(*consumer.texts)
-    core.settle()
-    assert consumer.texts[6:] == ["18", "19"][2 - size :]
-
-
 # --- purge-on-no-consumers
 
 
@@ -175,12 +104,6 @@ def test_a_queue_without_consumers_is_emptied(settings: Settings) -> None:
     assert again.texts == ["new"]
 
 
-def colours(core: CoreUnderTest, *numbered: str) -> None:
-    """Send messages, each of the colour that its name begins with."""
-    for text in numbered:
-        core.send(QUEUE, text, headers=f"colour:{text.rstrip('0123456789')}\n".encode())
-
-
 def slow_to_return(settings: Settings, messages: int) -> Settings:
     """Return settings with which what was rejected waits for a minute."""
     few = AddressSettings("q", max_size_messages=messages, redelivery_delay=60_000)
@@ -188,116 +111,6 @@ def slow_to_return(settings: Settings, messages: int) -> Settings:
 
 
 PURGED = with_queue(purge_on_no_consumers=True)
-
-
-@pytest.mark.parametrize("selector", ["colour = 'red'", None])
-@pytest.mark.parametrize("headers", [b"", b"JMSXGroupID:g\n"], ids=["plain", "grouped"])
-def test_a_queue_is_emptied_while_acknowledgements_are_on_their_way(
-    selector: str | None, headers: bytes
-) -> None:
-    """What was taken out of the middle is not counted twice, and nothing later is passed over."""
-    core = CoreUnderTest(paged(PURGED, 2))
-    other = core.consume(QUEUE, selector="colour = 'none'")
-    core.send(QUEUE, "first", headers=headers)
-    colours(core, "blue1", "blue2", "blue3", "red4", "blue5", "red6", "blue7")
-    red = core.consume(QUEUE, selector=selector)
-    core.journal.auto_commit = False
-    red.acknowledge(*red.texts)
-    red.end.close()
-    other.end.close()
-    core.pass_time(1)
-    core.journal.commit()
-    core.journal.auto_commit = True
-    for _ in range(3):
-        core.settle()
-        core.pass_time(1)
-    queue = core.broker.queues()["q"]
-    assert (queue.depth, queue.use.messages, queue.use.used) == (0, 0, 0)
-    assert not core.journal.store.messages
-    core.consume(QUEUE, selector="colour = 'none'")
-    colours(core, "blue1", "blue2", "blue3", "red4", "blue5", "red6", "red7", "red8")
-    assert core.consume(QUEUE, selector="colour = 'red'").texts == ["red4", "red6", "red7", "red8"]
-    assert core.consume(QUEUE).texts == ["blue1", "blue2", "blue3", "blue5"]
-
-
-@pytest.mark.parametrize("selector", ["colour = 'red'", None])
-@pytest.mark.parametrize("in_memory", [2, 100])
-def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_memory: int) -> None:
-    """At once, with one look at the table, and nobody gets it when its time comes."""
-    core = CoreUnderTest(slow_to_return(PURGED, in_memory))
-    other = core.consume(QUEUE, selector="colour = 'none'")
-    colours(core, "blue1", "blue2", "blue3", "red4", "blue5")
-    red = core.consume(QUEUE, selector=selector)
-    red.reject("red4")
-    windows = core.count_windows()
-    red.end.close()
-    other.end.close()
-    core.pass_time(1)
-    assert len(windows) <= 3
-    queue = core.broker.queues()["q"]
-    assert (queue.depth, queue.use.messages, queue.log.in_memory) == (0, 0, 0)
-    assert not core.journal.store.messages
-    assert core.broker.parts.factory.budget.used == 0
-    again = core.consume(QUEUE)
-    core.pass_time(70)
-    assert not again.texts
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_ring_does_without_what_a_transaction_in_doubt_has_taken(size: int) -> None:
-    """It stays in the store, is looked for once, and no new message goes for it."""
-    options = with_queue(ring_size=size)
-    core = CoreUnderTest(options)
-    consumer = core.consume(QUEUE)
-    core.send(QUEUE, *map(str, range(6)))
-    unit = Unit()
-    for reference in consumer.take("0", "3"):
-        assert reference.location is not None
-        unit.delete(reference.location)
-    XaTransactions(core.journal).prepare(Xid(1, b"global", b"branch"), unit)
-    core.settle()
-    successor = core.takeover(options)
-    windows = successor.count_windows()
-    successor.broker.count_backlogs()
-    successor.pass_time(1)
-    assert len(windows) <= 6
-    assert successor.broker.depths()["q"] == size
-    assert successor.stored_texts() == ["1", "2", "4", "5"][4 - size :]
-    successor.send(QUEUE, "6", "7")
-    successor.pass_time(1)
-    assert successor.consume(QUEUE).texts == ["6", "7"][2 - size :]
-
-
-def test_nothing_is_remembered_of_what_was_purged() -> None:
-    """Also while too few consumers are there for any delivery."""
-    options = with_queue(purge_on_no_consumers=True, consumers_before_dispatch=2)
-    core = CoreUnderTest(paged(options, 2))
-    one, other = core.consume(QUEUE), core.consume(QUEUE)
-    core.send(QUEUE, "high", priority=9)
-    one.end.close()
-    other.end.close()
-    for _ in range(3):
-        early = core.consume(QUEUE)
-        core.send(QUEUE, *map(str, range(2_000)))
-        early.end.close()
-        core.pass_time(1)
-        queue = core.broker.queues()["q"]
-        assert queue.depth == 0
-        assert queue.selecting is None or not any(lane.taken for lane in queue.selecting._lanes)
-
-
-@pytest.mark.parametrize("priority", [4, 9])
-def test_who_follows_the_one_consumer_gets_what_waits(priority: int) -> None:
-    """Also where the one before had none, as its socket was full."""
-    core = CoreUnderTest(with_queue(exclusive=True))
-    first = core.consume(QUEUE)
-    second = core.consume(QUEUE)
-    first.is_writable = False
-    core.send(QUEUE, "1", priority=priority)
-    core.send(QUEUE, "2")
-    first.end.close()
-    core.settle()
-    assert second.texts == ["1", "2"]
 
 
 @pytest.mark.parametrize("priority", [4, 9])
@@ -321,26 +134,6 @@ def test_many_are_deleted_some_at_a_time(priority: int, delayed: bool) -> None:
     assert max(deleted) <= 128
     assert len(windows) <= 1
     assert not core.journal.store.messages
-
-
-@pytest.mark.parametrize("priorities", [(4, 4, 4), (4, 9, 9), (9, 9, 4)])
-def test_a_ring_counts_what_waits_for_its_redelivery(priorities: tuple[int, ...]) -> None:
-    """It goes when it is the oldest of the lowest priority; nothing is looked for in vain."""
-    core = CoreUnderTest(slow_to_return(with_queue(ring_size=2), 100))
-    consumer = core.consume(QUEUE, prefetch=2)
-    for number, priority in enumerate(priorities[:2]):
-        core.send(QUEUE, str(number), priority=priority)
-    consumer.reject("0", "1")
-    consumer.end.close()
-    windows = core.count_windows()
-    core.send(QUEUE, "2", priority=priorities[2])
-    core.pass_time(1)
-    assert not windows
-    assert core.broker.depths()["q"] == 2
-    kept = core.consume(QUEUE)
-    core.pass_time(70)
-    assert sorted(kept.texts) == (["0", "1"] if priorities == (9, 9, 4) else ["1", "2"])
-    assert not [text for text in core.stored_texts() if text not in kept.texts]
 
 
 # --- exclusive
@@ -367,35 +160,7 @@ def test_one_consumer_gets_all(settings: Settings) -> None:
     assert second.texts == ["1", "2", "3", "4", "5"]
 
 
-def test_groups_do_not_change_who_gets_all() -> None:
-    """With one consumer they are together anyway."""
-    core = CoreUnderTest(with_queue(exclusive=True))
-    first, second = core.consume(QUEUE), core.consume(QUEUE)
-    for number in range(6):
-        group = f"JMSXGroupID:g{number % 3}\n".encode()
-        core.send(QUEUE, str(number), headers=group)
-    assert first.texts == [*map(str, range(6))]
-    assert second.texts == []
-
-
 # --- consumers-before-dispatch, delay-before-dispatch
-
-
-def test_the_first_message_waits_for_consumers() -> None:
-    """And anew after the last has left."""
-    core = CoreUnderTest(with_queue(consumers_before_dispatch=2))
-    for _ in range(2):
-        core.send(QUEUE, "1", "2")
-        first = core.consume(QUEUE, prefetch=1, auto=True)
-        core.pass_time(3600)
-        assert first.texts == []
-        second = core.consume(QUEUE, prefetch=1, auto=True)
-        core.settle()
-        assert sorted(first.texts + second.texts) == ["1", "2"]
-        first.end.close()
-        core.send(QUEUE, "3")
-        assert second.texts[-1] == "3"
-        second.end.close()
 
 
 def test_or_for_a_while() -> None:
@@ -503,28 +268,6 @@ def test_what_the_file_says_counts() -> None:
 
 class _Clock:
     now_ms = 1_700_049_600_000
-
-
-@pytest.mark.parametrize("expired", ["1", "2"])
-def test_an_exclusive_queue_stays_exclusive_when_messages_expire(expired: str) -> None:
-    """Wherever they were: one consumer gets all, before and after."""
-    clock = _Clock()
-    core = CoreUnderTest(
-        with_queue(exclusive=True),
-        store=MemoryStore(clock_ms=lambda: clock.now_ms),
-        time_ms=lambda: clock.now_ms,
-    )
-    core.broker.start_schedule()
-    for text in ("1", "2", "3"):
-        core.send(QUEUE, text, expires_ms=clock.now_ms + 10 if text == expired else 0)
-    clock.now_ms += 1_000
-    core.pass_time(31)
-    left = [text for text in ("1", "2", "3") if text != expired]
-    assert core.broker.depths()["q"] == 2
-    first = core.consume(QUEUE)
-    second = core.consume(QUEUE)
-    core.send(QUEUE, "4", "5", "6", "7")
-    assert (first.texts, second.texts) == ([*left, "4", "5", "6", "7"], [])
 
 
 @pytest.mark.parametrize("in_memory", [100, 4])

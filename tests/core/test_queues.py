@@ -94,15 +94,6 @@ def test_prefetch_bounds_what_is_unacknowledged() -> None:
     assert consumer.texts == ["1", "2", "3"]
 
 
-def test_a_consumer_that_is_behind_gets_nothing_more() -> None:
-    """While a socket is full its messages go to others, or wait."""
-    core = CoreUnderTest()
-    slow, quick = core.consume(QUEUE), core.consume(QUEUE)
-    slow.is_writable = False
-    core.send(QUEUE, *numbered(1, 4))
-    assert (slow.texts, quick.texts) == ([], numbered(1, 4))
-
-
 def test_unacknowledged_messages_go_back_in_their_place() -> None:
     """What a lost consumer held is delivered to the next before newer ones, flagged redelivered."""
     core = CoreUnderTest()
@@ -150,16 +141,6 @@ def test_after_a_takeover_unacknowledged_messages_are_flagged() -> None:
     again = successor.consume(QUEUE)
     assert again.texts == ["2", "4", "5", "new"]
     assert [again.is_flagged(text) for text in again.texts] == [True, True, True, False]
-
-
-def test_a_rejected_message_is_delivered_again() -> None:
-    """NACK brings the message back, before newer ones, flagged redelivered."""
-    core = CoreUnderTest()
-    consumer = core.consume(QUEUE, prefetch=1)
-    core.send(QUEUE, "a", "b")
-    consumer.reject("a")
-    assert consumer.texts == ["a", "a"]
-    assert consumer.is_flagged("a")
 
 
 def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
@@ -229,15 +210,6 @@ def test_without_a_dead_letter_address_the_message_goes_to_the_default_one(
     core.settle()
     assert core.consume("/queue/DLQ").texts == ["a", "b"]
     assert caplog.text.count("is moved to dead-letter-address DLQ (the default)") == 1
-
-
-def test_without_an_expiry_address_what_expires_goes_to_the_default_one() -> None:
-    """The same for messages that nobody was there for in time."""
-    core = CoreUnderTest()
-    core.send(QUEUE, "a", expires_ms=1)
-    assert core.consume(QUEUE).texts == []
-    core.settle()
-    assert core.consume("/queue/ExpiryQueue").texts == ["a"]
 
 
 @pytest.mark.parametrize("how", ["expired", "rejected"])
@@ -398,18 +370,6 @@ def test_only_what_was_attempted_waits_for_its_redelivery() -> None:
     assert second.texts == ["b", "a"]
 
 
-def test_redelivery_waits_for_its_delay() -> None:
-    """With redelivery-delay a rejected message comes back after it, not before."""
-    core = CoreUnderTest(settings(redelivery_delay=5_000))
-    consumer = core.consume(QUEUE)
-    core.send(QUEUE, "a")
-    consumer.reject("a")
-    core.pass_time(4.9)
-    assert consumer.texts == ["a"]
-    core.pass_time(0.2)
-    assert consumer.texts == ["a", "a"]
-
-
 def test_messages_expire_by_the_clock_the_core_is_given() -> None:
     """The database's: what this node's own clock shows does not matter, nor does its setting."""
     now_ms = 1_000
@@ -467,49 +427,6 @@ def test_memory_full_of_one_queue_does_not_starve_another() -> None:
     core.settle()
     assert core.consume("/queue/idle", prefetch=2_000).texts == numbered(1, 1_500)
     assert core.broker.depths() == {"idle": 1_500, "orders": 0}
-
-
-def test_what_was_delivered_is_not_read_again_after_memory_was_given_up() -> None:
-    """Messages given back by a consumer and those left to the table are each delivered once."""
-    core = CoreUnderTest(Settings(**{**vars(SETTINGS), "global_max_size": 200_000}))
-    core.send("/queue/idle", *numbered(1, 250))
-    first = core.consume("/queue/idle", prefetch=50)
-    first.acknowledge(*numbered(1, 10))
-    first.end.close()
-    core.send(QUEUE, *numbered(1, 300))
-    core.consume(QUEUE)
-    again = core.consume("/queue/idle")
-    acknowledged = 0
-    while acknowledged < len(again.texts):
-        newest = again.texts[acknowledged:]
-        acknowledged += len(newest)
-        again.acknowledge(*newest)
-        core.settle()
-    assert again.texts == numbered(11, 250)
-
-
-def test_memory_is_not_taken_from_what_is_in_memory_only() -> None:
-    """A message that is not persistent stays where it is, whoever needs the room."""
-    core = CoreUnderTest()
-    core.send(QUEUE, "stored")
-    core.send(QUEUE, "volatile", persistent=False)
-    core.broker.queues()["orders"].shed(1_000_000)
-    assert core.consume(QUEUE).texts == ["stored", "volatile"]
-
-
-def test_the_backlog_of_an_earlier_epoch_is_counted() -> None:
-    """After a takeover the depth is right once the count has run, and stays so while consuming."""
-    core = CoreUnderTest()
-    core.send(QUEUE, *numbered(1, 2_500))
-    successor = core.takeover()
-    successor.broker.count_backlogs()
-    successor.settle()
-    assert successor.broker.depths() == {"orders": 2_500}
-    successor.send(QUEUE, "new")
-    consumer = successor.consume(QUEUE, prefetch=700)
-    consumer.acknowledge(*consumer.texts)
-    successor.settle()
-    assert successor.broker.depths() == {"orders": 2_501 - 700}
 
 
 def test_a_message_that_is_not_persistent_is_lost_with_the_node_only() -> None:

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import OutgoingMessage, TransactionWork
+from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import BrokerError, NoRoomInStore, QuotaExceeded
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.broker.core.limits.quota import (
-    AddressUse,
-    Charges,
     StoreUse,
 )
 from orthia.config.address_settings import (
@@ -19,9 +17,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
-from orthia.journal.errors import UnitRefused
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
 EACH = MESSAGE_OVERHEAD + 1
@@ -116,16 +112,6 @@ def test_a_message_counts_before_it_is_stored() -> None:
     refusal(core, "/queue/orders")
 
 
-def test_what_the_store_refuses_counts_no_more() -> None:
-    """Of one queue and of several."""
-    core = CoreUnderTest(limited(3), auto_commit=False)
-    core.send("/queue/orders", "a")
-    while core.journal.waiting:
-        core.journal.refuse(UnitRefused("bad"))
-    core.settle()
-    assert used(core) == 0
-
-
 def test_a_transaction_is_refused_as_a_whole() -> None:
     """Nothing of it is stored or counted, and what it acknowledges is still there."""
     core = CoreUnderTest(limited(3))
@@ -147,26 +133,6 @@ def test_a_transaction_is_refused_as_a_whole() -> None:
     core.commit(small, lambda: None)
     core.settle()
     assert used(core) == 3 * EACH
-
-
-def test_a_refused_commit_counts_nothing() -> None:
-    """What the store did not take is counted no more, and what it gave back is counted again."""
-    core = CoreUnderTest(limited(3), auto_commit=False)
-    core.send("/queue/orders", "a")
-    core.journal.commit()
-    core.settle()
-    consumer = core.consume("/queue/orders")
-    references = consumer.take("a")
-    consumer.end.set_aside(references)
-    work = TransactionWork(
-        sends=[("/queue/orders", message("b"))], acknowledgements={consumer.end: references}
-    )
-    core.commit(work, lambda: None)
-    assert used(core) == EACH  # one will come, one will go
-    core.journal.refuse(UnitRefused("bad"))
-    core.settle()
-    assert used(core) == EACH
-    assert core.broker.depths()["orders"] == 1
 
 
 def test_dead_letters_and_expired_messages_are_never_refused() -> None:
@@ -271,27 +237,6 @@ def test_a_consumer_of_a_new_queue_is_not_refused_for_what_others_hold() -> None
     core.settle()
     core.send("/queue/new", "d")
     assert new.texts == ["d"]
-
-
-def test_a_message_that_is_too_large_counts_nothing() -> None:
-    """It was refused for another reason."""
-    core = CoreUnderTest()
-    core.journal.intake._max_record_bytes = 10
-    with pytest.raises(BrokerError):
-        core.broker.send(ANYONE, "/queue/orders", OutgoingMessage(b"", b"x" * 20, True, 0, 4), None)
-    assert used(core) == 0
-
-
-def test_what_a_transaction_counted_is_taken_back_once() -> None:
-    """However often it is refused: the others' messages go on counting."""
-    total = StoreUse(-1)
-    use = AddressUse("q", ResolvedAddressSettings(), total)
-    use.charge(5)
-    charges = Charges()
-    charges.charge(use, 7)
-    for _ in range(2):
-        charges.undo()
-    assert (use.used, use.messages, total.used) == (5, 1, 5)
 
 
 def test_what_an_address_would_take_that_drops_is_refused_where_the_store_is_full() -> None:

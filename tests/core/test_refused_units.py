@@ -4,7 +4,6 @@ Each test breaks when a line of a branch that takes a refusal is taken out.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -12,9 +11,9 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded, QuotaExceeded
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import HeldElsewhere, SentBehindRefused, StoreFull, UnitRefused
+from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.model.message import LargeBody, decode_message, encode_message
-from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, anyone, message, settings
+from tests.core.support import ANYONE, CoreUnderTest, anyone, message, settings
 from tests.core.test_expiry import Node
 from tests.stomp.test_scheduled import Clock, depth, send
 
@@ -202,47 +201,6 @@ def test_what_comes_behind_a_message_that_is_too_large_is_in_memory() -> None:
     core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=False)
 
 
-def test_a_duplicate_counts_nowhere() -> None:
-    """It is not stored, and neither its queue nor the limits know of it."""
-    core = CoreUnderTest(settings(address_full_policy=AddressFullPolicy.FAIL, max_size_messages=2))
-    once = message("x")._replace(duplicate_id="1")
-    done: list[int] = []
-    for number in range(5):
-        core.broker.send(anyone(), QUEUE, once, partial(done.append, number))
-        core.settle()
-    assert done == [0, 1, 2, 3, 4]
-    core.send(QUEUE, "y")
-    assert core.broker.depths() == {"orders": 2}
-
-
-def test_a_duplicate_of_a_last_value_replaces_nothing() -> None:
-    """The value there is stays, and the next one replaces it."""
-    core = CoreUnderTest(settings(default_last_value_queue=True))
-
-    def send_value(text: str, duplicate_id: str, key: str = "v") -> None:
-        headers = f"_AMQ_LVQ_NAME:{key}\n".encode()
-        value = message(text, headers=headers)._replace(duplicate_id=duplicate_id)
-        core.broker.send(anyone(), QUEUE, value, None)
-        core.settle()
-
-    send_value("1", "a")
-    send_value("2", "b")
-    consumer = core.consume(QUEUE)
-    send_value("1", "a")
-    consumer.end.close()
-    core.settle()
-    again = core.consume(QUEUE)
-    assert again.texts == ["2"], "it came back, and is the newest"
-    again.end.close()
-    send_value("3", "c")
-    core.broker.parts.context.values.most = 1  # as many values as queues may keep the place of
-    reader = core.consume(QUEUE, auto=True)
-    send_value("3", "c")
-    send_value("4", "d", "another key")
-    assert reader.texts == ["3", "4"]
-    assert core.broker.depths() == {"orders": 0}
-
-
 class Bodies:
     """Counts who needs large bodies."""
 
@@ -366,45 +324,3 @@ def test_an_expired_message_that_is_refused_expires_later(reason: OrthiaError) -
 
 
 # --- what is acknowledged in a transaction
-
-
-@pytest.mark.parametrize(
-    ("reason", "attempts"),
-    [
-        (POISON, [2, 3]),
-        (FULL, [1, 1]),
-        (HeldElsewhere(), [1, 1]),
-        (SentBehindRefused("for a test"), [1, 1]),
-    ],
-    ids=["poison", "no room", "locked", "behind refused"],
-)
-@pytest.mark.parametrize("rejected", [False, True])
-def test_what_a_refused_transaction_settled_comes_again(
-    reason: OrthiaError, attempts: list[int], *, rejected: bool
-) -> None:
-    """An attempt in vain if it may be to blame, and not for want of room or a lock."""
-    core = CoreUnderTest(settings(max_delivery_attempts=9))
-    core.send(QUEUE, "x")
-    seen = []
-    for _ in range(2):
-        consumer = core.consume(QUEUE)
-        (reference,) = consumer.take("x")
-        consumer.end.set_aside([reference])
-        work = TransactionWork([("/queue/other", message("y"))])
-        settled = work.rejections if rejected else work.acknowledgements
-        settled[consumer.end] = [reference]
-
-        def told(_: OrthiaError, __: object, consumer: FakeConsumer = consumer) -> None:
-            consumer.end.close()
-
-        commit = partial(core.commit, work, lambda: None, told)
-        refused(core, commit, reason)
-        again = core.consume(QUEUE)
-        seen += [one.attempts + 1 for one in again.received]
-        again.end.close()
-        core.settle()
-        queue = core.broker.queues()["orders"]
-        assert (queue.depth, queue.counters.acknowledged) == (1, 0)
-        assert not queue.is_expecting
-    assert seen == attempts
-    assert core.stored_texts() == ["x"]

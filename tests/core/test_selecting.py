@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import MessageReference, TransactionWork
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.limits.memory import LENT_WINDOW_BYTES, MemoryBudget
 from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.queue.cursor import Cursor
@@ -24,7 +24,6 @@ from orthia.broker.core.selectors import Selector, SelectorRefused
 from orthia.broker.core.selectors import properties as properties_module
 from orthia.broker.core.selectors.selector import MAX_LENGTH
 from orthia.broker.core.upkeep import backlog
-from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal import Unit
 from orthia.journal.errors import JournalError
@@ -67,120 +66,6 @@ def test_a_consumer_gets_what_its_selector_matches_in_order(options) -> None:  #
 
 
 @BOTH
-def test_new_messages_are_matched_as_they_come(options) -> None:  # type: ignore[no-untyped-def]
-    """Whether a backlog is before them or not."""
-    core = CoreUnderTest(options)
-    red = core.consume(QUEUE, selector="colour = 'red'")
-    colours(core, "red1", "blue2", "blue3", "blue4", "blue5", "blue6", "red7", "blue8", "red9")
-    assert red.texts == ["red1", "red7", "red9"]
-    blue = core.consume(QUEUE, selector="colour = 'blue'")
-    colours(core, "blue10", "red11", "blue12")
-    assert red.texts == ["red1", "red7", "red9", "red11"]
-    assert blue.texts == [f"blue{n}" for n in (2, 3, 4, 5, 6, 8, 10, 12)]
-
-
-@BOTH
-def test_no_message_goes_to_two_consumers(options) -> None:  # type: ignore[no-untyped-def]
-    """Whose selectors overlap, or who want all."""
-    core = CoreUnderTest(options)
-    consumers = [
-        core.consume(QUEUE, selector="colour LIKE 'r%'", prefetch=4),
-        core.consume(QUEUE, selector="colour = 'red'", prefetch=4),
-        core.consume(QUEUE, prefetch=4),
-    ]
-    names = [f"{('red', 'rose', 'blue')[n % 3]}{n}" for n in range(60)]
-    colours(core, *names)
-    for _ in range(60):
-        for consumer in consumers:
-            if consumer.received:
-                got = consumer.texts
-                consumer.acknowledge(*got[-4:])
-        core.settle()
-    everything = [text for consumer in consumers for text in consumer.texts]
-    assert sorted(everything) == sorted(names)
-    for consumer in consumers:
-        order = [names.index(text) for text in consumer.texts]
-        assert order == sorted(order)
-
-
-@BOTH
-def test_what_comes_back_is_offered_to_whoever_matches(options) -> None:  # type: ignore[no-untyped-def]
-    """In its place, flagged, to others too."""
-    core = CoreUnderTest(options)
-    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=3)
-    colours(core, "red1", "blue2", "red3", "blue4", "red5", "blue6", "red7", "red8")
-    assert red.texts == ["red1", "red3", "red5"]
-    other = core.consume(QUEUE, selector="colour <> 'blue'", prefetch=2)
-    assert other.texts == ["red7", "red8"]
-    other.acknowledge("red7", "red8")
-    red.end.close()
-    core.settle()
-    assert other.texts[2:] == ["red1", "red3"]
-    assert other.is_flagged("red1")
-    everything = core.consume(QUEUE)
-    assert everything.texts == ["blue2", "blue4", "red5", "blue6"]
-
-
-@BOTH
-def test_a_rejected_message_comes_again_and_becomes_a_dead_letter(options) -> None:  # type: ignore[no-untyped-def]
-    """As often as its address has it."""
-    settled = replace(
-        options,
-        address_settings=(
-            *(replace(one, max_delivery_attempts=2) for one in options.address_settings),
-            *(() if options.address_settings else (AddressSettings("#", max_delivery_attempts=2),)),
-        ),
-    )
-    core = CoreUnderTest(settled)
-    colours(core, "blue1", "blue2", "blue3", "blue4", "red5", "red6")
-    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
-    for _ in range(2):
-        red.reject("red5")
-        core.settle()
-    assert red.texts == ["red5", "red5", "red6"]
-    assert core.consume("/queue/DLQ").texts == ["red5"]
-    red.acknowledge("red6")
-    core.settle()
-    assert core.broker.depths()["orders"] == 4
-
-
-@BOTH
-def test_it_takes_part_in_transactions(options) -> None:  # type: ignore[no-untyped-def]
-    """What one acknowledged and aborts comes again; what it commits is gone."""
-    core = CoreUnderTest(options)
-    colours(core, "blue1", "blue2", "blue3", "blue4", "red5", "red6")
-    red = core.consume(QUEUE, selector="colour = 'red'")
-    references = red.take("red5")
-    red.end.set_aside(references)
-    work = TransactionWork(acknowledgements={red.end: references})
-    core.commit(work, lambda: None)
-    core.settle()
-    red.end.close()
-    core.settle()
-    assert core.consume(QUEUE).texts == ["blue1", "blue2", "blue3", "blue4", "red6"]
-
-
-@BOTH
-def test_it_goes_on_after_a_takeover(options) -> None:  # type: ignore[no-untyped-def]
-    """With what an earlier node had delivered, and never twice what was acknowledged."""
-    core = CoreUnderTest(options)
-    colours(core, *(f"{'red' if n % 3 == 0 else 'blue'}{n}" for n in range(20)))
-    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=4)
-    red.acknowledge("red0", "red3")
-    core.settle()
-    successor = core.takeover(options)
-    again = successor.consume(QUEUE, selector="colour = 'red'")
-    successor.broker.count_backlogs()
-    successor.settle()
-    assert again.texts == ["red6", "red9", "red12", "red15", "red18"]
-    assert again.is_flagged("red6")
-    assert successor.broker.depths()["orders"] == 18
-    again.acknowledge(*again.texts)
-    successor.settle()
-    assert successor.broker.depths()["orders"] == 13
-
-
-@BOTH
 @pytest.mark.parametrize("selector", ["colour = 'red'", None], ids=["selector", "none"])
 def test_what_a_transaction_in_doubt_has_acknowledged_is_nobodys(  # type: ignore[no-untyped-def]
     options, selector: str | None
@@ -199,18 +84,6 @@ def test_what_a_transaction_in_doubt_has_acknowledged_is_nobodys(  # type: ignor
     successor.broker.count_backlogs()
     successor.settle()
     assert again.texts == ["red1", "red2", "red4", "red5"]
-
-
-def test_expired_messages_are_not_delivered() -> None:
-    """Wherever they are found."""
-    core = CoreUnderTest(PAGED, time_ms=lambda: 1_000)
-    for number in range(12):
-        expires = 500 if number % 2 else 0
-        core.send(QUEUE, str(number), headers=b"colour:red\n", expires_ms=expires)
-    red = core.consume(QUEUE, selector="colour = 'red'")
-    assert red.texts == ["0", "2", "4", "6", "8", "10"]
-    assert core.broker.depths()["orders"] == 6
-    assert len(core.consume("/queue/ExpiryQueue").texts) == 6
 
 
 def test_one_message_far_down_a_backlog_comes_in_bounded_memory() -> None:
@@ -349,42 +222,6 @@ def test_equal_selectors_read_once() -> None:
     assert alone >= 80 / 4
 
 
-def test_a_consumer_with_selector_holds_up_nobody() -> None:
-    """One that takes no more, and one whose selector matches nothing."""
-    core = CoreUnderTest(PAGED)
-    core.consume(QUEUE, selector="colour = 'green'")
-    full = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
-    blue = core.consume(QUEUE, selector="colour = 'blue'", prefetch=2, auto=True)
-    names = [f"{('red', 'blue')[n % 2]}{n}" for n in range(40)]
-    colours(core, *names)
-    assert full.texts == ["red0"]
-    assert blue.texts == [name for name in names if name.startswith("blue")]
-
-
-def test_the_plain_machine_is_back_when_the_last_selector_is_gone() -> None:
-    """And nothing is lost or delivered twice on the way there."""
-    core = CoreUnderTest(PAGED)
-    names = [f"{('red', 'blue')[n % 2]}{n}" for n in range(40)]
-    colours(core, *names)
-    plain = core.consume(QUEUE, prefetch=1)
-    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=5)
-    queue = core.broker.queues()["orders"]
-    assert queue.selecting is not None
-    red.acknowledge(*red.texts)
-    core.settle()
-    red.end.close()
-    core.settle()
-    left = [name for name in names if name not in red.texts[:5]]
-    for name in left:
-        assert plain.texts[-1] == name
-        plain.acknowledge(name)
-        core.settle()
-    assert plain.texts == left
-    assert core.broker.queues()["orders"].selecting is None
-    assert core.broker.depths()["orders"] == 0
-    assert core.broker.parts.factory.budget.used == 0
-
-
 def test_a_selector_that_cannot_be_read_is_refused() -> None:
     """With its column; nothing is attached."""
     core = CoreUnderTest()
@@ -402,20 +239,6 @@ def test_a_topics_subscriber_gets_what_its_selector_matches() -> None:
     core.send("/topic/news", "blue", headers=b"colour:blue\n")
     assert red.texts == ["red"]
     assert everything.texts == ["red", "blue"]
-
-
-def test_memory_is_given_back_with_the_consumer() -> None:
-    """What its view had found, and what it had."""
-    core = CoreUnderTest(PAGED)
-    colours(core, *(f"red{n}" for n in range(20)))
-    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
-    red.is_writable = False
-    red.end.close()
-    core.settle()
-    queue = core.broker.queues()["orders"]
-    queue.shed(1_000_000)
-    assert core.broker.parts.factory.budget.used == queue.log.bytes_in_memory
-    assert core.consume(QUEUE).texts == [f"red{n}" for n in range(20)]
 
 
 @pytest.mark.parametrize("selector", ["colour = 'red'", None])
@@ -463,27 +286,6 @@ def test_a_head_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> 
     for one, consumer in zip(wanted, consumers, strict=True):
         assert consumer.texts == [f"{one}{number}" for number in range(5)]
     assert sorted(parsed) == [f"{one}0" for one in wanted]  # whose heads are those of the others
-
-
-def test_what_was_parsed_is_kept_once_for_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it kept for each, ten thousand of them would have all memory there is."""
-    parsed: list[str] = []
-
-    def properties(message: Message) -> Mapping[str, Property]:
-        parsed.append(message.body.decode())
-        return parse(message)
-
-    parse = properties_module._properties
-    monkeypatch.setattr(properties_module, "_properties", properties)
-    monkeypatch.setattr(properties_module, "_PARSED", properties_module.Parsed())
-    core = CoreUnderTest(IN_MEMORY)
-    for number in range(9):
-        queue = f"/queue/q{number}"
-        consumer = core.consume(queue, selector="colour = 'red'")
-        core.send(queue, "red", headers=b"colour:red\n")
-        core.send(queue, "blue", headers=b"colour:blue\n")
-        assert consumer.texts == ["red"]
-    assert sorted(parsed) == ["blue", "red"]
 
 
 @pytest.mark.parametrize("length", [1, 100, 60_000])

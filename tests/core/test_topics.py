@@ -91,15 +91,6 @@ def test_a_closed_subscription_gets_nothing_more() -> None:
     assert subscriber.texts == []
 
 
-def test_nothing_is_delivered_without_a_valid_lease() -> None:
-    """A topic, too, is served by the live node only."""
-    core = CoreUnderTest()
-    subscriber = core.consume(TOPIC)
-    core.lease_valid = False
-    core.send(TOPIC, "a")
-    assert subscriber.texts == []
-
-
 def test_what_a_transaction_has_set_aside_goes_with_its_subscriber() -> None:
     """Nothing of it stays in memory once the subscription is closed."""
     core = CoreUnderTest()

@@ -101,17 +101,6 @@ def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
     assert core.consume(QUEUE).texts == ["order"]
 
 
-def test_a_rejection_in_a_transaction_takes_effect_with_its_commit() -> None:
-    """The message comes back, flagged."""
-    core = CoreUnderTest()
-    core.send(QUEUE, "order")
-    consumer = core.consume(QUEUE)
-    core.commit(work(consumer=consumer, reject=("order",)), lambda: None)
-    core.settle()
-    assert consumer.texts == ["order", "order"]
-    assert consumer.is_flagged("order")
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_rejection_in_a_transaction_waits_for_the_commit(is_lost: bool) -> None:
     """Nobody gets the message before; and it counts, though the consumer may be gone by then."""
