@@ -1,15 +1,11 @@
 """Queues of addresses with duplicate ids: they go too, once nobody can need the ids any more."""
 
-import heapq
-import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
-from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.upkeep import reaper
@@ -23,9 +19,8 @@ from orthia.config.address_settings import (
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.model.records import UserRecordType
-from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, opened, settings
+from tests.core.support import ANYONE, CoreUnderTest, message, settings
 from tests.journal.conftest import store as store
-from tests.journal.support import JournalStore
 
 PERIOD = 30
 LOOKS = IDS_KEPT_MS // 1000 // PERIOD
@@ -430,74 +425,3 @@ def test_ids_in_memory_keep_no_queue() -> None:
     assert look(core, 1) == []
     send(core, WITH_IDS, "1")
     assert consume(core, WITH_IDS) == []
-
-
-class StoredNode:
-    """A core on a store's next token, whose timers a test moves."""
-
-    def __init__(self, store: JournalStore, token: int) -> None:
-        store.advance_fence(token)
-        self.store, self.token, self.now = store, token, 0.0
-        self.timers: list[tuple[float, int, Callable[[], None]]] = []
-        self.numbers = itertools.count()
-        self.journal = store.open(token)
-        self.broker = opened(
-            Broker(deleting(), self.journal, lease_valid=lambda: True, call_later=self._call_later)
-        )
-        self.broker.count_backlogs()
-
-    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        if seconds:
-            heapq.heappush(self.timers, (self.now + seconds, next(self.numbers), callback))
-        else:
-            self.store.loop.post(callback)
-
-    def send(self, text: str) -> None:
-        """Send a message with an id."""
-        done: list[int] = []
-        self.broker.send(ANYONE, WITH_IDS, once(text), lambda: done.append(1))
-        self.store.loop.run_until(lambda: bool(done), "the message is stored")
-
-    def consume(self, text: str) -> None:
-        """Take a message, which is the only one, and leave."""
-        consumer = FakeConsumer()
-        consumer.subscription = self.broker.subscribe(ANYONE, WITH_IDS, consumer, prefetch=9)
-        consumer.end.resume()
-        self.store.loop.run_until(lambda: bool(consumer.received), "it is delivered")
-        assert consumer.texts == [text]
-        done: list[int] = []
-        consumer.acknowledge(text, done=lambda: done.append(1))
-        self.store.loop.run_until(lambda: bool(done), "it is acknowledged")
-        consumer.end.close()
-
-    def look(self, times: int) -> list[str]:
-        """Have it look for unused queues; return those there are then."""
-        for _ in range(times):
-            self.now += PERIOD
-            while self.timers and self.timers[0][0] <= self.now:
-                heapq.heappop(self.timers)[2]()
-            # Behind what a look asks of the reader and the writer, in their turns.
-            for _ in range(2):
-                self.store.window(self.journal)
-                self.store.settle(self.journal)
-        return sorted(self.broker.queues())
-
-
-def test_on_every_store(store: JournalStore) -> None:
-    """What a node before the last knew is known until it goes, and nothing is left then."""
-    node = StoredNode(store, 2)
-    node.send("1")
-    node.consume("1")
-    assert node.look(LOOKS) == ["auto.d"]
-    node.journal.close(drain=False)
-    node = StoredNode(store, 3)
-    node.send("1")
-    node.send("2")
-    node.consume("2")
-    assert node.look(LOOKS) == ["auto.d"]
-    assert node.look(2) == []
-    assert store.rows() == {}
-    node.send("1")
-    node.consume("1")
-    node.journal.close(drain=False)
-    assert sorted(StoredNode(store, 4).broker.queues()) == ["auto.d"]
