@@ -16,6 +16,8 @@ from orthia.nodemanager.locks.server_lock import ServerLock
 from tests.file_journal.commands import run, write_broker_xml
 from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
+from tests.support.broker_xml import broker_xml as broker_xml_of
+from tests.support.broker_xml import database_store
 
 SMALL = "journal_file_size"
 
@@ -199,23 +201,14 @@ def test_a_node_that_stores_nothing_has_nothing_to_show(
     words: list[str], expected: int, tmp_path: Path
 ) -> None:
     """Instead of asking to start a node, the commands say that nothing is stored."""
-    path = tmp_path / "broker.xml"
-    path.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
-        "<persistence-enabled>false</persistence-enabled></core></configuration>"
-    )
+    path = broker_xml_of(tmp_path, "<persistence-enabled>false</persistence-enabled>")
     code, _, error = run(*words, "--config", path)
     assert (code, "nothing is stored" in error) == (expected, True), error
 
 
 def test_a_database_has_no_files(tmp_path: Path) -> None:
     """With a database-store the command says where to look instead."""
-    path = tmp_path / "broker.xml"
-    path.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><store>'
-        "<database-store><jdbc-connection-url>jdbc:sqlite:x.db</jdbc-connection-url>"
-        "</database-store></store></core></configuration>"
-    )
+    path = broker_xml_of(tmp_path, database_store())
     code, _, error = run("data", "print", "--config", path)
     assert (code, "orthia queue list" in error) == (64, True)
 

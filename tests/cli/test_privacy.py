@@ -24,6 +24,7 @@ from orthia.database.errors import PermanentStoreError, classify
 from tests.cli.conftest import Run
 from tests.cli.test_instance import users_of
 from tests.process.nodes import NodeProcess
+from tests.support.broker_xml import broker_xml
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
 
@@ -411,12 +412,7 @@ def test_a_file_whose_passwords_come_from_outside_may_be_read(
 )
 def test_a_password_in_a_url_is_one(tmp_path: Path, url: str, where: str) -> None:
     """Wherever in the file the URL is."""
-    file = tmp_path / "broker.xml"
-    core = where.format(url)
-    file.write_text(
-        f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{core}</core>'
-        "</configuration>"
-    )
+    file = broker_xml(tmp_path, where.format(url))
     file.chmod(0o644)
     assert len(readable_secrets(Document(file, Properties({}, {})))) == 1
     file.write_text(file.read_text().replace("u:hunter2@", "").replace("password=h", "x=y"))

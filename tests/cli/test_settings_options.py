@@ -19,9 +19,9 @@ from orthia.config.settings import HaPolicy, Role, Settings
 from orthia.config.store_settings import DatabaseStoreSettings, InDatabaseLockerSettings
 from orthia.config.urls import DatabaseUrl
 from tests.cli.conftest import Run
+from tests.support.broker_xml import broker_xml, database_store
 
 CONFIGURATION = """
-<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>from-file</name>
   <store><database-store>
     <jdbc-connection-url>jdbc:postgresql://db/orthia</jdbc-connection-url>
@@ -33,10 +33,7 @@ CONFIGURATION = """
   </ha-policy>
   <acceptors><acceptor name="a">tcp://127.0.0.1:7000</acceptor></acceptors>
   <security-enabled>false</security-enabled>
-</core></configuration>
 """
-
-ROOT = '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
 
 
 def parse(*arguments: str, environment: dict[str, str] | None = None) -> StoreOptions:
@@ -103,8 +100,7 @@ def test_options_win_over_defaults() -> None:
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     """With --config the file is the base and options change it."""
-    file = tmp_path / "broker.xml"
-    file.write_text(CONFIGURATION)
+    file = broker_xml(tmp_path, CONFIGURATION)
     store = parse("--config", str(file), "--jdbc-lock-renew-period", "700").resolve()
     assert (store.jdbc_lock_renew_period, store.jdbc_lock_expiration) == (700, 9_000)
     assert store.jdbc_user == "filed"
@@ -112,8 +108,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 
 def test_another_database_does_not_get_the_files_password(tmp_path: Path) -> None:
     """--url beside --config names another database; the file's credentials stay at home."""
-    file = tmp_path / "broker.xml"
-    file.write_text(CONFIGURATION)
+    file = broker_xml(tmp_path, CONFIGURATION)
     store = parse("--config", str(file), "--url", "postgresql://elsewhere/orthia").resolve()
     assert (store.jdbc_user, store.jdbc_password) == (None, None)
     assert store.jdbc_lock_expiration == 9_000
@@ -148,8 +143,7 @@ def test_a_node_takes_its_password_from_the_environment(
     environment: str,
 ) -> None:
     """``run`` too, not only the commands that an operator tries first; it wins over the file."""
-    file = tmp_path / "broker.xml"
-    file.write_text(f"{ROOT}<store>{store}</store></core></configuration>")
+    file = broker_xml(tmp_path, f"<store>{store}</store>")
     ran: list[Settings] = []
     for module in ("run", "node_options"):
         monkeypatch.setattr(
@@ -178,10 +172,7 @@ def test_a_file_journals_password_is_that_of_its_locks(
         "</locker></file-store></store>"
     )
     for text in ("", locker):
-        file = tmp_path / "broker.xml"
-        file.write_text(
-            f"{ROOT}{text}<journal-directory>{tmp_path}</journal-directory></core></configuration>"
-        )
+        file = broker_xml(tmp_path, f"{text}<journal-directory>{tmp_path}</journal-directory>")
         result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": "hunter2"})
         assert result.exit_code == 0, result.output
     without, with_locks = (one.store.locker for one in ran)
@@ -233,8 +224,7 @@ def test_a_live_node_needs_no_options(tmp_path: Path) -> None:
 
 def test_a_node_from_a_file_takes_its_role_from_the_command(tmp_path: Path) -> None:
     """``live --config`` runs a backup's file as live, everything else as the file says."""
-    file = tmp_path / "broker.xml"
-    file.write_text(CONFIGURATION)
+    file = broker_xml(tmp_path, CONFIGURATION)
     settings = settings_of(Role.LIVE, tmp_path, "--config", str(file))
     assert (settings.name, settings.ha_policy.role) == ("from-file", Role.LIVE)
     assert settings.ha_policy.allow_failback is False
@@ -272,11 +262,7 @@ def test_options_do_not_take_the_place_of_an_acceptor_with_tls(tmp_path: Path) -
     file = tmp_path / "broker.xml"
     tls = "tcp://localhost:7000?sslEnabled=true;keyStorePath=broker.pem"
     acceptor = f'<acceptors><acceptor name="secure">{tls}</acceptor></acceptors>'
-    file.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><store>'
-        "<database-store><jdbc-connection-url>jdbc:sqlite:x.db</jdbc-connection-url>"
-        f"</database-store></store>{acceptor}</core></configuration>"
-    )
+    broker_xml(tmp_path, database_store() + acceptor)
     settings = settings_of(Role.LIVE, tmp_path, "--config", str(file))
     assert settings.acceptors[0].tls is not None
     with pytest.raises(click.UsageError, match="in place of 'secure' of the --config file"):
@@ -367,11 +353,7 @@ def test_a_look_at_a_store_needs_no_secrets_of_others(
 
 def test_an_unknown_element_is_told_by_whoever_looks(run: Run, tmp_path: Path) -> None:
     """A slip in the name of the store must not have a command look at another store."""
-    file = tmp_path / "broker.xml"
-    file.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><stor/></core>'
-        "</configuration>"
-    )
+    file = broker_xml(tmp_path, "<stor/>")
     result = run("status", "--config", file)
     assert result.exit_code == 78
     assert "did you mean <store>?" in result.stderr

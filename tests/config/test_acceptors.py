@@ -1,8 +1,6 @@
 """The URL of an acceptor: what acts, what is refused and what is told of."""
 
-import ast
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,8 @@ from orthia.config.acceptor_parameters import CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import AcceptorSettings, ClientLimits, Settings, VirtualTopicConsumers
+from orthia.config.settings import AcceptorSettings, Settings, StompLimits, VirtualTopicConsumers
+from tests.support.broker_xml import broker_xml
 
 _ROOT = Path(__file__).parents[2]
 
@@ -23,12 +22,7 @@ def _load(directory: Path, *urls: str) -> Settings:
     acceptors = "".join(
         f'<acceptor name="{name}">{url}</acceptor>' for name, url in zip("ab", urls, strict=False)
     )
-    path = directory / "broker.xml"
-    path.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
-        f"<acceptors>{acceptors}</acceptors></core></configuration>"
-    )
-    return config.load(path)
+    return config.load(broker_xml(directory, f"<acceptors>{acceptors}</acceptors>"))
 
 
 def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
@@ -228,35 +222,6 @@ def test_every_parameter_is_in_one_list() -> None:
     assert not {*ACTING} & {*CHANGES}
     assert not {*ACTING} & HARMLESS
     assert not {*CHANGES} & HARMLESS
-
-
-def test_everything_an_acceptor_has_is_read() -> None:
-    """By the server, the sessions or whoever opens the port."""
-    read = set()
-    for file in (
-        "broker/connections/acceptor.py",
-        "broker/connections/clients.py",
-        "broker/connections/upgrade.py",
-        "broker/connections/websocket.py",
-        "broker/connections/listening.py",
-        "broker/protocols/registry.py",
-        "broker/protocols/stomp/options.py",
-        "broker/protocols/stomp/prefixes.py",
-        "broker/protocols/stomp/virtual_topics.py",
-    ):
-        for node in ast.walk(ast.parse((_ROOT / file).read_text())):
-            if isinstance(node, ast.Attribute):
-                read.add(
-                    ast.unparse(node).removeprefix("acceptor.settings.").removeprefix("acceptor.")
-                )
-    assert {one.name for one in fields(AcceptorSettings)} <= read | {"web_socket"}
-    assert {f"web_socket.{one.name}" for one in fields(AcceptorWebSocket)} <= read
-
-
-@pytest.mark.parametrize("name", sorted(ACTING))
-def test_the_reference_names_what_acts(name: str) -> None:
-    """Whoever reads it finds each, with what it does."""
-    assert f"- `{name}`: {ACTING[name]}.\n" in (_ROOT / "docs" / "configuration.md").read_text()
 
 
 def test_an_acceptor_that_is_not_for_stomp_is_read_as_artemis_does() -> None:

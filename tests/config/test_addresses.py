@@ -60,17 +60,6 @@ def test_a_match_matches_words(match: str, address: str, *, expected: bool) -> N
     assert _WILDCARDS.matcher(match)(address) is expected
 
 
-@given(_WORDS)
-def test_hash_matches_everything(words: list[str]) -> None:
-    """Every address matches ``#``, itself, and itself with any word starred."""
-    address = ".".join(words)
-    assert _WILDCARDS.matches("#", address)
-    assert _WILDCARDS.matches(address, address)
-    for position in range(len(words)):
-        starred = ".".join([*words[:position], "*", *words[position + 1 :]])
-        assert _WILDCARDS.matches(starred, address)
-
-
 def _stands_for(wanted: Sequence[str], words: Sequence[str]) -> bool:
     """Match in the plainest way there is, and the slowest."""
     if not wanted:

@@ -19,6 +19,7 @@ from orthia.config.parts import Part
 from orthia.config.rendering import render
 from orthia.config.security_settings import CertificateLoginModule, PropertiesLoginModule
 from orthia.config.settings import Settings
+from tests.support.broker_xml import broker_xml
 
 JAAS = "org.apache.activemq.artemis.spi.core.security.jaas."
 PROPERTIES = f"""{JAAS}PropertiesLoginModule {{flag}}
@@ -60,12 +61,7 @@ class Instance:
 
     def load(self, core: str = "") -> Settings:
         """Return the settings of its broker.xml."""
-        self.write(
-            "broker.xml",
-            '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
-            f"{core}</core></configuration>",
-        )
-        return load(self.etc / "broker.xml")
+        return load(broker_xml(self.etc, core))
 
     def refused(self, core: str = "") -> str:
         """Return why its broker.xml is refused."""
@@ -275,15 +271,12 @@ def test_a_domain_that_is_not_there_lets_nobody_in(instance: Instance) -> None:
 @pytest.mark.parametrize("folder", ["etc", "conf"])
 def test_what_artemis_start_script_sets_has_a_default(tmp_path: Path, folder: str) -> None:
     """From the place of the broker.xml: the instance is around ``etc``, else it is that folder."""
-    file = tmp_path / folder / "broker.xml"
-    file.parent.mkdir()
-    file.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
+    file = broker_xml(
+        tmp_path / folder,
         "<name>${artemis.home}</name>"
         "<journal-directory>${data.dir}/j</journal-directory>"
         "<bindings-directory>${artemis.instance}/b</bindings-directory>"
-        "<large-messages-directory>${artemis.instance.etc}/l</large-messages-directory>"
-        "</core></configuration>"
+        "<large-messages-directory>${artemis.instance.etc}/l</large-messages-directory>",
     )
     around = tmp_path if folder == "etc" else file.parent
     settings = load(file)

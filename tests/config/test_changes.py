@@ -10,22 +10,18 @@ from orthia.config.changes import RELOADED, Effect, changes, reloaded
 from orthia.config.login_domains import LoginDomain
 from orthia.config.settings import Settings
 from orthia.config.urls import DatabaseUrl
+from tests.support.broker_xml import broker_xml, database_store
 
 _PERMISSIONS = '<permission type="send" roles="{send}"/><permission type="consume" roles="a"/>'
 
 
 def read(tmp_path: Path, core: str, *, of_store: str = "one", port: int = 61613) -> Settings:
     """Return the settings of a file with more elements in its ``core``."""
-    file = tmp_path / "broker.xml"
-    file.write_text(
-        f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><name>a</name>
-        <store><database-store>
-        <jdbc-connection-url>jdbc:postgresql://db/x</jdbc-connection-url>
-        <jdbc-password>{of_store}</jdbc-password></database-store></store>
-        <acceptors><acceptor name="stomp">tcp://127.0.0.1:{port}</acceptor></acceptors>
-        {core}</core></configuration>"""
-    )
-    return config.load(file)
+    password = f"<jdbc-password>{of_store}</jdbc-password>"
+    acceptor = f'<acceptor name="stomp">tcp://127.0.0.1:{port}</acceptor>'
+    store = database_store(password, "jdbc:postgresql://db/x")
+    given = f"<name>a</name>{store}<acceptors>{acceptor}</acceptors>{core}"
+    return config.load(broker_xml(tmp_path, given))
 
 
 def of(element: str, content: str) -> str:

@@ -23,201 +23,95 @@ _ROOMS = ("nodemanager", "journal", "database", "broker", "pipeline")
 _LOCKER = "core/store/*/locker/*"
 _QUEUE = "core/addresses/address/*/queue"
 
-READ_AS: dict[str, tuple[str, ...]] = {
-    "core/name": ("broker/node/stores.py settings.name",),
-    "core/password-codec": ("config/loader.py codec_key", "broker/security/users.py reveal"),
-    "core/acceptors/acceptor": (
-        "broker/connections/listening.py acceptor.host",
-        "broker/connections/listening.py acceptor.port",
-    ),
-    "core/acceptors/acceptor/@name": ("broker/connections/listening.py acceptor.name",),
-    "core/addresses/address/@name": ("broker/core/routing/declared.py address.name",),
-    f"{_QUEUE}/@name": ("broker/core/routing/declared.py declared.name",),
-    f"{_QUEUE}/@max-consumers": (
-        "broker/core/routing/declared.py declared.max_consumers",
-        "broker/core/queue/queue.py binding.max_consumers",
-    ),
+_OF_ADDRESSES = {
+    "default-exclusive-queue": "consumers.py options.exclusive",
+    "default-purge-on-no-consumers": "retention.py queue.options.purge_on_no_consumers",
+    "default-group-buckets": "groups.py options.group_buckets",
+    "default-group-first-key": "groups.py options.group_first_key",
+    "default-group-rebalance": "groups.py options.group_rebalance",
+    "default-group-rebalance-pause-dispatch": "groups.py options.group_rebalance_pause_dispatch",
+    "default-non-destructive": "queue.py options.non_destructive",
+    "default-ring-size": "retention.py queue.options.ring_size",
+    "default-consumers-before-dispatch": "consumers.py options.consumers_before_dispatch",
+    "default-delay-before-dispatch": "consumers.py options.delay_before_dispatch",
+    "default-last-value-key": "factory.py options.last_value_key",
+    "default-last-value-queue": "factory.py options.last_value_key",
+    "last-value-queue": "factory.py options.last_value_key",
+}
+_OF_SECURITY = {
+    "security-setting/@match": "most_specific_first",
+    "security-setting/permission/@type": "setting.permissions",
+    "security-setting/permission/@roles": "setting.permissions",
+    "role-mapping/@from": "from_role",
+}
+_OF_LOGIN = {
+    "token-login-module/@key": "security/tokens.py module.key",
+    "token-login-module/@reload": "node/user_files.py module.reload",
+    "properties-login-module/@user": "node/service.py read_users",
+    "properties-login-module/@role": "node/service.py read_users",
+    "properties-login-module/@reload": "node/user_files.py module.reload",
+    "certificate-login-module/@user": "node/service.py read_certificate_users",
+    "certificate-login-module/@role": "node/service.py read_certificate_users",
+    "certificate-login-module/@reload": "node/user_files.py module.reload",
+}
+READ_AS = {
+    **{
+        f"core/address-settings/address-setting/{one}": f"broker/core/queue/{code}"
+        for one, code in _OF_ADDRESSES.items()
+    },
+    **{
+        f"core/security-settings/{one}": f"broker/security/permissions.py {code}"
+        for one, code in _OF_SECURITY.items()
+    },
+    **{f"core/login-modules/{one}": f"broker/{code}" for one, code in _OF_LOGIN.items()},
+    "core/name": "broker/node/stores.py settings.name",
+    "core/password-codec": "broker/security/users.py reveal",
+    "core/acceptors/acceptor": "broker/connections/listening.py acceptor.port",
+    "core/acceptors/acceptor/@name": "broker/connections/listening.py acceptor.name",
+    "core/addresses/address/@name": "broker/core/routing/declared.py address.name",
+    f"{_QUEUE}/@name": "broker/core/routing/declared.py declared.name",
+    f"{_QUEUE}/@max-consumers": "broker/core/queue/queue.py binding.max_consumers",
     "core/resource-limit-settings/resource-limit-setting/@match": (
-        "broker/core/limits/creations.py one.match",
+        "broker/core/limits/creations.py one.match"
     ),
-    "core/address-settings/address-setting/@match": (
-        "broker/core/routing/address_rules.py resolve",
-    ),
-    "core/address-settings/address-setting/default-exclusive-queue": (
-        "config/addresses.py settings.default_exclusive_queue",
-        "broker/core/queue/consumers.py options.exclusive",
-    ),
-    "core/address-settings/address-setting/default-purge-on-no-consumers": (
-        "config/addresses.py settings.default_purge_on_no_consumers",
-        "broker/core/queue/retention.py queue.options.purge_on_no_consumers",
-    ),
-    "core/address-settings/address-setting/default-group-buckets": (
-        "config/addresses.py settings.default_group_buckets",
-        "broker/core/queue/groups.py options.group_buckets",
-    ),
-    "core/address-settings/address-setting/default-group-first-key": (
-        "config/addresses.py settings.default_group_first_key",
-        "broker/core/queue/groups.py options.group_first_key",
-    ),
-    "core/address-settings/address-setting/default-group-rebalance": (
-        "config/addresses.py settings.default_group_rebalance",
-        "broker/core/queue/groups.py options.group_rebalance",
-    ),
-    "core/address-settings/address-setting/default-group-rebalance-pause-dispatch": (
-        "config/addresses.py settings.default_group_rebalance_pause_dispatch",
-        "broker/core/queue/groups.py options.group_rebalance_pause_dispatch",
-    ),
-    "core/address-settings/address-setting/default-non-destructive": (
-        "config/addresses.py settings.default_non_destructive",
-        "broker/core/queue/queue.py options.non_destructive",
-    ),
-    "core/address-settings/address-setting/default-ring-size": (
-        "config/addresses.py settings.default_ring_size",
-        "broker/core/queue/retention.py queue.options.ring_size",
-    ),
-    "core/address-settings/address-setting/default-consumers-before-dispatch": (
-        "config/addresses.py settings.default_consumers_before_dispatch",
-        "broker/core/queue/consumers.py options.consumers_before_dispatch",
-    ),
-    "core/address-settings/address-setting/default-delay-before-dispatch": (
-        "config/addresses.py settings.default_delay_before_dispatch",
-        "broker/core/queue/consumers.py options.delay_before_dispatch",
-    ),
-    "core/address-settings/address-setting/default-last-value-key": (
-        "config/addresses.py settings.default_last_value_key",
-        "broker/core/queue/factory.py options.last_value_key",
-    ),
-    "core/address-settings/address-setting/default-last-value-queue": (
-        "config/addresses.py settings.default_last_value_queue",
-        "broker/core/queue/factory.py options.last_value_key",
-    ),
-    "core/address-settings/address-setting/last-value-queue": (
-        "config/addresses.py settings.last_value_queue",
-        "broker/core/queue/factory.py options.last_value_key",
-    ),
-    f"{_QUEUE}/@last-value": (
-        "config/addresses.py 'last_value'",
-        "broker/core/queue/factory.py options.last_value_key",
-    ),
-    "core/address-queue-scan-period": (
-        "broker/core/upkeep/housekeeping.py settings.address_queue_scan_period",
-    ),
-    f"{_QUEUE}/@enabled": ("broker/core/routing/router.py binding.options.enabled",),
-    f"{_QUEUE}/durable": ("broker/core/routing/declared.py declared.durable",),
-    f"{_QUEUE}/user": ("broker/core/routing/declared.py declared.user",),
-    f"{_QUEUE}/filter/@string": ("broker/core/routing/router.py binding.options.filter",),
-    "core/diverts/divert/@name": ("broker/core/routing/address_rules.py divert.name",),
-    "core/diverts/divert/address": ("broker/core/routing/address_rules.py one.address",),
-    "core/diverts/divert/filter/@string": ("broker/core/routing/diverts.py settings.filter",),
-    "core/diverts/divert/routing-type": (
-        "broker/core/routing/diverts.py self.settings.routing_type",
-    ),
-    "core/wild-card-routing-enabled": (
-        "config/reading.py 'wild_card_routing_enabled'",
-        "broker/core/routing/patterns.py wildcards.routing_enabled",
-    ),
-    "core/wildcard-addresses/*": (
-        "config/wildcards.py self.delimiter",
-        "broker/core/routing/addresses.py settings.wildcard_addresses",
-    ),
-    "core/security-settings/security-setting/@match": (
-        "broker/security/permissions.py most_specific_first",
-    ),
-    "core/security-settings/security-setting/permission/@type": (
-        "broker/security/permissions.py setting.permissions",
-    ),
-    "core/security-settings/security-setting/permission/@roles": (
-        "broker/security/permissions.py setting.permissions",
-    ),
-    "core/security-settings/role-mapping/@from": ("broker/security/permissions.py from_role",),
-    "core/security-settings/role-mapping/@to": ("broker/security/permissions.py mapping.to",),
-    "core/users/user/@name": ("broker/security/users.py user.name",),
-    "core/users/user/@password": ("broker/security/users.py user.password",),
-    "core/users/user/@roles": ("broker/security/users.py user.roles",),
-    "core/login-modules/token-login-module/@key": (
-        "config/security_settings.py self.key",
-        "broker/security/tokens.py module.key",
-    ),
-    "core/login-modules/token-login-module/@issuer": (
-        "broker/security/tokens.py self.module.issuer",
-    ),
-    "core/login-modules/token-login-module/@audience": (
-        "broker/security/tokens.py self.module.audience",
-    ),
-    "core/login-modules/token-login-module/@reload": ("broker/node/user_files.py module.reload",),
-    "core/login-modules/properties-login-module/@user": (
-        "config/user_files.py module.user",
-        "broker/node/service.py read_users",
-    ),
-    "core/login-modules/properties-login-module/@role": (
-        "config/user_files.py module.role",
-        "broker/node/service.py read_users",
-    ),
-    "core/login-modules/properties-login-module/@reload": (
-        "broker/node/user_files.py module.reload",
-    ),
-    "core/login-modules/certificate-login-module/@user": (
-        "config/certificate_users.py module.user",
-        "broker/node/service.py read_certificate_users",
-    ),
-    "core/login-modules/certificate-login-module/@role": (
-        "config/certificate_users.py module.role",
-        "broker/node/service.py read_certificate_users",
-    ),
-    "core/login-modules/certificate-login-module/@reload": (
-        "broker/node/user_files.py module.reload",
-    ),
-    "core/health/host": ("broker/management/http/server.py self._settings.host",),
-    "core/health/token": ("broker/management/http/probes.py self._settings.token",),
-    "core/health/allow-anonymous": (
-        "broker/management/http/probes.py self._settings.allow_anonymous",
-    ),
-    "core/health/port": ("broker/management/http/server.py self._settings.port",),
+    "core/address-settings/address-setting/@match": "broker/core/routing/address_rules.py resolve",
+    f"{_QUEUE}/@last-value": "broker/core/queue/factory.py options.last_value_key",
+    f"{_QUEUE}/@enabled": "broker/core/routing/router.py binding.options.enabled",
+    f"{_QUEUE}/durable": "broker/core/routing/declared.py declared.durable",
+    f"{_QUEUE}/user": "broker/core/routing/declared.py declared.user",
+    "core/diverts/divert/@name": "broker/core/routing/address_rules.py divert.name",
+    "core/diverts/divert/address": "broker/core/routing/address_rules.py one.address",
+    "core/diverts/divert/routing-type": "broker/core/routing/diverts.py self.settings.routing_type",
+    "core/wild-card-routing-enabled": "broker/core/routing/patterns.py wildcards.routing_enabled",
+    "core/wildcard-addresses/*": "broker/core/routing/addresses.py settings.wildcard_addresses",
+    "core/users/user/@name": "broker/security/users.py user.name",
+    "core/users/user/@roles": "broker/security/users.py user.roles",
+    "core/health/host": "broker/management/health.py self._settings.host",
+    "core/health/token": "broker/management/health.py self._settings.token",
+    "core/health/port": "broker/management/health.py self._settings.port",
     "core/stomp-limits/max-unacknowledged-bytes": (
-        "broker/core/assembly.py limits.max_unacknowledged_bytes",
-        "broker/core/broker.py self.parts.max_unacknowledged_bytes",
+        "broker/core/broker.py self.parts.max_unacknowledged_bytes"
     ),
-    "core/max-store-bytes": (
-        "config/settings.py self.max_store_bytes",
-        "broker/core/assembly.py settings.store_limit",
-    ),
-    "core/max-disk-usage": ("broker/node/service.py s.max_disk_usage",),
-    "core/min-disk-free": ("broker/node/service.py s.min_disk_free",),
-    "core/bindings-directory": ("broker/node/stores.py s.bindings_directory",),
-    "core/large-messages-directory": ("journal/file/bodies.py s.large_messages_directory",),
-    "core/journal-type": ("journal/file/opening.py s.journal_type",),
+    "core/max-store-bytes": "broker/core/assembly.py settings.store_limit",
+    "core/max-disk-usage": "broker/node/service.py s.max_disk_usage",
+    "core/min-disk-free": "broker/node/service.py s.min_disk_free",
+    "core/bindings-directory": "broker/node/stores.py s.bindings_directory",
+    "core/large-messages-directory": "journal/file/bodies.py s.large_messages_directory",
     "core/store/database-store/data-source-properties/data-source-property/@key": (
-        "database/engine.py s.data_source_properties",
-    ),
-    "core/store/database-store/data-source-properties/data-source-property/@value": (
-        "database/engine.py s.data_source_properties",
-    ),
-    "core/store/database-store/journal-retention/@period": (
-        "config/store_settings.py self.period",
-        "journal/engine/retention.py self._retention.seconds",
+        "database/engine.py s.data_source_properties"
     ),
     "core/store/database-store/journal-retention/@unit": (
-        "config/store_settings.py self.unit",
-        "journal/engine/retention.py self._retention.seconds",
+        "journal/engine/retention.py self._retention.seconds"
     ),
-    # A locker's names for the store's settings: config/lockers.py makes the one of the other.
     f"{_LOCKER}/@lockTableName": (
-        "config/lockers.py locker.lock_table_name",
-        "nodemanager/locks/sql_store.py settings.node_manager_store_table_name",
+        "nodemanager/locks/sql_store.py settings.node_manager_store_table_name"
     ),
-    f"{_LOCKER}/@maxAllowableDiffFromDBTime": (
-        "config/lockers.py locker.max_allowable_diff_from_db_time",
-        "nodemanager/manager.py jdbc_allowed_time_diff",
-    ),
-    f"{_LOCKER}/@queryTimeout": (
-        "config/store_rules.py 'query_timeout'",
-        "nodemanager/locks/lockers.py lease_query_timeout",
-    ),
-    f"{_LOCKER}/@leaseHolderId": ("nodemanager/stores.py 'lease_holder_id'",),
-    f"{_LOCKER}/@directory": ("nodemanager/locks/lockers.py locker.directory",),
-    f"{_LOCKER}/@name": ("nodemanager/locks/lockers.py locker.name",),
-    f"{_LOCKER}/property/@key": ("nodemanager/locks/lockers.py locker.properties",),
-    f"{_LOCKER}/property/@value": ("nodemanager/locks/lockers.py locker.properties",),
+    f"{_LOCKER}/@maxAllowableDiffFromDBTime": "nodemanager/manager.py jdbc_allowed_time_diff",
+    f"{_LOCKER}/@queryTimeout": "nodemanager/locks/lockers.py lease_query_timeout",
+    f"{_LOCKER}/@leaseHolderId": "nodemanager/stores.py 'lease_holder_id'",
+    f"{_LOCKER}/@directory": "nodemanager/locks/lockers.py locker.directory",
+    f"{_LOCKER}/@name": "nodemanager/locks/lockers.py locker.name",
+    f"{_LOCKER}/property/@key": "nodemanager/locks/lockers.py locker.properties",
 }
 """Where something is read whose name others have too, or that is read into another: file and code.
 
@@ -280,7 +174,7 @@ def _names_of_others() -> frozenset[str]:
     return frozenset(found)
 
 
-def _evidence(path: str) -> tuple[str, ...] | None:
+def _evidence(path: str) -> str | None:
     words = path.split("/")
     for pattern, evidence in READ_AS.items():
         wanted = pattern.split("/")
@@ -301,10 +195,10 @@ def test_what_is_accepted_is_read(path: str) -> None:
         field = snake_case(path.rpartition("/")[2].removeprefix("@"))
         assert field not in _names_of_others(), f"{field} has a namesake: say where it is read"
         assert field in _attributes_read(), f"nothing reads {field}"
-    for one in evidence or ():
-        file, _, code = one.partition(" ")
-        assert code in _codes(file), f"{file} does not read {code}"
-    assert evidence is None or not evidence[-1].startswith("config/")
+        return
+    file, _, code = evidence.partition(" ")
+    assert code in _codes(file), f"{file} does not read {code}"
+    assert not file.startswith("config/")
 
 
 def test_the_table_names_what_there_is() -> None:

@@ -7,17 +7,14 @@ import pytest
 
 from orthia import config
 from orthia.config.ignored import CHANGES, HARMLESS
+from orthia.config.settings import Settings
 from orthia.config.vocabulary import Element, configuration
+from tests.support.broker_xml import broker_xml
 
-_MATTERS = "BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES"
 
-
-def _file(path: Path, core: str) -> Path:
-    path.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">\n'
-        f"{core}\n</core></configuration>"
-    )
-    return path
+def _load(directory: Path, core: str) -> Settings:
+    """Return the settings of a file whose second line is the first of ``core``."""
+    return config.load(broker_xml(directory, f"\n{core}\n"))
 
 
 def _ignored_keys(element: Element) -> Iterator[str]:
@@ -39,10 +36,9 @@ def test_everything_ignored_is_in_one_of_the_two_lists() -> None:
 
 def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: Path) -> None:
     """Those of one name stand together; what is at a value that changes nothing is not among it."""
-    settings = config.load(
-        _file(
-            tmp_path / "broker.xml",
-            """<broker-plugins><broker-plugin class-name="a"/></broker-plugins>
+    settings = _load(
+        tmp_path,
+        """<broker-plugins><broker-plugin class-name="a"/></broker-plugins>
 <thread-pool-max-size>30</thread-pool-max-size>
 <acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
 <address-settings>
@@ -54,7 +50,6 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
 <retroactive-message-count>${DELAY:0}</retroactive-message-count></address-setting>
 </address-settings>
 <bridges/>""",
-        )
     )
 
     told = [one.removeprefix(f"{tmp_path / 'broker.xml'}:") for one in settings.not_applied]
@@ -99,7 +94,7 @@ NOTHING_OF_IT = """<management-address>activemq.management</management-address>
 
 def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None:
     """Files of Artemis write out what they do not want; that is what Orthia does."""
-    settings = config.load(_file(tmp_path / "broker.xml", NOTHING_OF_IT))
+    settings = _load(tmp_path, NOTHING_OF_IT)
     assert settings.not_applied == ()
 
 
@@ -109,6 +104,6 @@ def test_what_is_told_of_created_queues_holds_beside_auto_delete_queues(tmp_path
 <auto-delete-queues>true</auto-delete-queues>
 <auto-delete-created-queues>true</auto-delete-created-queues>
 </address-setting></address-settings>"""
-    (told,) = config.load(_file(tmp_path / "broker.xml", core)).not_applied
+    (told,) = _load(tmp_path, core).not_applied
     assert "auto-delete-created-queues: a queue that was not created automatically stays" in told
     assert "auto-delete-queues decides about those that were" in told

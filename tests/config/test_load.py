@@ -23,6 +23,7 @@ from orthia.config import (
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.addresses import AddressResolver
 from orthia.config.parts import Part
+from tests.support.broker_xml import broker_xml, database_store
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"
@@ -33,15 +34,6 @@ _EXAMPLE_PASSWORDS = {
 }
 
 
-def _file(path: Path, core: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{core}</core>'
-        "</configuration>"
-    )
-    return path
-
-
 def _told(path: Path) -> str:
     """Return the error of loading ``path``; nothing if there is none."""
     try:
@@ -49,13 +41,6 @@ def _told(path: Path) -> str:
     except config.ConfigurationError as error:
         return str(error)
     return ""
-
-
-def _store(inner: str) -> str:
-    return (
-        "<store><database-store><jdbc-connection-url>jdbc:sqlite:/x.db</jdbc-connection-url>"
-        f"{inner}</database-store></store>"
-    )
 
 
 def test_a_file_of_artemis_is_accepted() -> None:
@@ -117,7 +102,7 @@ def test_a_file_of_artemis_is_accepted() -> None:
 def test_a_role_may_be_mapped_to_none(tmp_path: Path) -> None:
     """As Artemis takes it."""
     mapping = '<security-settings><role-mapping from="a" to=""/></security-settings>'
-    (found,) = config.load(_file(tmp_path / "broker.xml", mapping)).role_mappings
+    (found,) = config.load(broker_xml(tmp_path, mapping)).role_mappings
     assert found.to == frozenset()
 
 
@@ -127,7 +112,7 @@ def test_an_empty_address_is_a_setting(tmp_path: Path) -> None:
       <address-setting match="prices"><expiry-address/></address-setting>
       <address-setting match="jobs"><dead-letter-address></dead-letter-address></address-setting>
     </address-settings>"""
-    settings = config.load(_file(tmp_path / "broker.xml", inner))
+    settings = config.load(broker_xml(tmp_path, inner))
     found = {name: AddressResolver(settings).resolve(name) for name in ("prices", "jobs")}
     assert {name: one.expiry_address for name, one in found.items()} == {
         "prices": "",
@@ -167,7 +152,7 @@ def test_no_password_is_shown() -> None:
 
 def test_an_empty_core_is_enough(tmp_path: Path) -> None:
     """Without anything a node stores in files, in the instance's directory, as Artemis does."""
-    settings = config.load(_file(tmp_path / "etc/broker.xml", ""))
+    settings = config.load(broker_xml(tmp_path, name="etc/broker.xml", core=""))
 
     data = tmp_path / "data"
     assert settings.store == FileStoreSettings(
@@ -181,7 +166,7 @@ def test_an_empty_core_is_enough(tmp_path: Path) -> None:
 
 def test_unset_elements_have_the_defaults_of_the_settings(tmp_path: Path) -> None:
     """A file that says nothing about it leaves every other setting as the dataclasses have it."""
-    path = _file(tmp_path / "broker.xml", f"<name>a</name>{_store('')}")
+    path = broker_xml(tmp_path, f"<name>a</name>{database_store(url='jdbc:sqlite:/x.db')}")
     loaded = config.load(path)
     store = config.DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/x.db"))
     assert loaded == Settings("a", path, store, warnings=loaded.warnings)
@@ -191,9 +176,10 @@ def test_relative_paths_start_from_the_instance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They start beside the file, or where artemis.instance says, and never where one stands."""
-    path = _file(
-        tmp_path / "a/broker.xml",
-        '<failover-log-directory xmlns="urn:orthia">log</failover-log-directory>',
+    path = broker_xml(
+        tmp_path,
+        name="a/broker.xml",
+        core='<failover-log-directory xmlns="urn:orthia">log</failover-log-directory>',
     )
     monkeypatch.chdir(tmp_path)
     assert config.load("a/broker.xml").failover_log_directory == tmp_path / "a/log"
@@ -215,7 +201,7 @@ def test_relative_paths_start_from_the_instance(
 def test_both_spellings_of_a_role_are_read(element: str, role: Role, tmp_path: Path) -> None:
     """Artemis' newer and older names of the roles mean the same."""
     core = f"<ha-policy><shared-store><{element}/></shared-store></ha-policy>"
-    assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy(role=role)
+    assert config.load(broker_xml(tmp_path, core)).ha_policy == HaPolicy(role=role)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +215,7 @@ def test_both_spellings_of_a_role_are_read(element: str, role: Role, tmp_path: P
 )
 def test_without_a_shared_store_a_node_is_live(core: str, tmp_path: Path) -> None:
     """A node that is nobody's pair is live."""
-    assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy()
+    assert config.load(broker_xml(tmp_path, core)).ha_policy == HaPolicy()
 
 
 def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
@@ -249,7 +235,7 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
       <journal-compact-percentage>9</journal-compact-percentage>
       <journal-lock-acquisition-timeout>10</journal-lock-acquisition-timeout>
       <store><file-store/></store>"""
-    settings = config.load(_file(tmp_path / "broker.xml", core))
+    settings = config.load(broker_xml(tmp_path, core))
     assert settings.store == FileStoreSettings(
         tmp_path / "j",
         Path("/b"),
@@ -276,14 +262,14 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
 def test_large_messages_are_beside_the_journal(tmp_path: Path) -> None:
     """A pair that shares its journal shares them too, without being told to."""
     core = "<journal-directory>/srv/shared/journal</journal-directory>"
-    store = config.load(_file(tmp_path / "broker.xml", core)).store
+    store = config.load(broker_xml(tmp_path, core)).store
     assert isinstance(store, FileStoreSettings)
     assert store.large_messages_directory == Path("/srv/shared/large-messages")
 
 
 def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
     """What the file does not say is as in Artemis."""
-    store = config.load(_file(tmp_path / "broker.xml", "<store><file-store/></store>")).store
+    store = config.load(broker_xml(tmp_path, "<store><file-store/></store>")).store
     assert store == FileStoreSettings(
         tmp_path / "data/journal",
         tmp_path / "data/bindings",
@@ -316,7 +302,7 @@ def test_a_file_store_that_cannot_work_is_refused(
     element: str, value: str, expected: str, tmp_path: Path
 ) -> None:
     """The error names file, line, element and what was expected."""
-    path = _file(tmp_path / "broker.xml", f"<{element}>{value}</{element}>")
+    path = broker_xml(tmp_path, f"<{element}>{value}</{element}>")
     told = _told(path)
     assert told.startswith(f"{path}:1: <{element}>: ")
     assert expected in told
@@ -324,7 +310,7 @@ def test_a_file_store_that_cannot_work_is_refused(
 
 def test_a_file_store_has_no_database(tmp_path: Path) -> None:
     """Whoever asks for the database is told that there is none."""
-    settings = config.load(_file(tmp_path / "broker.xml", ""))
+    settings = config.load(broker_xml(tmp_path, ""))
     with pytest.raises(config.ConfigurationError, match="no database-store is configured"):
         _ = settings.database_store
 
@@ -335,13 +321,13 @@ def test_without_persistence_one_warning_says_so(tmp_path: Path) -> None:
         "<persistence-enabled>false</persistence-enabled><security-enabled>false</security-enabled>"
         "<acceptors><acceptor>tcp://127.0.0.1:1</acceptor></acceptors>"
     )
-    settings = config.load(_file(tmp_path / "broker.xml", core))
+    settings = config.load(broker_xml(tmp_path, core))
     assert not settings.persistence_enabled
     (warning,) = settings.warnings
     assert "NOTHING IS STORED" in warning
     backup = "<ha-policy><shared-store><backup/></shared-store></ha-policy>"
     assert "<persistence-enabled>: is false for a backup" in _told(
-        _file(tmp_path / "backup.xml", core + backup)
+        broker_xml(tmp_path, name="backup.xml", core=core + backup)
     )
 
 
@@ -351,14 +337,14 @@ def test_a_node_whose_acceptors_serve_nothing_is_warned_of(tmp_path: Path) -> No
         "",
         "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=AMQP,MQTT</acceptor></acceptors>",
     ):
-        settings = config.load(_file(tmp_path / "broker.xml", acceptors))
+        settings = config.load(broker_xml(tmp_path, acceptors))
         assert any("no acceptor is open for STOMP" in warning for warning in settings.warnings)
 
 
 def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
     """A host left out is 127.0.0.1, a port left out 61613, a name left out both."""
     core = "<acceptors><acceptor>tcp://</acceptor></acceptors>"
-    (acceptor,) = config.load(_file(tmp_path / "broker.xml", core)).acceptors
+    (acceptor,) = config.load(broker_xml(tmp_path, core)).acceptors
     assert (acceptor.name, acceptor.host, acceptor.port) == ("127.0.0.1:61613", "127.0.0.1", 61613)
 
 
@@ -378,7 +364,7 @@ def test_pool_properties_are_sorted(tmp_path: Path) -> None:
         "<store><database-store><data-source-properties>"
         f"{inner}</data-source-properties></database-store></store>"
     )
-    settings = config.load(_file(tmp_path / "broker.xml", core))
+    settings = config.load(broker_xml(tmp_path, core))
     store = settings.database_store
     assert store.data_source_properties == {"maxTotal": "8"}
     assert store.jdbc_user == "u"
@@ -389,7 +375,7 @@ def test_pool_properties_are_sorted(tmp_path: Path) -> None:
 
 def test_a_global_max_size_of_minus_one_is_the_default(tmp_path: Path) -> None:
     """Artemis' -1 leaves the size to the broker."""
-    path = _file(tmp_path / "broker.xml", "<global-max-size>-1</global-max-size>")
+    path = broker_xml(tmp_path, "<global-max-size>-1</global-max-size>")
     assert config.load(path).global_max_size == 67_108_864
 
 
@@ -399,7 +385,7 @@ def test_roles_of_a_permission_given_twice_are_joined(tmp_path: Path) -> None:
         '<security-settings><security-setting match="#"><permission type="send" roles="a"/>'
         '<permission type="send" roles="b"/></security-setting></security-settings>'
     )
-    (setting,) = config.load(_file(tmp_path / "broker.xml", core)).security_settings
+    (setting,) = config.load(broker_xml(tmp_path, core)).security_settings
     assert setting.permissions == {"send": {"a", "b"}}
 
 
@@ -419,7 +405,11 @@ def test_a_codec_key_of_ones_own_is_used(
 ) -> None:
     """A password masked with one's own key is read with the key from outside or from the file."""
     masked = config.mask("hunter2", "my own key")
-    path = _file(tmp_path / "b.xml", core + _store(f"<jdbc-password>{masked}</jdbc-password>"))
+    path = broker_xml(
+        tmp_path,
+        name="b.xml",
+        core=core + database_store(f"<jdbc-password>{masked}</jdbc-password>"),
+    )
     loaded = config.load(path, system_properties=properties)
     assert loaded.database_store.jdbc_password == config.Secret("hunter2")
 
@@ -429,9 +419,10 @@ def test_another_file_is_included(tmp_path: Path) -> None:
     included = tmp_path / "parts" / "name.xml"
     included.parent.mkdir()
     included.write_text('<name xmlns="urn:activemq:core">\nlive-1</name>')
-    path = _file(
-        tmp_path / "broker.xml",
-        '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="${parts}/name.xml"/>',
+    path = broker_xml(
+        tmp_path,
+        name="broker.xml",
+        core='<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="${parts}/name.xml"/>',
     )
     assert config.load(path, system_properties={"parts": "parts"}).name == "live-1"
 
@@ -443,14 +434,14 @@ def test_another_file_is_included(tmp_path: Path) -> None:
 
 def test_a_huge_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     """A file of more than 4 MiB is no broker.xml."""
-    path = _file(tmp_path / "broker.xml", " " * (4 * 1024 * 1024))
+    path = broker_xml(tmp_path, " " * (4 * 1024 * 1024))
     with pytest.raises(config.ConfigurationError, match="is larger than 4194304 bytes"):
         config.load(path)
 
 
 def test_nesting_is_bounded(tmp_path: Path) -> None:
     """Elements nested without end are refused before a tree is built of them."""
-    path = _file(tmp_path / "broker.xml", "<a>" * 100)
+    path = broker_xml(tmp_path, "<a>" * 100)
     with pytest.raises(config.ConfigurationError, match="is nested deeper than 64 elements"):
         config.load(path)
 
@@ -476,7 +467,7 @@ def test_a_password_that_breaks_the_file_is_not_quoted(
 ) -> None:
     """Whatever a password does to the XML around it, no error quotes it."""
     inner = f"<jdbc-password>{before}Hunter2{after}</jdbc-password>"
-    path = _file(tmp_path / "broker.xml", _store(inner))
+    path = broker_xml(tmp_path, database_store(inner))
     assert "Hunter2" not in _told(path)
 
 
@@ -488,7 +479,7 @@ def test_limits_of_single_users_are_read(tmp_path: Path) -> None:
         <max-queues>9</max-queues></resource-limit-setting>
       <resource-limit-setting match="eve"/>
     </resource-limit-settings>"""
-    settings = config.load(_file(tmp_path / "broker.xml", core))
+    settings = config.load(broker_xml(tmp_path, core))
     found = settings.resource_limit_settings
     assert [(one.match, one.max_sessions, one.max_queues) for one in found] == [
         ("ada", 5, None),
@@ -516,8 +507,8 @@ def test_the_part_of_the_store_has_all_of_it_and_needs_nothing_else(tmp_path: Pa
         '<acceptors><acceptor name="tls">tcp://127.0.0.1:1?keyStorePassword=${NOWHERE}</acceptor>'
         "</acceptors>"
     )
-    whole = config.load(_file(tmp_path / "store.xml", of_store))
-    path = _file(tmp_path / "broker.xml", of_store + others)
+    whole = config.load(broker_xml(tmp_path, name="store.xml", core=of_store))
+    path = broker_xml(tmp_path, of_store + others)
     assert config.load(path, part=Part.STORE).store == whole.store
     with pytest.raises(config.ConfigurationError, match="NOWHERE"):
         config.load(path, part=Part.ACCEPTORS)

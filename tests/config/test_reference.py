@@ -15,7 +15,7 @@ from orthia.config import (
     ResolvedAddressSettings,
 )
 from orthia.config.store_reading import LOCKERS
-from orthia.config.vocabulary import configuration, find, schema, schema_path, snake_case
+from orthia.config.vocabulary import configuration, find, schema, snake_case
 from tools.documents.configuration import reference
 
 _ROOT = Path(__file__).parents[2]
@@ -81,8 +81,3 @@ def test_every_element_is_described() -> None:
 def test_the_schema_alone_accepts_the_example() -> None:
     """An editor that validates against the shipped XSD accepts broker.xml.example."""
     assert schema().validate(etree.parse(_ROOT / "broker.xml.example")), schema().error_log
-
-
-def test_the_schema_is_shipped() -> None:
-    """The XSD lies beside the code that reads it."""
-    assert schema_path().is_file()

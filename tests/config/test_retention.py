@@ -6,17 +6,15 @@ import pytest
 
 from orthia.config import ConfigurationError, load
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings, RetentionUnit
+from tests.support.broker_xml import broker_xml
 
-_FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{}<store>{}</store>
-<security-enabled>false</security-enabled></core></configuration>"""
 _DATABASE = """<database-store><jdbc-connection-url>jdbc:sqlite:a.db</jdbc-connection-url>{}
 </database-store>"""
 
 
 def _load(directory: Path, store: str, core: str = "") -> RetentionSettings | None:
-    path = directory / "broker.xml"
-    path.write_text(_FILE.format(core, store))
-    settings = load(path).store
+    open_to_all = "<security-enabled>false</security-enabled>"
+    settings = load(broker_xml(directory, f"{core}<store>{store}</store>{open_to_all}")).store
     assert isinstance(settings, DatabaseStoreSettings)
     return settings.journal_retention
 

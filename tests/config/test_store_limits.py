@@ -9,25 +9,15 @@ from orthia.config import ConfigurationError
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.addresses import AddressResolver
 from orthia.config.settings import SERVER_STORE_BYTES, Settings
+from tests.support.broker_xml import SQLITE, broker_xml, database_store
 
-_SQLITE = "jdbc:sqlite:orthia.db"
 _SERVER = "jdbc:postgresql://db:5432/orthia"
 
 
-def load(tmp_path: Path, elements: str = "", *, url: str | None = _SQLITE) -> Settings:
+def load(tmp_path: Path, elements: str = "", *, url: str | None = SQLITE) -> Settings:
     """Return the settings of a file with these elements in ``core``."""
-    store = (
-        ""
-        if url is None
-        else "<store><database-store><jdbc-connection-url>"
-        f"{url}</jdbc-connection-url></database-store></store>"
-    )
-    path = tmp_path / "broker.xml"
-    path.write_text(
-        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
-        f"{store}{elements}</core></configuration>"
-    )
-    return config.load(path)
+    store = "" if url is None else database_store(url=url)
+    return config.load(broker_xml(tmp_path, store + elements))
 
 
 def test_an_address_has_its_own_limits(tmp_path: Path) -> None:
