@@ -1,6 +1,8 @@
 """A STOMP client without a socket, on a real core."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from typing_extensions import override
 
@@ -15,10 +17,41 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
-from orthia.config.settings import ClientLimits
-from tests.core.support import CoreUnderTest
+from orthia.config.secrets import Secret
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import Settings, StompLimits
+from tests.core.support import SETTINGS, CoreUnderTest
 
 QUEUE = "/queue/orders"
+PASSCODE = "s3cret"
+"""Of every user of ``secured``."""
+
+
+def secured(users: dict[str, str], granted: dict[str, dict[str, str]], **more: Any) -> Settings:
+    """Return settings with security, and ``more``.
+
+    ``users`` have roles; ``granted`` says what each role may do where, by matches. Roles and
+    permissions have blanks between them.
+    """
+
+    def permissions(by_role: dict[str, str]) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for role, names in by_role.items():
+            for name in names.split():
+                found[name] = found.get(name, frozenset()) | {role}
+        return found
+
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        users=tuple(
+            User(name, Secret(PASSCODE), frozenset(roles.split())) for name, roles in users.items()
+        ),
+        security_settings=tuple(
+            SecuritySetting(match, permissions(by_role)) for match, by_role in granted.items()
+        ),
+        **more,
+    )
 
 
 class SocketDouble(Socket):

@@ -1,15 +1,11 @@
 """SUBSCRIBE with browser:true: a queue's messages are shown, and stay."""
 
-from dataclasses import replace
-
 import pytest
 
 from orthia.broker.core.queue import showing
 from orthia.broker.protocols.stomp.client_frame import Frame
-from orthia.config.secrets import Secret
-from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
-from tests.stomp.support import QUEUE, Client, acknowledge, bodies
+from tests.stomp.support import PASSCODE, QUEUE, Client, acknowledge, bodies, secured
 
 PAGED = settings(max_size_messages=3)
 BOTH = pytest.mark.parametrize("options", [SETTINGS, PAGED], ids=["in-memory", "paged"])
@@ -144,43 +140,14 @@ def test_only_a_queue_that_is_there_is_browsed(destination: str) -> None:
     assert not core.broker.queues()
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [{"durable-subscription-name": "n"}, {"no-local": "true"}, {"activemq.noLocal": "true"}],
-)
-def test_what_is_of_topics_is_refused_to_a_browser(extra: dict[str, str]) -> None:
-    """By its name."""
-    (error,) = browse(Client(CoreUnderTest()), **extra)
-    assert "browser" in error.body.decode()
-
-
 def test_browsing_needs_its_own_permission() -> None:
     """And not that to consume."""
-    secured = replace(
-        SETTINGS,
-        security_enabled=True,
-        users=tuple(
-            User(name, Secret("secret"), frozenset({role}))
-            for name, role in (("ann", "lookers"), ("bob", "eaters"))
-        ),
-        security_settings=(
-            SecuritySetting(
-                "#",
-                {
-                    "browse": frozenset({"lookers"}),
-                    "consume": frozenset({"eaters"}),
-                    "send": frozenset({"lookers"}),
-                    "createAddress": frozenset({"lookers"}),
-                    "createDurableQueue": frozenset({"lookers"}),
-                },
-            ),
-        ),
-    )
-    core = CoreUnderTest(secured)
-    ann = Client(core, login="ann", passcode="secret")
+    granted = {"lookers": "browse send createAddress createDurableQueue", "eaters": "consume"}
+    core = CoreUnderTest(secured({"ann": "lookers", "bob": "eaters"}, {"#": granted}))
+    ann = Client(core, login="ann", passcode=PASSCODE)
     ann.send("SEND", "1", destination=QUEUE)
     assert_all(browse(ann), "1")
-    bob = Client(core, login="bob", passcode="secret")
+    bob = Client(core, login="bob", passcode=PASSCODE)
     (error,) = browse(bob)
     assert error.command == "ERROR"
     assert "browse" in error.body.decode()

@@ -18,11 +18,9 @@ from orthia.broker.protocols.stomp.headers import (
     Rule,
     resendable,
 )
-from orthia.config.secrets import Secret
-from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import ClientLimits, Settings
+from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest, settings
-from tests.stomp.support import QUEUE, Client, bodies, fill
+from tests.stomp.support import PASSCODE, QUEUE, Client, bodies, fill, secured
 from tools.documents.stomp_headers import reference
 
 _ROOT = Path(__file__).parents[2]
@@ -64,6 +62,13 @@ CLASSIC = {
     **dict.fromkeys(("BEGIN", "COMMIT", "ABORT"), "transaction receipt"),
     "DISCONNECT": "receipt",
 }
+
+
+SECURED = secured(
+    {"app": "apps", "operator": "apps operators"},
+    {"#": {"apps": "send consume createAddress createDurableQueue", "operators": "manage"}},
+)
+"""An application and an operator; only that one may manage."""
 
 
 def of(*rules: Rule) -> Iterator[tuple[str, Header]]:
@@ -176,41 +181,6 @@ def test_values_that_ask_for_what_is_done_anyway_are_taken(
     assert not client.closed
 
 
-@pytest.mark.parametrize("name", ["activemq.exclusve", "activemq.optimizedAcknowledge"])
-def test_an_unknown_property_of_classics_consumers_is_refused(name: str) -> None:
-    """Classic sets what it is called; the ERROR lists those that are known."""
-    client = subscribed(CoreUnderTest())
-    send(client, "SUBSCRIBE", name, "1")
-    assert f"the header '{name}', which is not known here; of this family" in client.error()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("persistent", "maybe", "true or false"),
-        ("persistent", "0", "true or false"),
-        ("JMSXGroupSeq", "first", "a whole number, -1 to close the group"),
-        ("_AMQ_GROUP_SEQUENCE", "--1", "a whole number, -1 to close the group"),
-    ],
-)
-def test_a_value_that_says_nothing_is_refused(name: str, value: str, expected: str) -> None:
-    """It would be stored, and not be done."""
-    core = CoreUnderTest()
-    client = Client(core)
-    send(client, "SEND", name, value)
-    assert f"header {name} is '{value}'; expected {expected}" in client.error()
-    assert core.stored_texts() == []
-
-
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-@pytest.mark.parametrize("name", ["consumer-window-size", "prefetch-count", "no-local"])
-def test_a_subscription_is_not_made_of_what_cannot_be_read(ack: str, name: str) -> None:
-    """Also where nothing is unacknowledged, and a bound bounds nothing."""
-    client = Client(CoreUnderTest())
-    client.send("SUBSCRIBE", destination=QUEUE, id="s", ack=ack, **{name: "many"})
-    assert f"header {name} is 'many'; expected " in client.error()
-
-
 def test_what_was_taken_once_can_be_sent_again() -> None:
     """A replay leaves out what did nothing the first time, and would be refused now."""
     stored = {"priority": "10", "_AMQ_DUPL_ID": "1", "destination-type": "MULTICAST", "a": "b"}
@@ -311,11 +281,11 @@ def test_a_message_says_as_what_it_was_sent(destination: str, told: list[str]) -
 @pytest.mark.parametrize("header", [pytest.param(one, id=one.name) for _, one in of(Rule.REMOVED)])
 def test_what_only_the_broker_says_is_removed(header: Header) -> None:
     """A tool that sends a dead letter on with all its headers goes on working."""
-    core = CoreUnderTest(secured())
-    client = Client(core, login="app", passcode="a")
+    core = CoreUnderTest(SECURED)
+    client = Client(core, login="app", passcode=PASSCODE)
     send(client, "SEND", header.name, "forged")
     assert client.frames() == []
-    (frame,) = Client(core, login="app", passcode="a").subscribe()
+    (frame,) = Client(core, login="app", passcode=PASSCODE).subscribe()
     assert frame.body == b"body"
     assert frame.get(header.name.encode()) != "forged"
 
@@ -323,16 +293,16 @@ def test_what_only_the_broker_says_is_removed(header: Header) -> None:
 @pytest.mark.parametrize("version", _VERSIONS)
 def test_messages_say_who_sent_them(version: str) -> None:
     """With populate-validated-user, whatever the sender says, in transactions and to selectors."""
-    core = CoreUnderTest(replace(secured(), populate_validated_user=True))
-    sender = Client(core, version, login="app", passcode="a")
+    core = CoreUnderTest(replace(SECURED, populate_validated_user=True))
+    sender = Client(core, version, login="app", passcode=PASSCODE)
     sender.send("BEGIN", transaction="t")
     send(sender, "SEND", "transaction:t\nJMSXUserID", "operator")
     sender.send("COMMIT", transaction="t")
-    consumer = Client(core, login="operator", passcode="o")
+    consumer = Client(core, login="operator", passcode=PASSCODE)
     (frame,) = consumer.subscribe(selector="JMSXUserID = 'app'")
     assert frame.get(b"JMSXUserID") == "app"
     nobody = CoreUnderTest(replace(SETTINGS, populate_validated_user=True))
-    send(Client(nobody, login="app", passcode="a"), "SEND", "colour", "red")
+    send(Client(nobody, login="app", passcode=PASSCODE), "SEND", "colour", "red")
     (frame,) = Client(nobody).subscribe()
     assert frame.get(b"JMSXUserID") is None
 
@@ -387,30 +357,10 @@ def test_a_message_says_when_it_expires(
     assert frames[0].get(b"colour") == "red"
 
 
-def secured() -> Settings:
-    """Return settings with an application and an operator; only that one may manage."""
-    everything = ("send", "consume", "createAddress", "createDurableQueue")
-    return replace(
-        SETTINGS,
-        security_enabled=True,
-        users=(
-            User("app", Secret("a"), frozenset({"apps"})),
-            User("operator", Secret("o"), frozenset({"apps", "operators"})),
-        ),
-        security_settings=(
-            SecuritySetting(
-                "#",
-                dict.fromkeys(everything, frozenset({"apps"}))
-                | {"manage": frozenset({"operators"})},
-            ),
-        ),
-    )
-
-
 def test_what_a_replay_says_is_taken_from_operators() -> None:
     """Who may manage may say that a replay sent a message, and of which it is a copy."""
-    core = CoreUnderTest(secured())
-    operator = Client(core, login="operator", passcode="o")
+    core = CoreUnderTest(SECURED)
+    operator = Client(core, login="operator", passcode=PASSCODE)
     send(operator, "SEND", "orthia-replayed-from", "17")
     (frame,) = operator.subscribe()
     assert frame.get(b"orthia-replayed-from") == "17"
@@ -420,16 +370,16 @@ def test_what_a_replay_says_is_taken_from_operators() -> None:
 @pytest.mark.parametrize("destination", ["/queue/orthia.replay.one", "orthia.replay.one"])
 def test_a_replays_queue_is_closed_to_others(command: str, destination: str) -> None:
     """Whoever could send there, or take what is there, would decide what a replay sends."""
-    core = CoreUnderTest(secured())
-    client = Client(core, login="app", passcode="a")
+    core = CoreUnderTest(SECURED)
+    client = Client(core, login="app", passcode=PASSCODE)
     client.send(command, destination=destination, id="m")
     assert "no role with permission 'manage' on address 'orthia.replay.one'" in client.error()
     assert "orthia.replay.one" not in core.broker.queues()
-    operator = Client(core, login="operator", passcode="o")
+    operator = Client(core, login="operator", passcode=PASSCODE)
     operator.send(command, destination=destination, id="m")
     assert operator.frames() == []
     assert "orthia.replay.one" in core.broker.queues()
-    app = Client(core, login="app", passcode="a")
+    app = Client(core, login="app", passcode=PASSCODE)
     app.send("SEND", "x", destination="/queue/orthia.replayed", receipt="r")
     assert app.commands() == ["RECEIPT"]
 
@@ -462,23 +412,6 @@ def test_a_destinations_type_says_what_a_name_is(destination: str, kind: str, qu
     (frame,) = consumer.frames()
     assert frame.get(b"destination") == destination
     assert frame.get(b"destination-type") == kind
-
-
-@pytest.mark.parametrize(
-    ("destination", "kind", "complaint"),
-    [
-        ("/queue/orders", "MULTICAST", "'/queue/orders' is ANYCAST, and the header beside it says"),
-        ("orders", "anycast", "routing type 'anycast' is unknown; expected ANYCAST or MULTICAST"),
-    ],
-)
-def test_a_destinations_type_that_contradicts_it_is_refused(
-    destination: str, kind: str, complaint: str
-) -> None:
-    """On either frame."""
-    for command, header in (("SEND", "destination_type"), ("SUBSCRIBE", "subscription_type")):
-        client = Client(CoreUnderTest())
-        client.send(command, destination=destination, id="s", **{header: kind})
-        assert complaint in client.error()
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,13 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.states import State
 from orthia.config.address_settings import AddressFullPolicy, DivertSettings
-from orthia.config.secrets import Secret
-from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import ClientLimits, Settings
+from orthia.config.settings import Settings, StompLimits
 from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, opened, settings
 from tests.journal.support import FileJournalStore, threads_of
-from tests.stomp.support import SocketDouble
+from tests.stomp.support import PASSCODE, SocketDouble, secured
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
@@ -231,32 +229,6 @@ def test_what_a_browser_has_read_is_shown_though_it_is_taken_meanwhile(
     node.wait_no_bodies()
 
 
-def test_messages_of_one_sender_keep_their_order(node: Node) -> None:
-    """A small message sent after a large one does not overtake it."""
-    producer = Client(node)
-    frames = [
-        f"SEND\ndestination:{QUEUE}\nreceipt:{number}\n\n{body}\0"
-        for number, body in enumerate(["first", LONG, "second", LONG, "third"])
-    ]
-    producer.session.receive("".join(frames).encode())
-    receipts: list[str | None] = []
-
-    def all_came() -> bool:
-        receipts.extend(frame.get(b"receipt-id") for frame in producer.frames())
-        return len(receipts) == len(frames)
-
-    node.wait(all_came, "every receipt")
-    assert receipts == ["0", "1", "2", "3", "4"]
-    consumer = Client(node)
-    consumer.subscribe(ack="auto")
-    bodies: list[str] = []
-    while len(bodies) < len(frames):
-        node.wait(lambda: consumer.written.endswith(b"\0"), "a frame")
-        bodies += [frame.body.decode() for frame in consumer.frames()]
-    assert bodies == ["first", LONG, "second", LONG, "third"]
-    node.wait_no_bodies()
-
-
 def test_nothing_is_written_inside_a_body(node: Node) -> None:
     """Receipts and heart-beats wait for its end."""
     Client(node).send_stored(LONG)
@@ -334,14 +306,8 @@ def test_a_sender_that_leaves_leaves_nothing(node: Node) -> None:
 
 def test_who_may_not_send_learns_it_at_the_head(nodes: Nodes) -> None:
     """Not one byte of the body is taken."""
-    options = replace(
-        SETTINGS,
-        security_enabled=True,
-        users=(User("ada", Secret("pass"), frozenset({"readers"})),),
-        security_settings=(SecuritySetting("#", {"consume": frozenset({"readers"})}),),
-    )
-    node = nodes(options)
-    producer = Client(node, login="ada", passcode="pass")
+    node = nodes(secured({"ada": "readers"}, {"#": {"readers": "consume"}}))
+    producer = Client(node, login="ada", passcode=PASSCODE)
     producer.session.receive(
         f"SEND\ndestination:{QUEUE}\ncontent-length:5000\nreceipt:mine\n\n".encode()
     )

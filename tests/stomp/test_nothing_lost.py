@@ -29,19 +29,6 @@ def test_aborts_in_any_order_keep_the_order_of_deliveries() -> None:
     assert core.stored_texts() == ["c", "d"]
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_a_nack_of_mode_client_means_all_up_to_that_message(version: str) -> None:
-    """They come again, in their order; the ones after stay as they are."""
-    core = CoreUnderTest()
-    fill(core, "a", "b", "c")
-    client = Client(core, version)
-    frames = client.subscribe("client")
-    acknowledge(client, frames[1], "NACK")
-    assert bodies(client.frames()) == ["a", "b"]
-    acknowledge(client, frames[2])
-    assert core.stored_texts() == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("version", "headers", "complaint"),
     [
@@ -239,28 +226,6 @@ def test_a_client_without_a_common_version_learns_them() -> None:
     assert client.read().get(b"version") is None
 
 
-@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_a_second_connect_is_refused(command: str) -> None:
-    """By name, and even if it has what would be an unknown escape sequence elsewhere."""
-    client = Client(CoreUnderTest())
-    client.send(command, accept_version="1.2", receipt="a\\tb")
-    assert "connected already" in client.error()
-
-
-@pytest.mark.parametrize(
-    "name", ["expires", "prefetch-count", "consumer-window-size", "activemq.prefetchSize"]
-)
-@pytest.mark.parametrize("value", ["-2", "1.5", "x", "9" * 5_000, "\u0661"])
-def test_a_header_that_must_be_a_number_is_refused_by_name(name: str, value: str) -> None:
-    """The ERROR shows name and value."""
-    client = Client(CoreUnderTest())
-    if name != "expires":
-        client.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client", **{name: value})
-    else:
-        client.send("SEND", "x", destination=QUEUE, **{name: value})
-    assert f"header {name} is {value!r}"[:60] in client.error()
-
-
 def test_a_send_at_a_node_whose_journal_is_closed_gets_no_receipt() -> None:
     """The connection ends, as it does when the node is killed: the client sends it again."""
     core = CoreUnderTest()
@@ -280,14 +245,6 @@ def test_frames_before_a_malformed_one_count() -> None:
     core.settle()
     assert "has no colon" in client.error()
     assert core.stored_texts() == ["a"]
-
-
-def test_subscriptions_are_bounded() -> None:
-    """One too many is refused with the limit's name."""
-    client = Client(CoreUnderTest(), limits=ClientLimits(max_subscriptions=2))
-    for number in range(3):
-        client.send("SUBSCRIBE", destination=QUEUE, id=str(number))
-    assert "max-subscriptions 2" in client.error()
 
 
 # --- what the receipt of a SUBSCRIBE means

@@ -48,16 +48,6 @@ def test_a_multicast_prefix_makes_a_topic_of_the_rest() -> None:
     assert core.broker.depths() == {}
 
 
-def test_a_transaction_routes_by_prefix() -> None:
-    """A SEND of a transaction is one like any other."""
-    core = CoreUnderTest()
-    client = Client(core, prefixes=PREFIXES)
-    client.send("BEGIN", transaction="t")
-    client.send("SEND", "a", destination="queue/orders", transaction="t")
-    client.send("COMMIT", transaction="t")
-    assert core.broker.depths() == {"orders": 1}
-
-
 @pytest.mark.parametrize(
     ("destination", "meant"),
     [
@@ -73,8 +63,3 @@ def test_the_longest_prefix_counts_once(destination: str, meant: str) -> None:
     """What has none of them is as it was."""
     assert PREFIXES is not None
     assert PREFIXES.of_core(destination) == meant
-
-
-def test_an_acceptor_without_prefixes_has_none() -> None:
-    """Its sessions do not look for them."""
-    assert Prefixes.of(AcceptorSettings("a", "h", 1)) is None

@@ -125,21 +125,6 @@ def test_answers_in_a_transaction() -> None:
     assert core.consume("/queue/b").texts == ["3"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "problem"),
-    [
-        ({"durable-subscription-name": "x"}, "has one destination; subscribe to each"),
-        ({"browser": "true"}, "has one destination; subscribe to each"),
-        ({"destination": "/queue/a,/topic/b.#"}, "one of several destinations has wildcards"),
-    ],
-)
-def test_what_is_of_one_is_refused(headers: dict[str, str], problem: str) -> None:
-    """By name."""
-    client = Client(CoreUnderTest(), client_id="me")
-    client.send("SUBSCRIBE", **{"destination": BOTH, "id": "s", **headers})
-    assert problem in client.error()
-
-
 def test_a_subscription_that_is_refused_leaves_nothing() -> None:
     """The consumers that were made before are gone."""
     core = CoreUnderTest()

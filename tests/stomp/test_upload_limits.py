@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.protocols.stomp.client_frame import Frame
-from orthia.config.settings import ClientLimits
+from orthia.config.settings import Settings, StompLimits
 from orthia.journal.engine.abc import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
@@ -53,8 +53,16 @@ def test_a_body_that_does_not_fit_is_refused_at_its_head(node: Node) -> None:
     assert used(node) == 0
 
 
-def test_a_body_counts_as_it_comes(node: Node) -> None:
-    """Uploads that are not whole yet fill the store as messages do, and give way at their end."""
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (replace(SETTINGS, max_store_bytes=LIMIT), f"max-store-bytes {LIMIT}"),
+        (settings(page_limit_bytes=LIMIT), "page-limit-bytes"),
+    ],
+)
+def test_a_body_counts_as_it_comes(tmp_path: Path, limits: Settings, named: str) -> None:
+    """Uploads that are not whole yet fill store and address, and give way at their end."""
+    node = Node(tmp_path, limits)
     first, second = Client(node), Client(node)
     begin(first, len(LONG), LONG[:-1])
     node.wait(lambda: not first.session.is_waiting, "the pieces are stored")
@@ -63,11 +71,12 @@ def test_a_body_counts_as_it_comes(node: Node) -> None:
     while not second.closed:
         second.session.receive(b"x" * PIECE_BYTES)
         node.store.loop.run_posted()
-    assert f"max-store-bytes {LIMIT}" in error(second)
+    assert named in error(second)
     assert used(node) == len(LONG) - 1
     first.session.connection_lost()
     node.wait_no_bodies()
     assert used(node) == 0
+    node.store.close()
 
 
 def test_a_stored_body_counts_until_it_is_acknowledged(node: Node) -> None:
@@ -132,23 +141,6 @@ def test_bodies_of_open_transactions_count_for_their_address(narrow: Node) -> No
     again.send("BEGIN", transaction="u")
     begin(again, len(LONG), transaction="u")
     assert "page-limit-bytes" in error(again)
-
-
-def test_bodies_on_their_way_count_for_their_address_together(narrow: Node) -> None:
-    """Several that are each small enough, and not whole, are refused once they are too much."""
-    first, second = Client(narrow), Client(narrow)
-    begin(first, len(LONG), LONG[:-1])
-    narrow.wait(lambda: not first.session.is_waiting, "the pieces are stored")
-    begin(second, None, "x" * 2_000)
-    while not second.closed:
-        second.session.receive(b"x" * PIECE_BYTES)
-        narrow.store.loop.run_posted()
-        assert used(narrow) < 2 * LIMIT
-    assert "page-limit-bytes" in error(second)
-    first.session.connection_lost()
-    narrow.wait_no_bodies()
-    assert used(narrow) == 0
-    Client(narrow).send_stored(LONG)
 
 
 def test_an_upload_of_which_nothing_comes_is_ended(node: Node) -> None:

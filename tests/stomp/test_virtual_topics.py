@@ -1,16 +1,12 @@
 """Consumers of Classic's virtual topics: ``virtualTopicConsumerWildcards`` of an acceptor."""
 
-from dataclasses import replace
-
 import pytest
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
-from orthia.config.secrets import Secret
-from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import AcceptorSettings, Settings, VirtualTopicConsumers
-from tests.core.support import SETTINGS, CoreUnderTest, settings
-from tests.stomp.support import Client, bodies
+from tests.core.support import CoreUnderTest, settings
+from tests.stomp.support import PASSCODE, Client, bodies, secured
 
 ACCEPTOR = AcceptorSettings(
     "a",
@@ -146,19 +142,13 @@ def test_a_queue_of_the_topic_needs_no_parameter(caplog: pytest.LogCaptureFixtur
 
 def _guarded(*topics: str) -> Settings:
     """Return settings of a user who has all rights on queues of consumers and on some topics."""
-    permissions = ("send", "consume", "createAddress", "createDurableQueue")
-    granted = {one: frozenset({"r"}) for one in permissions}
-    return replace(
-        SETTINGS,
-        acceptors=(ACCEPTOR,),
-        security_enabled=True,
-        users=(User("eve", Secret("p"), frozenset({"r"})),),
-        security_settings=tuple(SecuritySetting(one, granted) for one in ("Consumer.#", *topics)),
-    )
+    everything = {"r": "send consume createAddress createDurableQueue"}
+    granted = dict.fromkeys(("Consumer.#", *topics), everything)
+    return secured({"eve": "r"}, granted, acceptors=(ACCEPTOR,))
 
 
 def _eve(core: CoreUnderTest) -> Client:
-    return Client(core, login="eve", passcode="p", client_id="Consumer.a")
+    return Client(core, login="eve", passcode=PASSCODE, client_id="Consumer.a")
 
 
 _SQUATTED = "Consumer.a.VirtualTopic.private.x"

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
-from orthia.config.secrets import Secret
-from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import AcceptorSettings, Settings
 from orthia.config.wildcards import WildcardAddresses
 from tests.core.support import SETTINGS, CoreUnderTest
-from tests.stomp.support import Client, bodies
+from tests.stomp.support import PASSCODE, Client, bodies, secured
 
 
 def heard(client: Client) -> list[tuple[str, str]]:
@@ -93,13 +91,6 @@ def test_a_durable_subscription_hears_what_matches() -> None:
     assert heard(again) == [("/topic/news.a", "2"), ("/topic/news.b", "3")]
 
 
-def test_queues_are_not_heard_by_wildcards() -> None:
-    """A message of a queue has one receiver: the refusal says so."""
-    client = Client(CoreUnderTest())
-    client.send("SUBSCRIBE", destination="/queue/orders.#", id="s")
-    assert "only topics are heard by wildcards" in client.error()
-
-
 def test_classics_word_is_refused_by_name() -> None:
     """Unless it is configured."""
     client = Client(CoreUnderTest())
@@ -133,21 +124,12 @@ def test_routing_can_be_off() -> None:
 
 def _secured(matches: dict[str, str]) -> Settings:
     """Return settings of user u, who has the role r; ``matches`` name the consumers' role."""
-    return replace(
-        SETTINGS,
-        security_enabled=True,
-        users=(User("u", Secret("p"), frozenset({"r"})),),
-        security_settings=tuple(
-            SecuritySetting(
-                match,
-                {
-                    **dict.fromkeys(("createAddress", "createNonDurableQueue"), frozenset({"r"})),
-                    "consume": frozenset({role}),
-                },
-            )
-            for match, role in matches.items()
-        ),
-    )
+    created = {"r": "createAddress createNonDurableQueue"}
+    granted = {
+        match: {"r": f"{created['r']} consume"} if role == "r" else created | {role: "consume"}
+        for match, role in matches.items()
+    }
+    return secured({"u": "r"}, granted)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +147,7 @@ def test_a_subscriber_needs_the_permission_on_all_it_may_hear(
     settings: Settings, *, allowed: bool
 ) -> None:
     """Not on the name with wildcards alone: so nobody hears what is forbidden by its own name."""
-    client = Client(CoreUnderTest(settings), login="u", passcode="p")
+    client = Client(CoreUnderTest(settings), login="u", passcode=PASSCODE)
     client.send("SUBSCRIBE", destination="/topic/news.#", id="s", receipt="r")
     if allowed:
         assert client.commands() == ["RECEIPT"]
@@ -215,36 +197,18 @@ def test_subscriptions_hear_what_matches_whoever_comes_and_goes(data: st.DataObj
 @pytest.mark.parametrize("browser", ["false", "true"])
 def test_what_a_durable_subscription_heard_is_as_forbidden(browser: str) -> None:
     """By the name of its queue nobody gets what it is not to hear by its address."""
-    forbidding = _secured({"#": "r", "news.secret": "other"}).security_settings
-    options = replace(
-        SETTINGS,
-        security_enabled=True,
-        users=(
-            User("u", Secret("p"), frozenset({"r"})),
-            User("boss", Secret("p"), frozenset({"r", "other"})),
-        ),
-        security_settings=tuple(
-            replace(
-                one,
-                permissions={
-                    **one.permissions,
-                    "browse": one.permissions["consume"],
-                    "send": frozenset({"r"}),
-                    "createDurableQueue": frozenset({"r"}),
-                },
-            )
-            for one in forbidding
-        ),
-    )
-    core = CoreUnderTest(options)
-    boss = Client(core, login="boss", passcode="p", client_id="boss")
+    created = "send createAddress createNonDurableQueue createDurableQueue"
+    secret = {"r": created, "other": "consume browse"}
+    granted = {"#": {"r": f"{created} consume browse"}, "news.secret": secret}
+    core = CoreUnderTest(secured({"u": "r", "boss": "r other"}, granted))
+    boss = Client(core, login="boss", passcode=PASSCODE, client_id="boss")
     durable = {"id": "s", "durable-subscription-name": "all", "receipt": "r"}
     boss.send("SUBSCRIBE", destination="/topic/news.#", **durable)
     boss.send("UNSUBSCRIBE", id="s")
     boss.send("SEND", "top secret", destination="/topic/news.secret", receipt="s")
     assert boss.commands() == ["RECEIPT", "RECEIPT"]
     for destination in ("/queue/boss.all", "boss.all", "/topic/news.#::boss.all"):
-        eve = Client(core, login="u", passcode="p")
+        eve = Client(core, login="u", passcode=PASSCODE)
         eve.send("SUBSCRIBE", destination=destination, id="s", browser=browser)
         assert "of which 'news.#' stands for some" in eve.error()
 
@@ -252,6 +216,6 @@ def test_what_a_durable_subscription_heard_is_as_forbidden(browser: str) -> None
 def test_a_setting_of_one_queue_does_not_decide_what_a_topic_is_heard_by() -> None:
     """ADDRESS::QUEUE is about that queue alone."""
     settings = _secured({"#": "r", "news.a::mine": "other"})
-    client = Client(CoreUnderTest(settings), login="u", passcode="p")
+    client = Client(CoreUnderTest(settings), login="u", passcode=PASSCODE)
     client.send("SUBSCRIBE", destination="/topic/news.#", id="s", receipt="r")
     assert client.commands() == ["RECEIPT"]
