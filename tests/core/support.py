@@ -5,7 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from orthia.broker.core.api import (
     Done,
@@ -22,7 +22,12 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.config.address_settings import AddressSettings
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+)
 from orthia.config.settings import Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
@@ -50,6 +55,14 @@ SETTINGS = Settings(
 def settings(match: str = "#", **address_settings: Any) -> Settings:
     """Return settings with one ``address-setting``."""
     return replace(SETTINGS, address_settings=(AddressSettings(match, **address_settings),))
+
+
+def declared(
+    address: str, *queues: str | QueueSettings, kind: RoutingType = RoutingType.ANYCAST
+) -> AddressConfiguration:
+    """Return what a broker.xml says of an address with these queues, all of a kind."""
+    made = [QueueSettings(one, kind) if isinstance(one, str) else one for one in queues]
+    return AddressConfiguration(address, frozenset({kind}), tuple(made))
 
 
 def message(
@@ -206,6 +219,18 @@ class CoreUnderTest:
     def commit(self, work: TransactionWork, done: Done, on_refused: OnRefused = unheard) -> None:
         """Commit a transaction."""
         self.broker.slices.run(self.broker.commit(anyone(), work, done, on_refused))
+
+    def store_all(self) -> None:
+        """Have the store take all that waits for it, and what follows from that, one by one."""
+        while self.journal.waiting:
+            self.journal.commit(1)
+            self.settle()
+
+    def counted(self) -> Self:
+        """Count what earlier nodes left."""
+        self.broker.count_backlogs()
+        self.settle()
+        return self
 
     def pass_time(self, seconds: float) -> None:
         """Let timers fire."""

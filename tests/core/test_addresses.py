@@ -22,20 +22,16 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.security_settings import ResourceLimitSetting, SecuritySetting
-from orthia.config.settings import ClientLimits, Settings
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
+from orthia.config.settings import Settings, StompLimits
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, declared, message
 
 _ALL = frozenset({"all"})
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 CONFIGURED = replace(
     SETTINGS,
     addresses=(
-        AddressConfiguration(
-            "orders",
-            frozenset({ANYCAST}),
-            (QueueSettings("orders.eu", ANYCAST), QueueSettings("orders.us", ANYCAST)),
-        ),
-        AddressConfiguration("prices", frozenset({MULTICAST}), (QueueSettings("asia", MULTICAST),)),
+        declared("orders", "orders.eu", "orders.us"),
+        declared("prices", "asia", kind=MULTICAST),
     ),
 )
 
@@ -71,14 +67,6 @@ def test_a_queue_is_consumed_by_its_own_name() -> None:
     assert len(core.takeover(CONFIGURED).journal.bindings) == 3
 
 
-def test_a_queue_of_a_multicast_address_is_consumed_by_its_name() -> None:
-    """It holds what was sent to the topic while nobody consumed."""
-    core = CoreUnderTest(CONFIGURED)
-    core.send("/topic/prices", "a")
-    core = core.takeover(CONFIGURED)
-    assert core.consume("/queue/asia").texts == ["a"]
-
-
 def test_sending_to_a_queue_of_another_address_is_refused() -> None:
     """The refusal names the address to send to, and consuming by that name still works."""
     core = CoreUnderTest(CONFIGURED)
@@ -105,7 +93,7 @@ def test_a_topics_subscriber_hears_a_message_after_its_queues_have_it() -> None:
 def test_addresses_that_nobody_uses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that names ever new topics fills no memory; what is used or configured stays."""
     monkeypatch.setattr(addresses_module, "MIN_SWEEP", 20)
-    empty = AddressConfiguration("empty", frozenset({MULTICAST}))
+    empty = declared("empty", kind=MULTICAST)
     core = CoreUnderTest(replace(CONFIGURED, addresses=(*CONFIGURED.addresses, empty)))
     subscriber = core.consume("/topic/kept")
     for number in range(500):
@@ -338,7 +326,7 @@ def test_what_the_broker_creates_counts_for_nobody() -> None:
 
 def test_the_name_of_a_stored_multicast_queue_cannot_be_one_of_the_other_type() -> None:
     """After its configuration is gone; what to send to instead is said."""
-    news = AddressConfiguration("news", frozenset({MULTICAST}), (QueueSettings("news", MULTICAST),))
+    news = declared("news", "news", kind=MULTICAST)
     core = CoreUnderTest(replace(SETTINGS, addresses=(news,)))
     core = core.takeover()
     with pytest.raises(DestinationRefused, match="is MULTICAST: send to /topic/news"):
@@ -356,7 +344,7 @@ _SECURED = replace(
     SETTINGS,
     security_enabled=True,
     addresses=(
-        AddressConfiguration("a", frozenset({MULTICAST}), (QueueSettings("a.1", MULTICAST),)),
+        declared("a", "a.1", kind=MULTICAST),
         AddressConfiguration("b", frozenset({ANYCAST, MULTICAST})),
     ),
     address_settings=(

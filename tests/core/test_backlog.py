@@ -10,13 +10,13 @@ import pytest
 
 from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.upkeep import backlog as backlog_module
-from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from orthia.journal.model.codec import QueueBinding
 from orthia.journal.model.unit import Unit
 from orthia.journal.model.windows import QueuePlace
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, declared, message
 from tests.journal.support import payload
 
 QUEUES = 50_000
@@ -81,18 +81,10 @@ def test_any_number_of_configured_queues_is_made_and_counted() -> None:
     names = [f"queue.{number}" for number in range(5_000)]
     options = replace(
         SETTINGS,
-        addresses=tuple(
-            AddressConfiguration(
-                name,
-                frozenset({RoutingType.ANYCAST}),
-                (QueueSettings(name, RoutingType.ANYCAST),),
-            )
-            for name in names
-        ),
+        addresses=tuple(declared(name, name) for name in names),
     )
     core = CoreUnderTest(options)
-    core.broker.count_backlogs()
-    core.settle()
+    core.counted()
     assert core.broker.depths() == dict.fromkeys(names, 0)
 
 
@@ -100,8 +92,7 @@ def test_an_idle_queue_keeps_what_comes_in_memory_once_it_is_counted() -> None:
     """Nothing has to be read from the store to deliver what was sent after the takeover."""
     core = CoreUnderTest(store=left_behind(3, messages=lambda _: 0), token=2)
     queue = core.broker.queues()["queue.1"]
-    core.broker.count_backlogs()
-    core.settle()
+    core.counted()
     core.send("/queue/queue.1", "a")
     assert queue.log.in_memory == 1
 
@@ -202,8 +193,7 @@ def test_nothing_is_counted_twice(stored: int, monkeypatch: pytest.MonkeyPatch) 
         count(after, *arguments)
 
     monkeypatch.setattr(core.journal, "count", noted)
-    core.broker.count_backlogs()
-    core.settle()
+    core.counted()
     core.pass_time(1.0)
     assert core.broker.depths() == {f"queue.{number}": stored for number in range(4)}
     assert asked == sorted(set(asked))

@@ -7,22 +7,19 @@ import pytest
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.queue import refill
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
 )
 from orthia.config.settings import Settings
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, declared
 
 ANYCAST = RoutingType.ANYCAST
 
 
 def _with_consumers(most: int) -> Settings:
     queue = QueueSettings("jobs", ANYCAST, max_consumers=most)
-    return replace(
-        SETTINGS, addresses=(AddressConfiguration("jobs", frozenset({ANYCAST}), (queue,)),)
-    )
+    return replace(SETTINGS, addresses=(declared("jobs", queue),))
 
 
 def test_a_consumer_beyond_max_consumers_is_refused() -> None:
@@ -39,10 +36,10 @@ def test_a_consumer_beyond_max_consumers_is_refused() -> None:
 
 def test_a_consumer_gets_the_queue_of_an_address_that_has_room() -> None:
     """Whosever turn it is: refused is who finds all of them full."""
-    declared = tuple(
+    queues = tuple(
         QueueSettings(name, RoutingType.ANYCAST, max_consumers=1) for name in ("a", "b", "c")
     )
-    jobs = AddressConfiguration("jobs", frozenset({RoutingType.ANYCAST}), declared)
+    jobs = declared("jobs", *queues)
     core = CoreUnderTest(replace(SETTINGS, addresses=(jobs,)))
     core.broker.subscribe(ANYONE, "/queue/b", FakeConsumer(), prefetch=1)
     core.broker.subscribe(ANYONE, "/queue/c", FakeConsumer(), prefetch=1)

@@ -8,7 +8,7 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import refill as window_module
-from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
+from orthia.config.address_settings import QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.errors import StoreFull
@@ -18,12 +18,12 @@ from orthia.journal.model.unit import Unit
 from orthia.journal.model.windows import BEGINNING, QueueCounts
 from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, declared, message, settings
 from tests.core.test_slices import Work
 
 NEWS = replace(
     SETTINGS,
-    addresses=(AddressConfiguration("news", frozenset({RoutingType.MULTICAST})),),
+    addresses=(declared("news", kind=RoutingType.MULTICAST),),
 )
 
 
@@ -138,9 +138,7 @@ def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.Mon
     core.send("/queue/orders", *"abcdefgh")
     core.send("/queue/others", "x")
     if backlog == "of an earlier node":
-        core = core.takeover()
-        core.broker.count_backlogs()
-        core.settle()
+        core = core.takeover().counted()
     else:
         core.send("/queue/orders", "i", persistent=False)
     assert delete(core, "orders", force=True) == (8 if backlog == "of an earlier node" else 9)
@@ -150,7 +148,7 @@ def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.Mon
     assert core.broker.store_use.used == 601
     core.consume("/queue/others", auto=True)
     core.settle()
-    assert (core.broker.store_use.used, core.broker.parts.factory.budget.used) == (0, 0)
+    assert (core.broker.store_use.used, core.memory_used) == (0, 0)
 
 
 def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
@@ -162,7 +160,7 @@ def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
     assert delete(core, "orders", force=True) == 3
     assert consumer.failures == ["queue 'orders' is deleted"]
     assert (names(core), core.stored_texts()) == ([], [])
-    assert core.broker.parts.factory.budget.used == 0
+    assert core.memory_used == 0
     work = TransactionWork(acknowledgements={consumer.end: consumer.take("b")})
     with pytest.raises(BrokerError):
         core.commit(work, lambda: None)
@@ -179,7 +177,7 @@ def test_a_delayed_message_is_forgotten() -> None:
     core.settle()
     assert delete(core, "orders", force=True) == 2
     core.pass_time(10.0)
-    assert (core.broker.parts.factory.budget.used, core.broker.store_use.used) == (0, 0)
+    assert (core.memory_used, core.broker.store_use.used) == (0, 0)
 
 
 def test_what_is_on_its_way_goes_with_the_queue() -> None:
@@ -229,7 +227,7 @@ def test_a_node_that_dies_in_between_leaves_a_queue_to_delete_again() -> None:
 def test_a_message_of_several_queues_stays_in_the_others() -> None:
     """And the address goes on routing to those."""
     queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("one", "two"))
-    news = AddressConfiguration("news", frozenset({RoutingType.MULTICAST}), queues)
+    news = declared("news", *queues, kind=RoutingType.MULTICAST)
     core = CoreUnderTest(replace(SETTINGS, addresses=(news,)))
     core.send("/topic/news", "a")
     with pytest.raises(DestinationRefused, match="is configured"):
@@ -246,7 +244,7 @@ def test_a_commit_that_was_half_ready_when_a_queue_went_is_refused_whole(
 ) -> None:
     """Nothing of it is stored: not for the queue that went, nor for others of its address."""
     queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("one", "two"))
-    news = AddressConfiguration("news", frozenset({RoutingType.MULTICAST}), queues)
+    news = declared("news", *queues, kind=RoutingType.MULTICAST)
     core = CoreUnderTest(replace(SETTINGS, addresses=(news,))).takeover(NEWS)
     core.send("/queue/orders", "before")
     two = core.consume("two", auto=True)
@@ -302,7 +300,7 @@ def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     assert 0 < dead.depth == 3_000 - ended[0] < 3_000
     assert (use.used, use.messages) == (0, 0)
     assert core.broker.store_use.used == dead.use.used
-    assert core.broker.parts.factory.budget.used == dead.log.bytes_in_memory
+    assert core.memory_used == dead.bytes_in_memory
 
 
 def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing() -> None:
@@ -317,7 +315,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     core.settle()
     assert ended == [2]
     consumer.end.close()
-    assert (queue.depth, queue.log.in_memory, core.broker.parts.factory.budget.used) == (0, 0, 0)
+    assert (queue.depth, queue.in_memory, core.memory_used) == (0, 0, 0)
     assert core.broker.parts.factory.budget.claimed == 0
 
 

@@ -88,7 +88,7 @@ def test_a_transaction_is_done_without_its_duplicates() -> None:
 def test_an_address_that_keeps_no_ids_stores_what_it_gets() -> None:
     """``id-cache-size`` 0, of the node or of an address, switches it off."""
     of_all = replace(SETTINGS, id_cache_size=0)
-    of_one = replace(SETTINGS, address_settings=(AddressSettings("orders", id_cache_size=0),))
+    of_one = settings("orders", id_cache_size=0)
     but_one = replace(of_all, address_settings=(AddressSettings("orders", id_cache_size=9),))
     for options, expected in ((of_all, 2), (of_one, 2), (but_one, 1)):
         core = CoreUnderTest(options)

@@ -263,10 +263,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
         for client in list(self.clients):
             self.lose(client)
         assert self.memory.used == self.others
-        assert (
-            self.core.broker.parts.factory.budget.claimed
-            <= self.core.broker.parts.factory.budget.used
-        )
+        assert self.core.broker.parts.factory.budget.claimed <= self.core.memory_used
         assert self.core.broker.parts.factory.budget.lend_window(), (
             "a window that was lent never came back"
         )

@@ -9,14 +9,13 @@ from orthia.broker.core.limits.memory import GroupMemory
 from orthia.broker.core.queue import refill as window_module
 from orthia.broker.core.queue.groups import GROUP_OVERHEAD
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
 )
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
-from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, declared, settings
 
 QUEUE = "/queue/orders"
 PAGED = settings(max_size_messages=3)
@@ -159,15 +158,13 @@ def test_the_first_message_of_a_group_to_a_consumer_is_marked(options: Settings)
 
 def test_a_queue_gives_out_groups_as_broker_xml_says() -> None:
     """By the queue's own settings, or by its address' defaults for those that clients create."""
-    declared = AddressConfiguration(
-        "declared",
-        frozenset({RoutingType.ANYCAST}),
-        (QueueSettings("declared", RoutingType.ANYCAST, options={"group_buckets": 1}),),
+    configured = declared(
+        "declared", QueueSettings("declared", RoutingType.ANYCAST, options={"group_buckets": 1})
     )
     core = CoreUnderTest(
         replace(
             SETTINGS,
-            addresses=(declared,),
+            addresses=(configured,),
             address_settings=(AddressSettings("created", default_group_buckets=1),),
         )
     )

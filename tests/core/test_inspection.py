@@ -62,9 +62,7 @@ def test_to_ask_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     core = CoreUnderTest()
     core.send("/queue/orders", *map(str, range(3_000)))
     core.settle()
-    core = core.takeover()
-    core.broker.count_backlogs()
-    core.settle()
+    core = core.takeover().counted()
     windows = core.count_windows()
     monkeypatch.setattr(type(core.journal), "count", None)
     assert asked(CountMessages("orders"), core) == b"[3000]"

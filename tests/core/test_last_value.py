@@ -8,7 +8,6 @@ import pytest
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
@@ -16,12 +15,10 @@ from orthia.config.address_settings import (
 from orthia.config.addresses import AddressResolver, options_of
 from orthia.config.settings import Settings
 from orthia.journal.errors import UnitRefused
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, declared, message, settings
 
 QUEUE = "/queue/prices"
-LAST = replace(
-    SETTINGS, address_settings=(AddressSettings("prices", default_last_value_queue=True),)
-)
+LAST = settings("prices", default_last_value_queue=True)
 
 
 def send(core: CoreUnderTest, *values: str, destination: str = QUEUE, **options: Any) -> None:
@@ -44,10 +41,7 @@ def rows(core: CoreUnderTest) -> int:
 
 def take_over(core: CoreUnderTest, options: Settings = LAST) -> CoreUnderTest:
     """Return the next live node, which knows its backlog."""
-    successor = core.takeover(options)
-    successor.broker.count_backlogs()
-    successor.settle()
-    return successor
+    return core.takeover(options).counted()
 
 
 def test_the_newest_of_a_value_replaces_the_one_before_it() -> None:
@@ -120,16 +114,13 @@ def test_the_next_node_knows_what_is_newest(most: int) -> None:
     )
     before = CoreUnderTest(SETTINGS)
     send(before, "a1", "b1", "a2", "-1", "c1")
-    declared = AddressConfiguration(
-        "prices", frozenset({RoutingType.ANYCAST}), (QueueSettings("prices", RoutingType.ANYCAST),)
-    )
-    options = replace(options, addresses=(declared,))
+    configured = declared("prices", "prices")
+    options = replace(options, addresses=(configured,))
     core = before.takeover(options)
     consumer = core.consume(QUEUE)
     send(core, "c2")
     assert consumer.texts == []
-    core.broker.count_backlogs()
-    core.settle()
+    core.counted()
     assert consumer.texts == ["b1", "a2", "-1", "c2"]
     assert (depth(core), rows(core)) == (4, 4)
     send(core, "b2")
@@ -248,7 +239,7 @@ def test_what_it_had_of_other_priorities_is_delivered_when_its_kind_is_changed()
     def of_kind(*, last_value: bool) -> Settings:
         options = {"last_value": last_value}
         queue = QueueSettings("prices", RoutingType.ANYCAST, options=options)
-        address = AddressConfiguration("prices", frozenset({RoutingType.ANYCAST}), (queue,))
+        address = declared("prices", queue)
         return replace(SETTINGS, addresses=(address,))
 
     core = CoreUnderTest(of_kind(last_value=False))
@@ -283,9 +274,7 @@ def test_a_queue_that_goes_while_values_are_on_their_way_counts_each_once(
     use = core.broker.queues()["prices"].use
     gone: list[int] = []
     core.broker.delete_queue(ANYONE, "prices", gone.append, force=True)
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     assert gone
     assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
     assert rows(core) == 0
@@ -293,16 +282,8 @@ def test_a_queue_that_goes_while_values_are_on_their_way_counts_each_once(
 
 def test_what_is_rejected_while_a_newer_one_is_on_its_way_waits_as_ever() -> None:
     """The store may be slow: its attempts count, and its delay, and only the store has none."""
-    options = replace(
-        SETTINGS,
-        address_settings=(
-            AddressSettings(
-                "prices",
-                default_last_value_queue=True,
-                max_delivery_attempts=3,
-                redelivery_delay=1_000,
-            ),
-        ),
+    options = settings(
+        "prices", default_last_value_queue=True, max_delivery_attempts=3, redelivery_delay=1_000
     )
     core = CoreUnderTest(options)
     send(core, "a1")
@@ -336,9 +317,7 @@ def test_a_queue_that_goes_counts_once_what_was_replaced_while_a_consumer_had_it
     gone: list[int] = []
     core.broker.delete_queue(ANYONE, "prices", gone.append, force=True)
     consumer.end.close()
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     assert gone == [3]
     assert (use.used, use.messages, core.broker.store_use.used) == (0, 0, 0)
     assert rows(core) == 0

@@ -10,14 +10,13 @@ from orthia.broker.core.errors import LimitExceeded, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import showing
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
 )
 from orthia.config.settings import Settings
 from orthia.journal.memory import MemoryStore
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, declared, message
 from tests.core.support import settings as settings_of
 
 QUEUE = "/queue/q"
@@ -33,7 +32,7 @@ def with_queue(*, kind: RoutingType = RoutingType.ANYCAST, **options: Any) -> Se
     """Return settings that declare the queue, with more options than that."""
     options = {"non_destructive": True, **options}
     queue = QueueSettings("q", kind, options=options)
-    return replace(SETTINGS, addresses=(AddressConfiguration("q", frozenset({kind}), (queue,)),))
+    return replace(SETTINGS, addresses=(declared("q", queue, kind=kind),))
 
 
 SHOWN = with_queue()
@@ -209,8 +208,7 @@ def test_a_newer_value_replaces_the_one_that_everybody_saw() -> None:
     consumer = successor.consume(QUEUE)
     lvq(successor, "a3")
     assert consumer.texts == []
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor.counted()
     assert consumer.texts == ["c2", "b2", "a3"]
     lvq(successor, "c3")
     assert consumer.texts == ["c2", "b2", "a3", "c3"]
@@ -275,7 +273,7 @@ def test_its_consumers_are_ended_with_it() -> None:
     core.settle()
     assert gone == [9]
     assert consumer.failures == ["queue 'q' is deleted"]
-    assert core.broker.parts.factory.budget.used == 0
+    assert core.memory_used == 0
 
 
 def test_what_waits_for_a_lease_is_shown_when_it_is_valid_again() -> None:

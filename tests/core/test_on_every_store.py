@@ -4,7 +4,6 @@ What a queue does is tested on the in-memory journal; this is that nothing of it
 """
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,10 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.queue import showing
 from orthia.broker.core.upkeep.reaper import IDS_KEPT_MS
 from orthia.config.address_settings import (
-    AddressConfiguration,
-    AddressSettings,
-    QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings
 from tests.core.stored_node import StoredNode
-from tests.core.support import ANYONE, SETTINGS, message, settings
+from tests.core.support import ANYONE, declared, message, settings
 from tests.journal.conftest import sql_store as sql_store
 from tests.journal.conftest import store as store
 from tests.journal.conftest import store_settings as store_settings
@@ -143,11 +138,7 @@ def test_a_higher_priority_is_first_in_a_paged_backlog(node: StoredNode) -> None
 
 # --- what is stored together, and goes together
 
-PRICES = AddressConfiguration(
-    "prices",
-    frozenset({RoutingType.MULTICAST}),
-    tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("asia", "europe")),
-)
+PRICES = declared("prices", "asia", "europe", kind=RoutingType.MULTICAST)
 TWO_QUEUES = replace(PAGED, addresses=(PRICES,))
 
 
@@ -212,15 +203,10 @@ def test_attempts_go_with_a_deleted_queue(sql_store: SqlJournalStore) -> None:
 # --- last values, and queues that take nothing out
 
 
-def by_default(**defaults: Any) -> Settings:
-    """Return settings of all addresses."""
-    return replace(SETTINGS, address_settings=(AddressSettings("#", **defaults),))
-
-
 @pytest.mark.parametrize("most", [0, 3, -1])
 def test_the_newest_of_each_value_is_kept_and_delivered(store: JournalStore, most: int) -> None:
     """In the store, too, also of what one batch stores and the next node replaces."""
-    options = by_default(max_size_messages=most, default_last_value_queue=True)
+    options = settings(max_size_messages=most, default_last_value_queue=True)
     node = StoredNode(store, options)
     node.send_headers(VALUE, *(f"{'abcdefgh'[n % 8]}{n}" for n in range(400)))
     newest = [f"{'abcdefgh'[n % 8]}{n}" for n in range(392, 400)]
@@ -244,13 +230,11 @@ def test_the_newest_of_each_value_is_kept_and_delivered(store: JournalStore, mos
 
 def test_a_queue_that_becomes_one_of_last_values_has_the_newest_alone(store: JournalStore) -> None:
     """What is in a queue that its file makes one of last values is looked through once."""
-    node = StoredNode(store, by_default())
+    node = StoredNode(store, settings())
     node.send_headers(VALUE, *(f"{'abc'[n % 3]}{n}" for n in range(2_500)))
-    options = by_default(max_size_messages=10, default_last_value_queue=True)
-    declared = AddressConfiguration(
-        "orders", frozenset({RoutingType.ANYCAST}), (QueueSettings("orders", RoutingType.ANYCAST),)
-    )
-    node = node.take_over(replace(options, addresses=(declared,)))
+    options = settings(max_size_messages=10, default_last_value_queue=True)
+    configured = declared("orders", "orders")
+    node = node.take_over(replace(options, addresses=(configured,)))
     node.send_headers(VALUE, "b9999")
     consumer = node.consume(3)
     assert consumer.texts == ["c2498", "a2499", "b9999"]
@@ -261,7 +245,7 @@ def test_a_queue_that_becomes_one_of_last_values_has_the_newest_alone(store: Jou
 
 def test_a_duplicate_leaves_what_is_newer(store: JournalStore) -> None:
     """What it would have replaced stays in the store, where the message itself is not stored."""
-    node = StoredNode(store, by_default(max_size_messages=0, default_last_value_queue=True))
+    node = StoredNode(store, settings(max_size_messages=0, default_last_value_queue=True))
     for text, known_as in (("a1", "x"), ("a2", "y"), ("a1", "x"), ("b1", "z"), ("a1", "x")):
         sent = message(text, headers=f"{VALUE}:{text[0]}\n".encode())
         node.send_all([sent._replace(duplicate_id=known_as)])
@@ -277,7 +261,7 @@ def test_each_consumer_sees_all_also_after_a_takeover(
 ) -> None:
     """Whatever was acknowledged; what comes meanwhile is in its place, or replaces what it may."""
     monkeypatch.setattr(showing, "_WINDOW_MESSAGES", 30)
-    options = by_default(default_non_destructive=True, default_last_value_queue=has_values)
+    options = settings(default_non_destructive=True, default_last_value_queue=has_values)
     node = StoredNode(store, options)
     texts = [f"{'abcdefgh'[n % 8]}{n}" for n in range(200)]
     node.send_headers(VALUE, *texts)

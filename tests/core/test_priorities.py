@@ -9,7 +9,6 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
@@ -23,6 +22,7 @@ from tests.core.support import (
     CoreUnderTest,
     FakeConsumer,
     anyone,
+    declared,
     message,
     settings,
 )
@@ -117,8 +117,7 @@ def test_a_consumer_that_came_before_the_counts_gets_what_there_is(
     send(core, left)
     successor = core.takeover(options)
     consumer = successor.consume(QUEUE)
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor.counted()
     assert consumer.texts == in_order(left)
 
 
@@ -183,7 +182,7 @@ def with_options(options: Settings, **said: Any) -> Settings:
     """Return settings with a queue that has options."""
     kind = RoutingType.ANYCAST
     queue = QueueSettings("orders", kind, options=said)
-    configured = AddressConfiguration("orders", frozenset({kind}), (queue,))
+    configured = declared("orders", queue, kind=kind)
     return replace(options, addresses=(configured,))
 
 
@@ -221,9 +220,7 @@ def test_a_temporary_queue_keeps_them_in_order(options: Settings) -> None:
     core.broker.end_temporaries(owner)
     core.settle()
     assert not core.journal.store.messages
-    successor = core.takeover(options)
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor = core.takeover(options).counted()
     assert not [
         row for row in successor.journal.store.bindings.values() if row.user_record_type == 21
     ]

@@ -27,7 +27,6 @@ from hypothesis.stateful import (
 from orthia.broker.core.api import Browser, MessageReference, TransactionWork
 from orthia.broker.core.queue import refill, showing, taken
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
@@ -36,7 +35,15 @@ from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
 from orthia.journal.errors import HeldElsewhere, StoreFull, UnitRefused
 from orthia.journal.model.message import decode_message
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeBrowser, FakeConsumer, anyone
+from tests.core.support import (
+    ANYONE,
+    SETTINGS,
+    CoreUnderTest,
+    FakeBrowser,
+    FakeConsumer,
+    anyone,
+    declared,
+)
 from tests.core.support import message as outgoing
 from tests.stomp.test_scheduled import Clock, send
 
@@ -147,10 +154,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.attempts = -1 if is_slow else attempts
         self.delay_ms = delay_ms
         self.is_slow = is_slow
-        declared = QueueSettings(NAME, RoutingType.ANYCAST, options=QUEUES[queue])
+        itself = QueueSettings(NAME, RoutingType.ANYCAST, options=QUEUES[queue])
         self.options = replace(
             SETTINGS,
-            addresses=(AddressConfiguration(NAME, frozenset({RoutingType.ANYCAST}), (declared,)),),
+            addresses=(declared(NAME, itself),),
             address_settings=(
                 AddressSettings(
                     NAME,

@@ -7,7 +7,6 @@ import pytest
 
 from orthia.broker.core.errors import DestinationRefused
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
@@ -15,7 +14,7 @@ from orthia.config.address_settings import (
 from orthia.config.settings import Settings
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryStore
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, declared, settings
 
 ANYCAST = RoutingType.ANYCAST
 QUEUE = "/queue/q"
@@ -24,12 +23,7 @@ QUEUE = "/queue/q"
 def with_queue(*, durable: bool = True, user: str | None = None, **options: Any) -> Settings:
     """Return settings that declare the queue with options."""
     queue = QueueSettings("q", ANYCAST, durable=durable, user=user, options=options)
-    return replace(SETTINGS, addresses=(AddressConfiguration("q", frozenset({ANYCAST}), (queue,)),))
-
-
-def by_default(**defaults: Any) -> Settings:
-    """Return settings of addresses."""
-    return replace(SETTINGS, address_settings=(AddressSettings("#", **defaults),))
+    return replace(SETTINGS, addresses=(declared("q", queue),))
 
 
 def paged(settings: Settings, messages: int) -> Settings:
@@ -42,7 +36,7 @@ def paged(settings: Settings, messages: int) -> Settings:
 
 
 @pytest.mark.parametrize(
-    "settings", [with_queue(ring_size=3), by_default(default_ring_size=3)], ids=["queue", "default"]
+    "settings", [with_queue(ring_size=3), settings(default_ring_size=3)], ids=["queue", "default"]
 )
 def test_a_ring_keeps_the_newest(settings: Settings) -> None:
     """Of what is not delivered; in the store, too, and after a takeover."""
@@ -81,7 +75,7 @@ def test_a_ring_that_has_become_smaller_is_so_after_a_takeover(in_memory: int) -
     "settings",
     [
         with_queue(purge_on_no_consumers=True),
-        by_default(default_purge_on_no_consumers=True),
+        settings(default_purge_on_no_consumers=True),
         paged(with_queue(purge_on_no_consumers=True), 2),
     ],
     ids=["queue", "default", "paged"],
@@ -141,7 +135,7 @@ def test_many_are_deleted_some_at_a_time(priority: int, delayed: bool) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [with_queue(exclusive=True), by_default(default_exclusive_queue=True)],
+    [with_queue(exclusive=True), settings(default_exclusive_queue=True)],
     ids=["queue", "default"],
 )
 def test_one_consumer_gets_all(settings: Settings) -> None:
@@ -166,7 +160,7 @@ def test_one_consumer_gets_all(settings: Settings) -> None:
 def test_or_for_a_while() -> None:
     """Counted from the first consumer; one that left does not count for the next."""
     core = CoreUnderTest(
-        by_default(default_consumers_before_dispatch=2, default_delay_before_dispatch=5_000)
+        settings(default_consumers_before_dispatch=2, default_delay_before_dispatch=5_000)
     )
     core.send(QUEUE, "1")
     left = core.consume(QUEUE)
@@ -236,9 +230,7 @@ def test_a_filter_says_what_comes_in() -> None:
         QueueSettings(name, ANYCAST, options={"filter": f"colour = '{name}'"})
         for name in ("red", "blue")
     )
-    settings = replace(
-        SETTINGS, addresses=(AddressConfiguration("a", frozenset({ANYCAST}), queues),)
-    )
+    settings = replace(SETTINGS, addresses=(declared("a", *queues),))
     core = CoreUnderTest(settings)
     for colour in ("red", "blue", "red", "green"):
         core.send("/queue/a", colour, headers=f"colour:{colour}\n".encode())
@@ -387,9 +379,7 @@ def test_a_queue_that_the_broker_makes_does_what_its_address_says(
     assert core.consume("/queue/DLQ").texts == left
     most = settings.get("default_max_consumers")
     assert core.broker.queues()["DLQ"].max_consumers == most
-    successor = core.takeover(replace(SETTINGS, address_settings=given))
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor = core.takeover(replace(SETTINGS, address_settings=given)).counted()
     assert successor.consume("/queue/DLQ").texts == left
 
 

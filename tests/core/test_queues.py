@@ -11,7 +11,6 @@ from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotLive
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
@@ -19,7 +18,7 @@ from orthia.config.address_settings import (
 from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.fields import Fields, Property
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, opened, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, declared, message, opened, settings
 
 QUEUE = "/queue/orders"
 
@@ -182,7 +181,7 @@ def test_a_dead_letter_address_stays_the_type_it_is(names: tuple[str, ...]) -> N
     queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in names)
     options = replace(
         settings("orders", max_delivery_attempts=1, dead_letter_address="dead"),
-        addresses=(AddressConfiguration("dead", frozenset({RoutingType.MULTICAST}), queues),),
+        addresses=(declared("dead", *queues, kind=RoutingType.MULTICAST),),
     )
     core = CoreUnderTest(options)
     consumer = core.consume(QUEUE)
@@ -250,9 +249,7 @@ def test_a_dead_letter_stays_in_whichever_queue_its_address_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A queue of the dead-letter address need not have its name."""
-    letters = AddressConfiguration(
-        "DLQ", frozenset({RoutingType.ANYCAST}), (QueueSettings("letters", RoutingType.ANYCAST),)
-    )
+    letters = declared("DLQ", "letters")
     options = replace(settings(max_delivery_attempts=1), addresses=(letters,))
     core = CoreUnderTest(options)
     orders = core.consume(QUEUE)
@@ -507,36 +504,3 @@ def test_a_destination_that_is_no_name_is_refused(name: str) -> None:
     """The refusal says what a destination looks like."""
     with pytest.raises(DestinationRefused, match="expected /queue/NAME"):
         CoreUnderTest().send(name, "a")
-
-
-def test_a_plain_name_means_what_the_address_is() -> None:
-    """A name without prefix is the existing address' kind, else the configured default."""
-    core = CoreUnderTest(
-        settings("news", default_address_routing_type=RoutingType.MULTICAST),
-    )
-    subscriber = core.consume("news")
-    core.send("/topic/news", "a")
-    assert subscriber.texts == ["a"]
-    core.send("orders", "b")
-    assert core.consume(QUEUE).texts == ["b"]
-
-
-def test_configured_queues_exist_before_anybody_uses_them() -> None:
-    """Queues under ``addresses`` are created at start, and a multicast address copies to each."""
-    address = AddressConfiguration(
-        "prices",
-        frozenset({RoutingType.MULTICAST}),
-        (
-            QueueSettings("europe", RoutingType.MULTICAST),
-            QueueSettings("asia", RoutingType.MULTICAST),
-        ),
-    )
-    core = CoreUnderTest(Settings(**{**vars(SETTINGS), "addresses": (address,)}))
-    core.settle()
-    assert set(core.broker.queues()) == {"europe", "asia"}
-    core.send("/topic/prices", "a", "b")
-    assert core.broker.depths() == {"europe": 2, "asia": 2}
-    successor = core.takeover(Settings(**{**vars(SETTINGS), "addresses": (address,)}))
-    successor.broker.count_backlogs()
-    successor.settle()
-    assert successor.broker.depths() == {"europe": 2, "asia": 2}

@@ -12,13 +12,12 @@ from orthia.broker.core.limits.quota import (
     StoreUse,
 )
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressFullPolicy,
     QueueSettings,
     RoutingType,
 )
 from orthia.config.settings import Settings
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, declared, message, settings
 
 EACH = MESSAGE_OVERHEAD + 1
 """What a message of one character counts for."""
@@ -160,7 +159,7 @@ def test_dead_letters_and_expired_messages_are_never_refused() -> None:
 def test_each_queue_of_a_topic_counts() -> None:
     """A message is refused before one of the queues has it."""
     queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("one", "two"))
-    news = AddressConfiguration("news", frozenset({RoutingType.MULTICAST}), queues)
+    news = declared("news", *queues, kind=RoutingType.MULTICAST)
     core = CoreUnderTest(replace(limited(3), addresses=(news,)))
     core.send("/topic/news", "a")
     refusal(core, "/topic/news")
@@ -188,8 +187,7 @@ def test_what_an_earlier_node_left_counts(consumed_first: bool) -> None:
     before.journal.store.fence_token = 2
     core = CoreUnderTest(limited(6), store=before.journal.store, token=2)
     consumer = core.consume("/queue/orders") if consumed_first else None
-    core.broker.count_backlogs()
-    core.settle()
+    core.counted()
     core.pass_time(1.0)
     assert used(core) == 5 * EACH
     core.send("/queue/orders", "f")

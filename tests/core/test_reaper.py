@@ -8,9 +8,8 @@ import pytest
 
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.upkeep.reaper import Reaper
-from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.settings import Settings
-from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
+from tests.core.support import SETTINGS, CoreUnderTest, anyone, declared, message, settings
 from tests.stomp.support import Client
 
 PERIOD = 30
@@ -21,14 +20,6 @@ def deleting(**more: Any) -> Settings:
     return settings(auto_delete_queues=True, **more)
 
 
-def node(options: Settings) -> CoreUnderTest:
-    """Return a node that looks for unused queues."""
-    core = CoreUnderTest(options)
-    core.broker.count_backlogs()
-    core.settle()
-    return core
-
-
 def names(core: CoreUnderTest) -> list[str]:
     """Return the queues there are."""
     return sorted(core.broker.queues())
@@ -36,7 +27,7 @@ def names(core: CoreUnderTest) -> list[str]:
 
 def test_an_unused_queue_goes_and_comes_again() -> None:
     """With its binding; whoever uses it next has it created, also at the same moment."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     consumer = core.consume("/queue/a", auto=True)
     core.send("/queue/a", "1")
     core.send("/queue/kept", "stays")
@@ -54,7 +45,7 @@ def test_an_unused_queue_goes_and_comes_again() -> None:
 
 def test_of_a_backlog_of_before() -> None:
     """What an earlier node left is counted first."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     core.send("/queue/a", "1")
     core.consume("/queue/b").end.close()
     successor = core.takeover(deleting())
@@ -65,7 +56,7 @@ def test_of_a_backlog_of_before() -> None:
 
 def test_it_waits_for_the_delay() -> None:
     """In which nobody uses it."""
-    core = node(deleting(auto_delete_queues_delay=2 * PERIOD * 1000))
+    core = CoreUnderTest(deleting(auto_delete_queues_delay=2 * PERIOD * 1000)).counted()
     core.consume("/queue/a").end.close()
     core.pass_time(PERIOD)
     core.pass_time(PERIOD)
@@ -85,7 +76,7 @@ def test_it_waits_for_the_delay() -> None:
 @pytest.mark.parametrize(("most", "left"), [(0, ["a"]), (1, ["a"]), (2, []), (-1, [])])
 def test_a_queue_with_few_messages_may_go(most: int, left: list[str]) -> None:
     """With them, if that is wanted."""
-    core = node(deleting(auto_delete_queues_message_count=most))
+    core = CoreUnderTest(deleting(auto_delete_queues_message_count=most)).counted()
     core.send("/queue/a", "1", "2")
     core.pass_time(PERIOD)
     core.pass_time(1)
@@ -95,12 +86,8 @@ def test_a_queue_with_few_messages_may_go(most: int, left: list[str]) -> None:
 
 def test_what_stays() -> None:
     """Declared queues, durable subscriptions, those of others' settings, and with new ids."""
-    declared = AddressConfiguration(
-        "declared",
-        frozenset({RoutingType.ANYCAST}),
-        (QueueSettings("declared", RoutingType.ANYCAST),),
-    )
-    core = node(replace(deleting(match="a.#"), addresses=(declared,)))
+    configured = declared("declared", "declared")
+    core = CoreUnderTest(replace(deleting(match="a.#"), addresses=(configured,))).counted()
     core.consume("/queue/b").end.close()
     me = replace(anyone(), client_id="me")
     consumer = core.consume("/queue/a.gone")
@@ -116,7 +103,7 @@ def test_what_stays() -> None:
 
 def test_a_queue_that_a_message_is_on_its_way_to_stays() -> None:
     """Its sender is told that it is stored, so it is there."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     core.consume("/queue/a").end.close()
     core.journal.auto_commit = False
     told: list[int] = []
@@ -131,7 +118,7 @@ def test_a_queue_that_a_message_is_on_its_way_to_stays() -> None:
 
 def test_a_queue_that_messages_are_to_come_to_stays() -> None:
     """Those that are delivered later: it is theirs when they are due."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     client = Client(core)
     client.session.receive(b"SEND\ndestination:/queue/a\nAMQ_SCHEDULED_DELAY:3600000\n\n1\0")
     core.settle()
@@ -144,7 +131,7 @@ def test_a_queue_that_messages_are_to_come_to_stays() -> None:
 def test_nothing_goes_unless_it_is_wanted() -> None:
     """By default, and with no period to look in."""
     for options in (SETTINGS, replace(deleting(), address_queue_scan_period=-1)):
-        core = node(options)
+        core = CoreUnderTest(options).counted()
         core.consume("/queue/a").end.close()
         core.pass_time(10 * PERIOD)
         assert names(core) == ["a"]
@@ -154,7 +141,7 @@ def test_a_queue_that_fails_keeps_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others go, and it goes as well at the next look."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     for name in "abc":
         core.consume(f"/queue/{name}").end.close()
     read_window: Callable[..., None] = core.journal.read_window
@@ -178,7 +165,7 @@ def test_a_look_that_fails_is_not_the_last(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is unused goes with the next one."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     core.consume("/queue/a").end.close()
 
     def fail(_reaper: object) -> None:
@@ -196,7 +183,7 @@ def test_a_queue_that_always_fails_keeps_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither what is before it nor what is behind it."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     for name in "abc":
         core.consume(f"/queue/{name}").end.close()
     is_unused = Reaper._is_unused

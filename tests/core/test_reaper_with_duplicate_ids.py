@@ -11,7 +11,6 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.upkeep import reaper
 from orthia.broker.core.upkeep.reaper import IDS_KEPT_MS
 from orthia.config.address_settings import (
-    AddressConfiguration,
     AddressFullPolicy,
     DivertSettings,
     RoutingType,
@@ -19,7 +18,7 @@ from orthia.config.address_settings import (
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.model.records import UserRecordType
-from tests.core.support import ANYONE, CoreUnderTest, message, settings
+from tests.core.support import ANYONE, CoreUnderTest, declared, message, settings
 from tests.journal.conftest import store as store
 
 PERIOD = 30
@@ -35,22 +34,6 @@ def deleting(**more: Any) -> Settings:
 def once(text: str) -> OutgoingMessage:
     """Return a message that is known by its text."""
     return message(text)._replace(duplicate_id=text)
-
-
-def node(options: Settings) -> CoreUnderTest:
-    """Return a node that looks for unused queues."""
-    core = CoreUnderTest(options)
-    core.broker.count_backlogs()
-    core.settle()
-    return core
-
-
-def successor_of(core: CoreUnderTest, options: Settings) -> CoreUnderTest:
-    """Return the next live node."""
-    successor = core.takeover(options)
-    successor.broker.count_backlogs()
-    successor.settle()
-    return successor
 
 
 def send(core: CoreUnderTest, destination: str, *texts: str) -> None:
@@ -83,7 +66,7 @@ def caches(core: CoreUnderTest) -> int:
 
 def test_it_goes_with_its_ids_when_they_are_old() -> None:
     """Not before: what is sent again until then is not stored again. Nothing is left of it."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     send(core, WITH_IDS, "1")
     core.send(PLAIN, "1")
     assert consume(core, WITH_IDS) == consume(core, PLAIN) == ["1"]
@@ -99,22 +82,9 @@ def test_it_goes_with_its_ids_when_they_are_old() -> None:
     assert caches(core) == 1
 
 
-def test_queues_used_once_do_not_exhaust_what_clients_may_create() -> None:
-    """Whether their producers send ids or not."""
-    core = node(replace(deleting(), stomp_limits=ClientLimits(max_queues=3)))
-    for number in range(3):
-        send(core, f"/queue/{number}", "1")
-        consume(core, f"/queue/{number}")
-    with pytest.raises(LimitExceeded, match="max-queues"):
-        send(core, "/queue/3", "1")
-    look(core, LOOKS + 1)
-    send(core, "/queue/3", "1")
-    assert consume(core, "/queue/3") == ["1"]
-
-
 def test_a_longer_delay_counts() -> None:
     """Of ids as of the rest."""
-    core = node(deleting(auto_delete_queues_delay=2 * IDS_KEPT_MS))
+    core = CoreUnderTest(deleting(auto_delete_queues_delay=2 * IDS_KEPT_MS)).counted()
     send(core, WITH_IDS, "1")
     consume(core, WITH_IDS)
     assert look(core, 2 * LOOKS) == ["auto.d"]
@@ -123,15 +93,15 @@ def test_a_longer_delay_counts() -> None:
 
 def test_whoever_takes_over_counts_anew() -> None:
     """How old an id is it does not know, and keeps it its whole time."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     send(core, WITH_IDS, "1")
     consume(core, WITH_IDS)
     assert look(core, LOOKS) == ["auto.d"]
-    core = successor_of(core, deleting())
+    core = core.takeover(deleting()).counted()
     assert look(core, LOOKS) == ["auto.d"]
     send(core, WITH_IDS, "1")
     assert consume(core, WITH_IDS) == []
-    core = successor_of(core, deleting())
+    core = core.takeover(deleting()).counted()
     assert look(core, LOOKS + 1) == []
     assert not core.journal.store.messages
     assert not core.journal.store.bindings
@@ -139,7 +109,7 @@ def test_whoever_takes_over_counts_anew() -> None:
 
 def test_ids_stay_while_their_address_has_another_queue() -> None:
     """So a queue that is not the last one waits for none of them."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     send(core, "/queue/auto.d::one", "1")
     send(core, "/queue/auto.d::two", "2")
     consume(core, "/queue/auto.d::one")
@@ -157,7 +127,7 @@ def test_an_id_that_comes_while_the_store_is_asked_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Though its message was there before, and the queue is as empty as it was."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     send(core, WITH_IDS, "1")
     consume(core, WITH_IDS)
     look(core, LOOKS)
@@ -177,7 +147,7 @@ def test_an_id_that_comes_while_the_store_is_asked_keeps_it(
 
 def test_a_message_on_its_way_keeps_it() -> None:
     """Its sender is told that it is stored, so it is there."""
-    core = node(deleting())
+    core = CoreUnderTest(deleting()).counted()
     send(core, WITH_IDS, "1")
     consume(core, WITH_IDS)
     look(core, LOOKS)
@@ -200,7 +170,7 @@ def diverting(**more: Any) -> Settings:
 def test_ids_of_addresses_without_a_queue_go_when_they_are_old() -> None:
     """An exclusive divert takes what is sent there; clients may name any number of addresses."""
     options = diverting()
-    core = node(options)
+    core = CoreUnderTest(options).counted()
     for number in range(5):
         send(core, f"/topic/auto.{number}", "1")
     assert caches(core) == 5
@@ -208,7 +178,7 @@ def test_ids_of_addresses_without_a_queue_go_when_they_are_old() -> None:
     send(core, "/topic/auto.0", "1")
     assert look(core, 1) == ["all"]
     assert caches(core) == 1, "of that address an id was sent again"
-    core = successor_of(core, options)
+    core = core.takeover(options).counted()
     send(core, "/topic/auto.0", "1")
     assert consume(core, "/queue/all") == ["1"] * 5
     look(core, LOOKS + 2)
@@ -220,8 +190,8 @@ def test_ids_of_addresses_without_a_queue_go_when_they_are_old() -> None:
 
 def test_ids_of_a_configured_address_stay() -> None:
     """There are as many of these as the operator says."""
-    auto = AddressConfiguration("auto.d", frozenset({RoutingType.MULTICAST}))
-    core = successor_of(node(deleting()), diverting(addresses=(auto,)))
+    auto = declared("auto.d", kind=RoutingType.MULTICAST)
+    core = CoreUnderTest(deleting()).takeover(diverting(addresses=(auto,))).counted()
     send(core, "/topic/auto.d", "1")
     look(core, 2 * LOOKS)
     send(core, "/topic/auto.d", "1")
@@ -230,7 +200,7 @@ def test_ids_of_a_configured_address_stay() -> None:
 
 def test_a_commit_that_began_before_they_were_deleted_is_refused() -> None:
     """Its ids would be stored where nobody looks for them; nothing of it is done."""
-    core = node(diverting())
+    core = CoreUnderTest(diverting()).counted()
     send(core, "/queue/auto.d", "0")
     work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(1, 50)])
     done: list[str] = []
@@ -249,7 +219,7 @@ def test_a_commit_that_began_before_they_were_deleted_is_refused() -> None:
 def test_a_commit_that_waits_keeps_them() -> None:
     """For room, however long that takes, and for as long as ever after it."""
     one = {"address_full_policy": AddressFullPolicy.BLOCK, "max_size_messages": 1}
-    core = node(diverting(address_settings=deleting(**one).address_settings))
+    core = CoreUnderTest(diverting(address_settings=deleting(**one).address_settings)).counted()
     core.send("/queue/all", "full")
     work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(4)])
     done: list[str] = []
@@ -269,7 +239,7 @@ def test_a_commit_that_waits_keeps_them() -> None:
 
 def test_a_commit_that_is_given_up_keeps_them_no_longer() -> None:
     """Its client is gone."""
-    core = node(diverting())
+    core = CoreUnderTest(diverting()).counted()
     work = TransactionWork([("/topic/auto.d", once(str(number))) for number in range(50)])
     steps = core.broker.commit(ANYONE, work, lambda: None)
     next(steps)
@@ -282,7 +252,7 @@ def test_a_commit_that_is_given_up_keeps_them_no_longer() -> None:
 
 def test_nothing_becomes_old_while_the_store_is_away() -> None:
     """What waits to be stored is not told yet, and may be sent again when it is."""
-    core = node(diverting())
+    core = CoreUnderTest(diverting()).counted()
     core.journal.auto_commit = False
     send(core, "/topic/auto.d", "1")
     look(core, 2 * LOOKS)
@@ -310,7 +280,7 @@ def test_ids_of_many_addresses_end_few_in_a_unit(
     """As many as have few ids together; what clients send is stored between two units."""
     for name, value in bound.items():
         monkeypatch.setattr(reaper, name, value)
-    core = node(diverting())
+    core = CoreUnderTest(diverting()).counted()
     for number in range(20):
         send(core, f"/topic/auto.{number}", "1")
     if at_once == 4:
@@ -332,10 +302,10 @@ def test_ids_of_many_addresses_end_few_in_a_unit(
 
 def test_ids_of_an_earlier_node_end_one_address_after_the_other() -> None:
     """Nobody counted them, so each may have as many as are kept."""
-    core = node(diverting())
+    core = CoreUnderTest(diverting()).counted()
     for number in range(3):
         send(core, f"/topic/auto.{number}", "1")
-    core = successor_of(core, diverting())
+    core = core.takeover(diverting()).counted()
     look(core, LOOKS)
     core.journal.auto_commit = False
     look(core, 1)
@@ -370,7 +340,7 @@ def test_ids_of_addresses_without_a_queue_count_as_queues(
 ) -> None:
     """By the sender, whatever node serves, until they are old; nothing of what is refused stays."""
     options = limited(**limits)
-    core = node(options)
+    core = CoreUnderTest(options).counted()
     core.consume("/queue/all").end.close()
     alice = Principal("alice", frozenset({"senders"}))
 
@@ -391,7 +361,7 @@ def test_ids_of_addresses_without_a_queue_count_as_queues(
     )
     send_as_alice("/topic/auto.4")
     assert caches(core) == 5
-    core = successor_of(core, options)
+    core = core.takeover(options).counted()
     if "max_queues_per_connection" not in limits:
         with pytest.raises(LimitExceeded, match=told):
             send_as_alice("/topic/auto.5")
@@ -403,7 +373,7 @@ def test_ids_of_addresses_without_a_queue_count_as_queues(
 
 def test_ids_of_an_address_with_a_queue_do_not_count() -> None:
     """Its queue does, with which they go."""
-    core = node(replace(deleting(), stomp_limits=ClientLimits(max_queues=2)))
+    core = CoreUnderTest(replace(deleting(), stomp_limits=StompLimits(max_queues=2))).counted()
     send(core, "/queue/auto.1", "1")
     send(core, "/queue/auto.2", "1")
     assert caches(core) == 2
@@ -411,7 +381,7 @@ def test_ids_of_an_address_with_a_queue_do_not_count() -> None:
 
 def test_they_go_also_where_no_queue_does() -> None:
     """``auto-delete-queues`` says nothing of them."""
-    core = node(replace(diverting(), address_settings=()))
+    core = CoreUnderTest(replace(diverting(), address_settings=())).counted()
     send(core, "/topic/auto.d", "1")
     look(core, LOOKS + 1)
     assert caches(core) == 0
@@ -419,7 +389,7 @@ def test_they_go_also_where_no_queue_does() -> None:
 
 def test_ids_in_memory_keep_no_queue() -> None:
     """With ``persistence-enabled`` false they are bounded by themselves, and outlive it."""
-    core = node(replace(deleting(), persistence_enabled=False))
+    core = CoreUnderTest(replace(deleting(), persistence_enabled=False)).counted()
     send(core, WITH_IDS, "1")
     consume(core, WITH_IDS)
     assert look(core, 1) == []

@@ -14,7 +14,7 @@ from orthia.config.address_settings import AddressConfiguration, QueueSettings, 
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import RoleMapping, SecuritySetting, User
 from orthia.config.settings import Settings
-from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, declared, message
 
 EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue")
 SECURED = replace(
@@ -163,11 +163,7 @@ def test_a_transaction_is_refused_whole_for_one_address() -> None:
 
 def test_a_queue_is_guarded_by_its_address() -> None:
     """To name the queue and not its address is no way round the permission."""
-    address = AddressConfiguration(
-        "orders",
-        frozenset({RoutingType.ANYCAST}),
-        (QueueSettings("public.box", RoutingType.ANYCAST),),
-    )
+    address = declared("orders", "public.box")
     core = CoreUnderTest(replace(SECURED, addresses=(address,)))
     with pytest.raises(NotAuthorized, match="'consume' on address 'orders'"):
         core.broker.subscribe(GUEST, "/queue/public.box", FakeConsumer(), prefetch=1)
@@ -181,7 +177,7 @@ def test_a_topics_subscriber_needs_the_permission_of_its_queue() -> None:
     }
     settings = replace(
         SECURED,
-        addresses=(AddressConfiguration("news", frozenset({RoutingType.MULTICAST})),),
+        addresses=(declared("news", kind=RoutingType.MULTICAST),),
         security_settings=(
             SecuritySetting("#", {**permissions, "createNonDurableQueue": frozenset({"visitors"})}),
         ),
@@ -284,13 +280,7 @@ def test_a_fully_qualified_name_decides_alone() -> None:
             SecuritySetting("boxes", {"consume": frozenset({"staff", "visitors"})}),
             SecuritySetting("boxes::one", {"consume": frozenset({"staff"})}),
         ),
-        addresses=(
-            AddressConfiguration(
-                "boxes",
-                frozenset({RoutingType.ANYCAST}),
-                tuple(QueueSettings(name, RoutingType.ANYCAST) for name in ("one", "two")),
-            ),
-        ),
+        addresses=(declared("boxes", "one", "two"),),
     )
     core = CoreUnderTest(settings)
     core.broker.subscribe(GUEST, "/queue/two", FakeConsumer(), prefetch=1)

@@ -81,8 +81,7 @@ def test_what_a_transaction_in_doubt_has_acknowledged_is_nobodys(  # type: ignor
     core.settle()
     successor = core.takeover(options)
     again = successor.consume(QUEUE, selector=selector)
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor.counted()
     assert again.texts == ["red1", "red2", "red4", "red5"]
 
 
@@ -94,12 +93,12 @@ def test_one_message_far_down_a_backlog_comes_in_bounded_memory() -> None:
 
     def look() -> None:
         nonlocal most
-        most = max(most, core.broker.parts.factory.budget.used)
+        most = max(most, core.memory_used)
 
     core.journal.register_batch_listener(lambda _: look())
     red = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
     assert red.texts == ["red400"]
-    assert core.broker.parts.factory.budget.used < 20 * 1_000
+    assert core.memory_used < 20 * 1_000
     blue = core.consume(QUEUE, prefetch=1)
     for number in range(30):
         assert blue.texts[-1] == f"blue{number}"
@@ -153,7 +152,7 @@ def test_a_queue_that_fills_memory_is_not_read_in_little_pieces(
         # 2 MB: forty pieces of 64 KiB.
         assert len(windows.asked) < 8
         assert set(windows.asked) <= {window_module.MIN_WINDOW_BYTES, LENT_WINDOW_BYTES}
-        assert core.broker.parts.factory.budget.used <= SMALL.global_max_size + 2_000
+        assert core.memory_used <= SMALL.global_max_size + 2_000
 
 
 def test_of_a_window_that_is_lent_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +166,7 @@ def test_of_a_window_that_is_lent_little_is_kept(monkeypatch: pytest.MonkeyPatch
     windows = Windows(core, monkeypatch)
     consumer = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
     assert LENT_WINDOW_BYTES in windows.asked
-    assert (
-        core.broker.parts.factory.budget.used
-        <= SMALL.global_max_size + 2 * window_module.MIN_WINDOW_BYTES
-    )
+    assert core.memory_used <= SMALL.global_max_size + 2 * window_module.MIN_WINDOW_BYTES
     for text in red:
         assert consumer.texts[-1] == text
         consumer.acknowledge(text)
@@ -349,8 +345,7 @@ def test_who_wants_all_goes_on_when_the_last_selector_has_left(
     monkeypatch.setattr(successor.journal, "count", counted)
     red = successor.consume(QUEUE, selector="colour = 'red'")
     every = successor.consume(QUEUE, prefetch=1)
-    successor.broker.count_backlogs()
-    successor.settle()
+    successor.counted()
     answers.pop(0)()  # four are counted, and the others are being counted
     successor.settle()
     assert (red.texts, every.texts) == (["red3"], ["blue0"])

@@ -399,19 +399,6 @@ def test_what_a_client_had_goes_back_in_turns_and_in_order() -> None:
     assert third.texts == texts
 
 
-def test_a_lease_that_is_valid_again_wakes_those_only_that_were_refused() -> None:
-    """Of very many queues few have anything to deliver: the others cost nothing."""
-    core = CoreUnderTest()
-    for number in range(50):
-        core.consume(f"/queue/{number}")
-    core.lease_valid = False
-    core.send("/queue/7", "a")
-    assert len(core.broker.parts.gate.held_back) == 1
-    core.lease_valid = True
-    core.broker.go_on()
-    assert len(core.broker.parts.gate.held_back) == 0
-
-
 class FailingConsumer(FakeConsumer):
     """A consumer that fails at one of its deliveries."""
 
@@ -466,22 +453,6 @@ class FailingDisposal:
     def expire(self, _queue: Queue, _reference: MessageReference) -> None:
         """No message expires here."""
         raise AssertionError("nothing expires")
-
-
-def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back() -> None:
-    """It held them all, so that the oldest goes first; the rest is not held for what failed."""
-    core = CoreUnderTest(settings(max_delivery_attempts=1), clock=Work())
-    core.send(QUEUE, *[str(number) for number in range(400)])
-    consumer = core.consume(QUEUE)
-    calls = itertools.count(1)
-    core.broker.queues()["orders"].disposal = FailingDisposal(lambda _: next(calls) == 200)
-    another = core.consume(QUEUE)
-    with pytest.raises(RuntimeError, match="a bug"):
-        consumer.end.close(attempted=consumer.received)
-    core.send(QUEUE, "new")
-    assert another.texts == ["new"]
-    core.pass_time(10)  # those before it come again, as dead letters that have to stay
-    assert len(another.texts) > 128
 
 
 def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them() -> None:

@@ -19,14 +19,6 @@ def watched(policy: SlowConsumerPolicy = SlowConsumerPolicy.KILL, **more: Any) -
     return settings(slow_consumer_policy=policy, **given)
 
 
-def node(options: Settings) -> CoreUnderTest:
-    """Return a node that looks for slow consumers."""
-    core = CoreUnderTest(options)
-    core.broker.count_backlogs()
-    core.settle()
-    return core
-
-
 def work(core: CoreUnderTest, consumer: FakeConsumer, messages: int) -> None:
     """Let a period go by in which a consumer acknowledges messages."""
     for reference in list(consumer.received[:messages]):
@@ -37,7 +29,7 @@ def work(core: CoreUnderTest, consumer: FakeConsumer, messages: int) -> None:
 
 def test_a_slow_consumer_is_ended() -> None:
     """With the reason; its messages go to others, and one that is quick enough stays."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     core.send(QUEUE, *map(str, range(100)))
     slow, quick = core.consume(QUEUE, prefetch=20), core.consume(QUEUE, prefetch=20)
     core.pass_time(PERIOD)
@@ -53,7 +45,7 @@ def test_a_slow_consumer_is_ended() -> None:
 
 def test_nobody_is_slow_without_messages() -> None:
     """Nor for those that came in the middle of a period."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     consumer = core.consume(QUEUE)
     core.pass_time(PERIOD)
     core.pass_time(PERIOD - 1)
@@ -67,7 +59,7 @@ def test_nobody_is_slow_without_messages() -> None:
 
 def test_a_socket_that_takes_no_more_is_slow() -> None:
     """Where every message is acknowledged as it is written."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     core.send(QUEUE, "1", "2")
     consumer = core.consume(QUEUE, auto=True)
     consumer.is_writable = False
@@ -78,7 +70,7 @@ def test_a_socket_that_takes_no_more_is_slow() -> None:
 
 def test_or_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """At each look, and nothing is done."""
-    core = node(watched(SlowConsumerPolicy.NOTIFY))
+    core = CoreUnderTest(watched(SlowConsumerPolicy.NOTIFY)).counted()
     core.send(QUEUE, "1")
     consumer = core.consume(QUEUE)
     for _ in range(3):
@@ -94,9 +86,9 @@ def test_or_told_of(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_unit_and_the_period(unit: SlowConsumerUnit, enough: int) -> None:
     """Twelve a minute are one in five seconds; twelve a second sixty."""
     for taken in (enough, enough - 1):
-        core = node(
+        core = CoreUnderTest(
             watched(slow_consumer_threshold=12, slow_consumer_threshold_measurement_unit=unit)
-        )
+        ).counted()
         core.send(QUEUE, *map(str, range(100)))
         consumer = core.consume(QUEUE)
         core.pass_time(PERIOD)
@@ -106,7 +98,7 @@ def test_the_unit_and_the_period(unit: SlowConsumerUnit, enough: int) -> None:
 
 def test_nothing_is_looked_for_unless_it_is_wanted() -> None:
     """By default."""
-    core = node(SETTINGS)
+    core = CoreUnderTest(SETTINGS).counted()
     core.send(QUEUE, "1")
     consumer = core.consume(QUEUE)
     core.pass_time(3_600)
@@ -116,7 +108,7 @@ def test_nothing_is_looked_for_unless_it_is_wanted() -> None:
 @pytest.mark.parametrize("rejected", [True, False])
 def test_who_answers_in_transactions_is_as_quick_as_it_is(*, rejected: bool) -> None:
     """What leaves a consumer by a COMMIT counts as what leaves it by an ACK."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     core.send(QUEUE, *map(str, range(100)))
     consumer = core.consume(QUEUE, prefetch=10)
     for _ in range(5):
@@ -135,7 +127,7 @@ def test_one_that_cannot_be_ended_keeps_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others are ended, now and at the next look."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     core.send(QUEUE, *map(str, range(100)))
     # One before the one that fails, and one behind it, in whatever order they are looked at.
     first, broken, last = (core.consume(QUEUE, prefetch=5) for _ in range(3))
@@ -160,7 +152,7 @@ def test_a_look_that_fails_is_not_the_last(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, has_name: bool
 ) -> None:
     """Who is slow is ended all the same, or by those after it."""
-    core = node(watched())
+    core = CoreUnderTest(watched()).counted()
     core.send(QUEUE, *map(str, range(100)))
     consumer = core.consume(QUEUE, prefetch=5)
     core.pass_time(PERIOD)

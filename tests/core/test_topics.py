@@ -148,9 +148,7 @@ def test_a_topic_is_heard_in_the_order_it_was_sent(how: str) -> None:
         core.broker.send(ANYONE, TOPIC, message(text, priority=1), partial(stored.append, text))
     core.settle()
     assert (subscriber.texts, stored) == ([], [])
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     assert subscriber.texts == stored == ["1", "2", "3"]
     core.broker.send(ANYONE, TOPIC, message("4", priority=1), partial(stored.append, "4"))
     assert subscriber.texts[-1] == stored[-1] == "4", "with nothing on its way it is at once"
@@ -168,9 +166,7 @@ def test_a_message_that_is_refused_holds_nobody_back_for_good() -> None:
     core.settle()
     core.broker.delete_queue(ANYONE, "kept", lambda _: None, force=True)
     core.broker.send(ANYONE, TOPIC, message("2"), None)
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     core.broker.send(ANYONE, TOPIC, message("3"), None)
     assert subscriber.texts == ["2", "3"]
 
@@ -196,9 +192,7 @@ def test_a_topic_is_up_to_date_once_what_a_transaction_sent_is_published() -> No
     core = CoreUnderTest(auto_commit=False)
     subscriber = core.consume(TOPIC, auto=True)
     core.commit(TransactionWork([(TOPIC, message("1"))]), lambda: None)
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     core.broker.send(ANYONE, TOPIC, message("2"), None)
     assert subscriber.texts == ["1", "2"]
     assert not core.journal.waiting
@@ -217,7 +211,5 @@ def test_of_several_topics_none_is_overtaken() -> None:
     core.broker.send(ANYONE, "/topic/news.eu", message("2"), None)
     core.settle()
     assert every.texts == []
-    while core.journal.waiting:
-        core.journal.commit(1)
-        core.settle()
+    core.store_all()
     assert every.texts == ["1", "2"]

@@ -116,9 +116,7 @@ def test_a_rejection_in_a_transaction_waits_for_the_commit(is_lost: bool) -> Non
         consumer.end.close()
     assert other.texts == []
     assert core.stored_texts() == ["order"]
-    while core.journal.waiting:
-        core.journal.commit()
-        core.settle()
+    core.store_all()
     assert core.consume("/queue/DLQ").texts == ["order"]
 
 
@@ -140,7 +138,7 @@ def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
     consumer.acknowledge("c")
     core.settle()
     assert core.stored_texts() == []
-    assert core.broker.parts.factory.budget.used == 0
+    assert core.memory_used == 0
     assert consumer.held == 0
 
 

@@ -7,10 +7,7 @@ import pytest
 
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.memory import GroupMemory
-from orthia.broker.core.queue.groups import Groups
 from orthia.broker.core.routing.router import Gate
-from orthia.broker.core.selectors import MessageProperties
 from orthia.broker.core.sending.recurrence import RecurrenceRefused, next_time
 from orthia.broker.core.slices import Steps
 from orthia.config.address_settings import RoutingType
@@ -189,25 +186,6 @@ def test_a_session_that_fails_is_ended_alone(caplog: pytest.LogCaptureFixture) -
     assert other.commands() == ["RECEIPT"]
 
 
-def test_a_consumer_that_fails_is_ended_and_the_next_one_served(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """What it was to have comes back with its end."""
-    core = CoreUnderTest()
-
-    class Failing(FakeConsumer):
-        def deliver(self, reference: object) -> None:
-            raise ValueError(f"of this client alone: {reference!r}")
-
-    failing = Failing()
-    failing.subscription = core.broker.subscribe(ANYONE, "/queue/orders", failing, prefetch=1)
-    failing.subscription.resume()
-    core.send("/queue/orders", "a")
-    assert failing.failures
-    assert "of this client alone" in caplog.text
-    assert core.consume("/queue/orders").texts == ["a"]
-
-
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
@@ -221,24 +199,6 @@ def test_a_cron_pattern_is_bounded(pattern: str, problem: str) -> None:
     """To read one never takes long, nor raises anything else."""
     with pytest.raises(RecurrenceRefused, match=problem):
         next_time(pattern, 0)
-
-
-def test_groups_that_are_busy_cost_nothing_to_look_for_a_quiet_one() -> None:
-    """Beyond the bound the group that was quiet for longest goes; where none is, none is sought."""
-    core = CoreUnderTest()
-    consumer = core.consume("/queue/orders")
-    subscription = core.broker.queues()["orders"].subscriptions
-    owner = next(iter(subscription))
-    groups = Groups(QueueOptions(), GroupMemory())
-    for seq in range(5):
-        record = Message("orders", b"JMSXGroupID:g%d\n" % seq, b"", 0, 0, 4)
-        groups.delivered(MessageProperties(record), seq, owner)
-    assert list(groups._quiet) == []
-    groups.answered([1, 0])
-    assert list(groups._quiet) == ["g1", "g0"]
-    groups.left(owner)
-    assert not groups._owners
-    assert consumer.texts == []
 
 
 def test_what_expires_asks_only_the_queue_of_its_own_address() -> None:
