@@ -205,6 +205,10 @@ class CoreUnderTest:
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), callback))
 
+    def next_timer(self) -> float | None:
+        """Return when the first timer fires; None if there is none."""
+        return self._timers[0][0] if self._timers else None
+
     def settle(self) -> None:
         """Run what the journal has answered, and the turns of the loop that are due."""
         self.journal.run_posted()
@@ -319,3 +323,49 @@ class CoreUnderTest:
 def texts(references: Sequence[MessageReference]) -> list[str]:
     """Return the bodies of messages."""
     return [reference.record.body.decode() for reference in references]
+
+
+NOON_MS = 1_700_049_600_000
+"""2023-11-15 12:00:00 UTC, a Wednesday."""
+
+
+class Clock:
+    """The clock of the core under test, which its timers and its store follow."""
+
+    def __init__(self, options: Settings = SETTINGS) -> None:
+        self._options = options
+        self._started_ms = NOON_MS
+        self._now: Callable[[], float] = lambda: 0.0
+        self.core: CoreUnderTest
+        self._begin(CoreUnderTest(options, store=MemoryStore(clock_ms=self.ms), time_ms=self.ms))
+
+    def _begin(self, core: CoreUnderTest) -> None:
+        self.core = core
+        self._now = lambda: core.now
+        core.broker.count_backlogs()
+        core.broker.start_schedule()
+        core.settle()
+
+    def ms(self) -> int:
+        """Return the time of messages."""
+        return self._started_ms + round(self._now() * 1_000)
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, timer by timer."""
+        core = self.core
+        end = core.now + ms / 1_000
+        while (due := core.next_timer()) is not None and due <= end:
+            core.now = max(core.now, due)
+            core.settle()
+        core.now = end
+        core.settle()
+
+    def takeover(self, options: Settings | None = None) -> None:
+        """Have the next node go on."""
+        self._options = options or self._options
+        self._started_ms, self._now = self.ms(), lambda: 0.0
+        self.core.broker.stop()
+        store = self.core.journal.store
+        store.fence_token += 1
+        token = store.fence_token
+        self._begin(CoreUnderTest(self._options, store=store, token=token, time_ms=self.ms))

@@ -12,35 +12,22 @@ from orthia.broker.core.routing.address_expiry import expires_at
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import Settings
 from orthia.journal.errors import JournalClosed
-from orthia.journal.memory import MemoryStore
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
+from tests.core.support import (
+    ANYONE,
+    NOON_MS,
+    SETTINGS,
+    Clock,
+    FakeConsumer,
+    settings,
+)
 
-NOON_MS = 1_700_049_600_000
 QUEUE = "/queue/orders"
 SCAN_SECONDS = 30
 
 
-class Node:
+class Node(Clock):
     """A node whose store has the same clock as it."""
-
-    def __init__(self, options: Settings = SETTINGS) -> None:
-        self._options = options
-        self._passed = 0.0
-        store = MemoryStore(clock_ms=self.ms)
-        self.core = CoreUnderTest(options, store=store, time_ms=self.ms)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.core.broker.count_backlogs()
-        self.core.broker.start_schedule()
-        self.core.settle()
-
-    def ms(self) -> int:
-        """Return the time of messages."""
-        now = self.core.now if hasattr(self, "core") else 0.0
-        return NOON_MS + int((self._passed + now) * 1000)
 
     def send(self, *texts: str, after_ms: int = 0, **options: Any) -> None:
         """Send messages that expire so much later."""
@@ -49,19 +36,7 @@ class Node:
 
     def scan(self) -> None:
         """Let time pass until expired messages were looked for."""
-        for _ in range(SCAN_SECONDS + 1):
-            self.core.pass_time(1)
-
-    def takeover(self) -> None:
-        """Have the next node go on."""
-        self._passed += self.core.now
-        self.core.broker.stop()
-        store = self.core.journal.store
-        store.fence_token += 1
-        self.core = CoreUnderTest(
-            self._options, store=store, token=store.fence_token, time_ms=self.ms
-        )
-        self._begin()
+        self.pass_ms(1_000 * (SCAN_SECONDS + 1))
 
     def depths(self) -> tuple[int, int]:
         """Return how many messages the queue and the expiry queue have."""

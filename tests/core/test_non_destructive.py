@@ -183,38 +183,6 @@ def test_it_may_be_purged_when_nobody_is_left() -> None:
     assert core.broker.queues()["q"].use.messages == 0
 
 
-def lvq(core: CoreUnderTest, *values: str) -> None:
-    """Send messages, each a value and what follows it as a text: ``a1`` is of value a."""
-    for value in values:
-        core.send(QUEUE, value, headers=f"_AMQ_LVQ_NAME:{value[0]}\n".encode())
-
-
-def test_a_newer_value_replaces_the_one_that_everybody_saw() -> None:
-    """So a new consumer gets the newest of each; what was read meanwhile is not shown."""
-    settings = with_queue(last_value=True)
-    core = CoreUnderTest(settings)
-    lvq(core, "a1", "b1", "c1", "a2")
-    consumer, slow = core.consume(QUEUE), core.consume(QUEUE, prefetch=1)
-    assert consumer.texts == ["b1", "c1", "a2"]
-    consumer.acknowledge("b1")
-    lvq(core, "c2", "b2")
-    assert consumer.texts == ["b1", "c1", "a2", "c2", "b2"]
-    slow.acknowledge("b1")
-    core.settle()
-    assert slow.texts == ["b1", "a2"]
-    assert core.consume(QUEUE).texts == ["a2", "c2", "b2"]
-    assert core.broker.depths() == {"q": 3}
-    successor = core.takeover(settings)
-    consumer = successor.consume(QUEUE)
-    lvq(successor, "a3")
-    assert consumer.texts == []
-    successor.counted()
-    assert consumer.texts == ["c2", "b2", "a3"]
-    lvq(successor, "c3")
-    assert consumer.texts == ["c2", "b2", "a3", "c3"]
-    assert len(successor.journal.store.messages) == 3
-
-
 def test_groups_are_not_kept_together() -> None:
     """Each consumer sees them whole."""
     core = CoreUnderTest(SHOWN)

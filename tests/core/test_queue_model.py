@@ -38,6 +38,7 @@ from orthia.journal.model.message import decode_message
 from tests.core.support import (
     ANYONE,
     SETTINGS,
+    Clock,
     CoreUnderTest,
     FakeBrowser,
     FakeConsumer,
@@ -45,7 +46,7 @@ from tests.core.support import (
     declared,
 )
 from tests.core.support import message as outgoing
-from tests.stomp.test_scheduled import Clock, send
+from tests.stomp.test_scheduled import send
 
 NAME: Final = "orders"
 QUEUE: Final = f"/queue/{NAME}"

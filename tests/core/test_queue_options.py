@@ -13,8 +13,7 @@ from orthia.config.address_settings import (
 )
 from orthia.config.settings import Settings
 from orthia.journal.errors import StoreFull
-from orthia.journal.memory import MemoryStore
-from tests.core.support import SETTINGS, CoreUnderTest, declared, settings
+from tests.core.support import SETTINGS, Clock, CoreUnderTest, declared, settings
 
 ANYCAST = RoutingType.ANYCAST
 QUEUE = "/queue/q"
@@ -258,28 +257,18 @@ def test_what_the_file_says_counts() -> None:
 # --- what is expired out of the middle
 
 
-class _Clock:
-    now_ms = 1_700_049_600_000
-
-
 @pytest.mark.parametrize("in_memory", [100, 4])
 @pytest.mark.parametrize("expired", ["2", "5"])
 def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory: int) -> None:
     """It keeps the newest, also while what expired was in the middle of its memory or its table."""
-    clock = _Clock()
-    core = CoreUnderTest(
-        paged(with_queue(ring_size=6), in_memory),
-        store=MemoryStore(clock_ms=lambda: clock.now_ms),
-        time_ms=lambda: clock.now_ms,
-    )
-    core.broker.start_schedule()
+    clock = Clock(paged(with_queue(ring_size=6), in_memory))
+    core = clock.core
     consumer = core.consume(QUEUE, prefetch=1)
     for text in map(str, range(7)):
-        core.send(QUEUE, text, expires_ms=clock.now_ms + 10 if text == expired else 0)
+        core.send(QUEUE, text, expires_ms=clock.ms() + 10 if text == expired else 0)
     core.journal.auto_commit = False
     core.send(QUEUE, "7", "8", "9")  # on their way while it leaves
-    clock.now_ms += 1_000
-    core.pass_time(31)
+    clock.pass_ms(31_000)
     core.journal.commit()
     core.settle()
     core.journal.auto_commit = True
@@ -298,18 +287,12 @@ def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory
 
 def test_all_that_expired_at_the_front_of_a_ring_goes_at_once() -> None:
     """Though nobody consumes; what expired behind another waits for its turn."""
-    clock = _Clock()
-    core = CoreUnderTest(
-        with_queue(ring_size=10),
-        store=MemoryStore(clock_ms=lambda: clock.now_ms),
-        time_ms=lambda: clock.now_ms,
-    )
-    core.broker.start_schedule()
-    core.send(QUEUE, "1", "2", "3", expires_ms=clock.now_ms + 500)
+    clock = Clock(with_queue(ring_size=10))
+    core = clock.core
+    core.send(QUEUE, "1", "2", "3", expires_ms=clock.ms() + 500)
     core.send(QUEUE, "stays")
-    core.send(QUEUE, "behind", expires_ms=clock.now_ms + 500)
-    clock.now_ms += 31_000
-    core.pass_time(31)
+    core.send(QUEUE, "behind", expires_ms=clock.ms() + 500)
+    clock.pass_ms(31_000)
     assert core.broker.depths()["q"] == 2
     consumer = core.consume(QUEUE, auto=True)
     assert consumer.texts == ["stays"]
@@ -322,19 +305,13 @@ def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_tabl
     *, is_moved: bool
 ) -> None:
     """Another queue needed the memory, before the store had taken it out, or had refused to."""
-    clock = _Clock()
-    core = CoreUnderTest(
-        with_queue(ring_size=10),
-        store=MemoryStore(clock_ms=lambda: clock.now_ms),
-        time_ms=lambda: clock.now_ms,
-    )
-    core.broker.start_schedule()
+    clock = Clock(with_queue(ring_size=10))
+    core = clock.core
     core.send(QUEUE, "a")
-    core.send(QUEUE, "x", expires_ms=clock.now_ms + 500)
+    core.send(QUEUE, "x", expires_ms=clock.ms() + 500)
     core.send(QUEUE, "b")
     core.journal.auto_commit = False
-    clock.now_ms += 31_000
-    core.pass_time(31)
+    clock.pass_ms(31_000)
     core.broker.parts.factory.budget.make_room(1 << 50)
     consumer = core.consume(QUEUE, auto=True)
     core.journal.auto_commit = True
@@ -345,9 +322,7 @@ def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_tabl
         else:
             core.journal.commit(1)
         core.settle()
-    for _ in range(40):
-        clock.now_ms += 1_000
-        core.pass_time(1)
+    clock.pass_ms(40_000)
     assert consumer.texts == ["a", "b"]
     assert core.consume("/queue/ExpiryQueue").texts == ["x"]
     assert core.broker.depths()["q"] == 0

@@ -227,24 +227,6 @@ def test_an_empty_address_drops_the_message(how: str, caplog: pytest.LogCaptureF
     assert f"dropped, as the empty {element} says" in caplog.text
 
 
-def test_a_dead_letter_that_is_rejected_stays_and_is_delivered_less_often(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """A dead-letter queue has nowhere to move its own messages to, and loses none."""
-    core = CoreUnderTest(settings(max_delivery_attempts=2))
-    consumer = core.consume("/queue/DLQ")
-    core.send("/queue/DLQ", "a")
-    consumer.reject("a")
-    assert consumer.texts == ["a", "a"]
-    consumer.reject("a")
-    assert consumer.texts == ["a", "a"]
-    assert core.stored_texts() == ["a"]
-    core.pass_time(11)
-    assert consumer.texts == ["a", "a", "a"]
-    assert "stays: the queue is its own dead-letter-address" in caplog.text
-    assert core.broker.depths()["DLQ"] == 1
-
-
 def test_a_dead_letter_stays_in_whichever_queue_its_address_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -391,7 +373,7 @@ def test_an_expired_message_is_not_delivered() -> None:
     assert "old" in core.stored_texts()
 
 
-@pytest.mark.parametrize("limit", [{"max_size_messages": 10}, {"max_size_bytes": 10_000}])
+@pytest.mark.parametrize("limit", [{"max_size_bytes": 10_000}])
 def test_a_long_queue_is_read_from_the_table_in_order(limit: dict[str, Any]) -> None:
     """Beyond max-size messages are in the table only; the consumer notices nothing of it."""
     core = CoreUnderTest(settings(**limit))

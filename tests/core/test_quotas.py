@@ -89,21 +89,6 @@ def test_the_whole_store_has_a_limit_too() -> None:
     assert f"hold {3 * EACH}:" in text
 
 
-def test_acknowledging_makes_room() -> None:
-    """A consumer of a full address goes on, and then there is room for what it took."""
-    core = CoreUnderTest(limited(3))
-    core.send("/queue/orders", "a", "b", "c")
-    consumer = core.consume("/queue/orders")
-    consumer.acknowledge("a", "b")
-    core.settle()
-    core.send("/queue/orders", "d", "e")
-    refusal(core, "/queue/orders")
-    assert consumer.texts == list("abcde")
-    consumer.acknowledge("c", "d", "e")
-    core.settle()
-    assert used(core) == 0
-
-
 def test_a_message_counts_before_it_is_stored() -> None:
     """Else a burst could pass the limit while the store is busy."""
     core = CoreUnderTest(limited(3), auto_commit=False)

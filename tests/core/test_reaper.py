@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.upkeep.reaper import Reaper
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, declared, message, settings
 from tests.stomp.support import Client
@@ -177,23 +175,3 @@ def test_a_look_that_fails_is_not_the_last(
     assert "the scan for unused queues failed; retrying at the next one" in caplog.text
     core.pass_time(PERIOD)
     assert names(core) == []
-
-
-def test_a_queue_that_always_fails_keeps_no_other(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither what is before it nor what is behind it."""
-    core = CoreUnderTest(deleting()).counted()
-    for name in "abc":
-        core.consume(f"/queue/{name}").end.close()
-    is_unused = Reaper._is_unused
-
-    def fail(reaper: Reaper, queue: Queue) -> bool:
-        if queue.name == "b":
-            raise RuntimeError("a bug")
-        return is_unused(reaper, queue)
-
-    monkeypatch.setattr(Reaper, "_is_unused", fail)
-    core.pass_time(PERIOD)
-    assert names(core) == ["b"]
-    assert "checking whether queue 'b' is unused failed" in caplog.text

@@ -91,22 +91,6 @@ def test_a_longer_delay_counts() -> None:
     assert look(core, 1) == []
 
 
-def test_whoever_takes_over_counts_anew() -> None:
-    """How old an id is it does not know, and keeps it its whole time."""
-    core = CoreUnderTest(deleting()).counted()
-    send(core, WITH_IDS, "1")
-    consume(core, WITH_IDS)
-    assert look(core, LOOKS) == ["auto.d"]
-    core = core.takeover(deleting()).counted()
-    assert look(core, LOOKS) == ["auto.d"]
-    send(core, WITH_IDS, "1")
-    assert consume(core, WITH_IDS) == []
-    core = core.takeover(deleting()).counted()
-    assert look(core, LOOKS + 1) == []
-    assert not core.journal.store.messages
-    assert not core.journal.store.bindings
-
-
 def test_ids_stay_while_their_address_has_another_queue() -> None:
     """So a queue that is not the last one waits for none of them."""
     core = CoreUnderTest(deleting()).counted()
@@ -143,21 +127,6 @@ def test_an_id_that_comes_while_the_store_is_asked_keeps_it(
         assert look(core, 1) == ["auto.d"]
     send(core, WITH_IDS, "1")
     assert consume(core, WITH_IDS) == []
-
-
-def test_a_message_on_its_way_keeps_it() -> None:
-    """Its sender is told that it is stored, so it is there."""
-    core = CoreUnderTest(deleting()).counted()
-    send(core, WITH_IDS, "1")
-    consume(core, WITH_IDS)
-    look(core, LOOKS)
-    core.journal.auto_commit = False
-    send(core, WITH_IDS, "2")
-    assert look(core, 2 * LOOKS) == ["auto.d"]
-    core.journal.auto_commit = True
-    core.journal.commit()
-    core.settle()
-    assert consume(core, WITH_IDS) == ["2"]
 
 
 def diverting(**more: Any) -> Settings:

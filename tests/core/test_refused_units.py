@@ -13,9 +13,9 @@ from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.model.message import LargeBody, decode_message, encode_message
-from tests.core.support import ANYONE, CoreUnderTest, anyone, message, settings
+from tests.core.support import ANYONE, Clock, CoreUnderTest, anyone, message, settings
 from tests.core.test_expiry import Node
-from tests.stomp.test_scheduled import Clock, depth, send
+from tests.stomp.test_scheduled import depth, send
 
 POISON, FULL = UnitRefused("for a test"), StoreFull("for a test")
 BOTH = pytest.mark.parametrize("reason", [POISON, FULL], ids=["poison", "no room"])

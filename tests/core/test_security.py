@@ -117,38 +117,12 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(security._remembered) <= 10
 
 
-def test_sending_consuming_and_creating_are_each_asked_for() -> None:
-    """Who may send may not therefore create, nor consume."""
-    core = CoreUnderTest(SECURED)
-    with pytest.raises(NotAuthorized, match="'consume'"):
-        core.broker.subscribe(GUEST, "/queue/orders", FakeConsumer(), prefetch=1)
-    with pytest.raises(NotAuthorized, match="'createAddress'"):
-        core.broker.send(GUEST, "/queue/public.news", message("a"), None)
-    core.broker.send(GUEST, "/queue/public.box", message("a"), None)
-    core.settle()
-    assert core.broker.depths() == {"public.box": 1}
-
-
 def test_who_may_send_may_not_therefore_hear_a_topic() -> None:
     """To hear the messages of an address is to consume them, with a queue or without."""
     core = CoreUnderTest(SECURED)
     with pytest.raises(NotAuthorized, match=r"'consume' on address 'public\.news'"):
         core.broker.subscribe(GUEST, "/topic/public.news", FakeConsumer(), prefetch=1)
     core.broker.subscribe(GUEST, "/topic/public.box", FakeConsumer(), prefetch=1)
-
-
-def test_a_queue_is_created_for_who_may_create_it() -> None:
-    """Whoever may send, consume and create addresses but no durable queue gets none."""
-    granted = {each: frozenset({"visitors"}) for each in ("send", "consume", "createAddress")}
-    settings = replace(SECURED, security_settings=(SecuritySetting("#", granted),))
-    core = CoreUnderTest(settings)
-    refused = "'createDurableQueue' on address 'new'"
-    with pytest.raises(NotAuthorized, match=refused):
-        core.broker.send(GUEST, "/queue/new", message("a"), None)
-    with pytest.raises(NotAuthorized, match=refused):
-        core.broker.subscribe(GUEST, "/queue/new", FakeConsumer(), prefetch=1)
-    core.settle()
-    assert core.broker.depths() == {}
 
 
 def test_a_transaction_is_refused_whole_for_one_address() -> None:
@@ -167,25 +141,6 @@ def test_a_queue_is_guarded_by_its_address() -> None:
     core = CoreUnderTest(replace(SECURED, addresses=(address,)))
     with pytest.raises(NotAuthorized, match="'consume' on address 'orders'"):
         core.broker.subscribe(GUEST, "/queue/public.box", FakeConsumer(), prefetch=1)
-
-
-def test_a_topics_subscriber_needs_the_permission_of_its_queue() -> None:
-    """Artemis makes a queue that is not durable for it, and asks the same."""
-    permissions = {
-        "consume": frozenset({"staff", "visitors"}),
-        "createAddress": frozenset({"staff"}),
-    }
-    settings = replace(
-        SECURED,
-        addresses=(declared("news", kind=RoutingType.MULTICAST),),
-        security_settings=(
-            SecuritySetting("#", {**permissions, "createNonDurableQueue": frozenset({"visitors"})}),
-        ),
-    )
-    core = CoreUnderTest(settings)
-    core.broker.subscribe(GUEST, "/topic/news", FakeConsumer(), prefetch=1)
-    with pytest.raises(NotAuthorized, match="'createNonDurableQueue' on address 'news'"):
-        core.broker.subscribe(ADA, "/topic/news", FakeConsumer(), prefetch=1)
 
 
 def granting(*permissions: str, match: str = "#", **options: Any) -> Settings:

@@ -25,12 +25,9 @@ from orthia.broker.core.selectors import properties as properties_module
 from orthia.broker.core.selectors.selector import MAX_LENGTH
 from orthia.broker.core.upkeep import backlog
 from orthia.config.errors import OrthiaError
-from orthia.journal import Unit
 from orthia.journal.errors import JournalError
 from orthia.journal.model.fields import Property
 from orthia.journal.model.message import Message
-from orthia.journal.model.xid import Xid
-from orthia.journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
@@ -63,26 +60,6 @@ def test_a_consumer_gets_what_its_selector_matches_in_order(options) -> None:  #
     core.settle()
     assert core.broker.depths()["orders"] == 24
     assert core.consume(QUEUE).texts == [f"blue{n}" for n in range(30) if n % 5]
-
-
-@BOTH
-@pytest.mark.parametrize("selector", ["colour = 'red'", None], ids=["selector", "none"])
-def test_what_a_transaction_in_doubt_has_acknowledged_is_nobodys(  # type: ignore[no-untyped-def]
-    options, selector: str | None
-) -> None:
-    """Until it is resolved: whoever prepared it may commit it yet."""
-    core = CoreUnderTest(options)
-    colours(core, *(f"red{n}" for n in range(6)))
-    unit = Unit()
-    for reference in core.consume(QUEUE).take("red0", "red3"):
-        assert reference.location is not None
-        unit.delete(reference.location)
-    XaTransactions(core.journal).prepare(Xid(1, b"global", b"branch"), unit)
-    core.settle()
-    successor = core.takeover(options)
-    again = successor.consume(QUEUE, selector=selector)
-    successor.counted()
-    assert again.texts == ["red1", "red2", "red4", "red5"]
 
 
 def test_one_message_far_down_a_backlog_comes_in_bounded_memory() -> None:

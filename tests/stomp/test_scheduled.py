@@ -14,61 +14,12 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
-from orthia.journal.memory import MemoryStore
+from orthia.journal.errors import UnitRefused
 from orthia.journal.model.message import Message
-from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
+from orthia.journal.model.unit import Unit
+from tests.core.support import NOON_MS, SETTINGS, Clock, anyone, settings
 from tests.stomp.support import Client
-
-NOON_MS = 1_700_049_600_000
-"""2023-11-15 12:00:00 UTC, a Wednesday."""
-
-
-class Clock:
-    """The clock of the core under test, which its timers and its store follow."""
-
-    def __init__(self, options: Settings = SETTINGS) -> None:
-        self.started = 0.0
-        self.core: CoreUnderTest
-        self.begin(CoreUnderTest(options, store=MemoryStore(clock_ms=self.ms), time_ms=self.ms))
-
-    def begin(self, core: CoreUnderTest) -> None:
-        """Go on with another core."""
-        self.core = core
-        core.broker.count_backlogs()
-        core.broker.start_schedule()
-        core.settle()
-
-    def ms(self) -> int:
-        """Return the time of messages."""
-        return NOON_MS + round((self.started + getattr(self, "core", _BEFORE).now) * 1000)
-
-    def pass_ms(self, ms: int) -> None:
-        """Let time pass, timer by timer."""
-        core = self.core
-        end = core.now + ms / 1000
-        while core._timers and core._timers[0][0] <= end:
-            core.now = max(core.now, core._timers[0][0])
-            core.settle()
-        core.now = end
-        core.settle()
-
-    def takeover(self, options: Settings = SETTINGS) -> None:
-        """Have the next node go on."""
-        self.started += self.core.now
-        self.core.broker.stop()
-        store = self.core.journal.store
-        store.fence_token += 1
-        core = CoreUnderTest(options, store=store, token=store.fence_token, time_ms=self.ms)
-        self.begin(core)
-
-
-class _Before:
-    now = 0.0
-
-
-_BEFORE = _Before()
 
 
 def send(clock: Clock, text: str, destination: str = "/queue/orders", /, **headers: Any) -> None:

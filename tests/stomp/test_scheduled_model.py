@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.sending.recurrence import MIN_PERIOD_MS
 from orthia.journal.errors import UnitRefused
-from tests.core.support import anyone
-from tests.stomp.test_scheduled import Clock, send
+from tests.core.support import Clock, anyone
+from tests.stomp.test_scheduled import send
 
 SCHEDULE: Final = "orthia.scheduled.anycast.orders"
 STEPS = st.lists(
