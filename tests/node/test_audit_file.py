@@ -73,33 +73,10 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(
     assert 0 < len(kept) < 20
 
 
-def test_a_disk_that_is_full_is_told_once_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And no line is lost by it."""
-    full, write, tried = [True], os.write, []
-
-    def refuse(descriptor: int, data: bytes) -> int:
-        tried.append(data)
-        if full[0]:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, data)
-
-    monkeypatch.setattr("orthia.broker.node.audit_file.os.write", refuse)
-    file = AuditFile(tmp_path, "a")
-    file.write(b"one\n")
-    wait_until(lambda: len(tried) >= 2, what="it was tried again")
-    full[0] = False
-    file.flush(60)
-    assert file.path.read_bytes() == b"one\n"
-    (told,) = [one.getMessage() for one in caplog.records]
-    assert f"the audit log {file.path} cannot be written: No space left on device" in told
-
-
 def test_a_disk_that_takes_a_part_of_a_line_tears_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one does that fills up amid a line: the line is whole once there is room."""
+    """One fills up amid a line: it is told once, and the line is whole once there is room."""
     room, write, tried = [7], os.write, []
 
     def fill(descriptor: int, data: bytes) -> int:
