@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Select, select
 
-from orthia.database import Database
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, PresenceLock, presence_lock
 from orthia.nodemanager.locks import server_lock
 from orthia.nodemanager.locks.abc import NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock
@@ -54,6 +55,7 @@ class StoreUnderTest:
     store: NodeManagerStore
     clock: ManualClock | None
     database: Database | None = None
+    settings: DatabaseStoreSettings | None = None
 
     def let_expire(self, lock: Lock = Lock.LIVE) -> None:
         """Let time pass until ``lock`` has expired; it was taken for a second at most."""
@@ -102,7 +104,7 @@ def subject(
     database = Database.from_settings(settings)
     make_tables(database, settings)
     store = SqlNodeManagerStore(database, settings, database.engine)
-    yield StoreUnderTest(store, None, database)
+    yield StoreUnderTest(store, None, database, settings)
     database.dispose()
 
 
@@ -110,3 +112,25 @@ def subject(
 def store(subject: StoreUnderTest) -> NodeManagerStore:
     """Give the store of ``subject``."""
     return subject.store
+
+
+PRESENCE = "test-presence"
+PresenceLocks = Callable[[], PresenceLock]
+
+
+@pytest.fixture
+def locks(store_settings: DatabaseStoreSettings) -> Iterator[PresenceLocks]:
+    """Give a maker of presence locks of one name, each with a session of its own."""
+    databases: list[Database] = []
+    made: list[PresenceLock] = []
+
+    def make() -> PresenceLock:
+        databases.append(Database.from_settings(store_settings))
+        made.append(presence_lock(databases[-1], PRESENCE, query_timeout_ms=600_000))
+        return made[-1]
+
+    yield make
+    for lock in made:
+        lock.release()
+    for database in databases:
+        database.dispose()

@@ -70,30 +70,24 @@ def test_an_entry_survives_its_json() -> None:
     assert Entry.from_json(entry.to_json()) == entry
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("node_time", "2026-01-01T00:00:00"),
-        ("db_time", "2026-01-01T00:00:00"),
-        ("event_seq", "1"),
-        ("event_seq", None),
-        ("holder_id", 7),
-    ],
-)
-def test_a_line_that_cannot_be_put_in_order_is_no_entry(field: str, value: object) -> None:
-    """A merge compares times, holders and numbers: it must be able to."""
+BROKEN: list[str | dict[str, object]] = [
+    *("", "{}", "[1]", "nonsense", '{"db_time": 5}'),
+    *({field: "2026-01-01T00:00:00"} for field in ("node_time", "db_time")),
+    {"event_seq": "1"},
+    {"event_seq": None},
+    {"holder_id": 7},
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=str)
+def test_a_line_that_is_no_entry_is_a_value_error(broken: str | dict[str, object]) -> None:
+    """Whatever a disk made of it; nor is one that a merge could not compare and put in order."""
     log = open_log()
     line = json.loads(log._entry(LiveActive(1)).to_json())
     log.close(1)
-    with pytest.raises(ValueError, match="not a failover log line"):
-        Entry.from_json(json.dumps(line | {field: value}))
-
-
-@pytest.mark.parametrize("line", ["", "{}", "[1]", "nonsense", '{"db_time": 5}'])
-def test_a_line_that_is_no_entry_is_a_value_error(line: str) -> None:
-    """Never anything else, whatever a disk made of it."""
-    with pytest.raises(ValueError):
-        Entry.from_json(line)
+    said = None if isinstance(broken, str) else "not a failover log line"
+    with pytest.raises(ValueError, match=said):
+        Entry.from_json(broken if isinstance(broken, str) else json.dumps(line | broken))
 
 
 @pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
@@ -120,16 +114,21 @@ def test_a_hung_database_costs_the_file_nothing(
     database.dispose()
 
 
-class AwayTable:
-    """A table in a database that is away."""
+class ScriptedTable:
+    """A table whose inserts fail with these errors, the last for ever if it ``stays_away``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *errors: Exception, stays_away: bool = False) -> None:
+        self.errors = list(errors)
+        self.stays_away = stays_away
         self.asked = threading.Event()
+        self.kept: list[int | None] = []
 
     def insert(self, entry: Entry) -> None:
-        """Fail as the real one does."""
+        """Fail, or keep."""
         self.asked.set()
-        raise StoreUnavailable(f"no answer about {entry.code}")
+        if self.errors:
+            raise self.errors[0] if self.stays_away else self.errors.pop(0)
+        self.kept.append(entry.token)
 
 
 def test_too_many_events_are_dropped_loudly(
@@ -137,7 +136,7 @@ def test_too_many_events_are_dropped_loudly(
 ) -> None:
     """The queue is bounded: emit never waits."""
     monkeypatch.setattr(failover_log, "MAX_WAITING", 5)
-    table = AwayTable()
+    table = ScriptedTable(StoreUnavailable("no answer"), stays_away=True)
     log = open_log(table=table)  # type: ignore[arg-type] # stands in for a database that is away
     log.emit(LiveActive(0))
     assert table.asked.wait(120)
@@ -270,26 +269,12 @@ def test_text_no_file_can_hold_does_not_end_the_log(
     assert second.token == 2
 
 
-class BusyTable:
-    """A table whose first insert meets a deadlock, whose second a defect."""
-
-    def __init__(self) -> None:
-        self.errors: list[Exception] = [TransientStoreError("deadlock"), RuntimeError("a defect")]
-        self.kept: list[int | None] = []
-
-    def insert(self, entry: Entry) -> None:
-        """Fail, or keep."""
-        if self.errors:
-            raise self.errors.pop(0)
-        self.kept.append(entry.token)
-
-
 def test_a_deadlock_is_tried_again_and_a_defect_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread of the table lives on."""
     monkeypatch.setattr(failover_log, "_RETRY_SECONDS", 0.01)
-    table = BusyTable()
+    table = ScriptedTable(TransientStoreError("deadlock"), RuntimeError("a defect"))
     log = open_log(table=table)  # type: ignore[arg-type] # stands in for the database's
     log.emit(LiveActive(1))
     wait_until(lambda: not table.errors, what="it was tried twice")

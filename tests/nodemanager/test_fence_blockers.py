@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from io import RawIOBase
@@ -23,11 +23,12 @@ from orthia.config.secrets import Secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, StoreUnavailable
 from orthia.journal.sql.fence import fenced_engine
-from orthia.nodemanager import jdbc_node_manager
-from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from orthia.nodemanager import JdbcNodeManager
+from orthia.nodemanager.events import FenceBlocked, FenceUnblocked
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
+from tests.nodemanager.nodes import Node, jdbc_node
 from tests.support.schema import make_tables
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
@@ -156,43 +157,6 @@ class Frozen:
         self._thread.start()
 
 
-class Successor:
-    """A node that becomes live after another, on a thread of its own."""
-
-    def __init__(self, settings: DatabaseStoreSettings) -> None:
-        self.database = Database.from_settings(settings)
-        self.events: list[Event] = []
-        self.manager = jdbc_node_manager(
-            settings, name="successor", listener=self.events.append, database=self.database
-        )
-        self._pool = ThreadPoolExecutor(1)
-
-    def go_live(self) -> None:
-        """Start; ``fenced`` waits for the end of that."""
-
-        def start() -> None:
-            self.manager.start()
-            self.manager.start_live_node().activation_complete()
-
-        self._started = self._pool.submit(start)
-
-    def fenced(self) -> int:
-        """Wait until the journal is fenced; return the token."""
-        self._started.result(120)
-        return self.manager.fencing_token
-
-    def said(self, kind: type[Event]) -> list[Event]:
-        """Return the events of a kind."""
-        return [event for event in list(self.events) if isinstance(event, kind)]
-
-    def close(self) -> None:
-        """End the node."""
-        self.manager.interrupt()
-        self._pool.shutdown()
-        self.manager.stop()
-        self.database.dispose()
-
-
 class Pair:
     """A database whose live node, of token 1, has just given its lock up."""
 
@@ -218,11 +182,21 @@ class Pair:
         self._ended.append(frozen.close)
         return frozen
 
-    def successor(self, **changes: Any) -> Successor:
-        """Give the next node."""
-        successor = Successor(replace(self.settings, **changes))
+    def successor(self, **changes: Any) -> "tuple[Node[JdbcNodeManager], Future[int]]":
+        """Have the next node go live; the future has its token when it has fenced the journal."""
+        successor = jdbc_node(replace(self.settings, **changes), "successor")
         self._ended.append(successor.close)
-        return successor
+        return successor, successor.soon(successor.go_live)
+
+    @contextmanager
+    def fencing(self) -> Iterator[tuple[SqlNodeManagerStore, int]]:
+        """Give the store of a next node that holds the live lock, and its token."""
+        with opened(self.settings) as database:
+            engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
+            store = SqlNodeManagerStore(database, self.settings, engine)
+            acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
+            assert acquired is not None
+            yield store, acquired.token
 
     def close(self) -> None:
         """End all that was made, the last first."""
@@ -260,11 +234,10 @@ def pair(dbms: str, shared_servers: Servers) -> Iterator[Pair]:
 def test_whatever_a_frozen_node_was_at_its_session_is_ended(pair: Pair, where: str) -> None:
     """The server would keep it for an hour, or for ever; the successor says what it ended."""
     getattr(pair.frozen(), where)()
-    successor = pair.successor()
-    successor.go_live()
-    assert successor.fenced() > pair.token
+    successor, fenced = pair.successor()
+    assert fenced.result(120) > pair.token
     # The fence goes on as soon as the session is ended; that is told a moment later.
-    wait_until(lambda: successor.said(FenceUnblocked), what="it says what it ended")
+    successor.wait_for(FenceUnblocked)
     (event,) = successor.said(FenceUnblocked)
     assert "journal" in event.message
 
@@ -282,10 +255,9 @@ def test_a_node_frozen_in_a_batch_is_replaced_when_its_lease_ends(pair: Pair) ->
         with opened(pair.settings) as database:
             store = SqlNodeManagerStore(database, pair.settings, database.engine)
             assert store.renew(Lock.LIVE, FROZEN_HOLDER, former.token, 3_000) is not None
-        successor = pair.successor()
-        successor.go_live()
+        _, fenced = pair.successor()
         # Within two minutes, of the hour that the server would keep the session.
-        assert successor.fenced() > former.token
+        assert fenced.result(120) > former.token
     finally:
         frozen.close()
 
@@ -295,20 +267,14 @@ def test_so_are_the_other_sessions_that_lock_the_fence(pair: Pair, purpose: str)
     """Large bodies and the history's pruner are fenced by the same row."""
     pair.frozen(purpose).in_transaction()
     pair.frozen("journal").in_transaction()
-    successor = pair.successor()
-    successor.go_live()
-    assert successor.fenced() > pair.token
+    _, fenced = pair.successor()
+    assert fenced.result(120) > pair.token
 
 
 def test_nobody_ends_a_session_without_the_live_lock(pair: Pair) -> None:
     """A node that lost it while its fence waits leaves alone who is in the way."""
     frozen = pair.frozen()
-    with opened(pair.settings) as database:
-        engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
-        store = SqlNodeManagerStore(database, pair.settings, engine)
-        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
-        assert acquired is not None
-        token = acquired.token
+    with pair.fencing() as (store, token):
         with ThreadPoolExecutor(1) as pool:
             advancing = pool.submit(store.advance_fence, "next", token)
             wait_until(lambda: store._fencing_session is not None, what="the fence waits")
@@ -328,25 +294,19 @@ def test_nobody_ends_a_session_without_the_live_lock(pair: Pair) -> None:
 
 def test_who_waits_for_nobody_ends_nobody(pair: Pair) -> None:
     """A session of the former node that is not in the way at this moment is left alone."""
-    with opened(pair.settings) as database:
-        store = SqlNodeManagerStore(database, pair.settings, database.engine)
-        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
-        assert acquired is not None
+    with pair.fencing() as (store, token):
         frozen = pair.frozen()
-        assert store.end_fence_blockers("next", acquired.token) == []
+        assert store.end_fence_blockers("next", token) == []
         assert frozen.is_alive()
 
 
 def test_a_session_of_this_node_is_never_in_the_way(pair: Pair) -> None:
     """A look that comes when the fence is passed already finds no former node."""
-    with opened(pair.settings) as database:
-        store = SqlNodeManagerStore(database, pair.settings, database.engine)
-        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
-        assert acquired is not None
-        assert store.advance_fence("next", acquired.token)
-        with contextlib.closing(Frozen(pair.settings, acquired.token)) as own:
+    with pair.fencing() as (store, token):
+        assert store.advance_fence("next", token)
+        with contextlib.closing(Frozen(pair.settings, token)) as own:
             store._fencing_session = own.number + 1
-            assert store.end_fence_blockers("next", acquired.token) == []
+            assert store.end_fence_blockers("next", token) == []
             assert own.is_alive()
 
 
@@ -361,11 +321,7 @@ def test_a_node_that_comes_back_ends_no_session_of_its_successor(pair: Pair) -> 
 def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
     """Between the look at who is in the way and its end, too: nobody is told of anything."""
     frozen = pair.frozen()
-    with opened(pair.settings) as database:
-        engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
-        store = SqlNodeManagerStore(database, pair.settings, engine)
-        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
-        assert acquired is not None
+    with pair.fencing() as (store, token):
         ends: list[str] = []
         sessions = (
             f"SELECT 1 FROM pg_stat_activity WHERE pid = {frozen.number}"
@@ -383,13 +339,13 @@ def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
                 assert advancing.result(60)
                 wait_until(is_gone, what="the session is gone")
 
-        listen(database.engine, "before_cursor_execute", end_first)
+        listen(store._database.engine, "before_cursor_execute", end_first)
         with ThreadPoolExecutor(1) as pool:
-            advancing = pool.submit(store.advance_fence, "next", acquired.token)
+            advancing = pool.submit(store.advance_fence, "next", token)
             blockers: list[object] = []
 
             def end() -> bool:
-                blockers.extend(store.end_fence_blockers("next", acquired.token))
+                blockers.extend(store.end_fence_blockers("next", token))
                 return bool(ends)
 
             wait_until(end, what="the blocker is found")
@@ -399,14 +355,14 @@ def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
 @pytest.mark.parametrize("dbms", ["postgresql"])
 def test_an_administrators_lock_of_the_table_is_waited_for(pair: Pair) -> None:
     """Only who locks the fence's row is a node's session: maintenance is nobody's to end."""
-    with opened(pair.settings) as database, database.engine.connect() as administrator:
-        engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
-        store = SqlNodeManagerStore(database, pair.settings, engine)
-        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
-        assert acquired is not None
+    with (
+        pair.fencing() as (store, token),
+        opened(pair.settings) as database,
+        database.engine.connect() as administrator,
+    ):
         administrator.execute(text("LOCK TABLE node_manager_store IN EXCLUSIVE MODE"))
         with ThreadPoolExecutor(1) as pool:
-            advancing = pool.submit(store.advance_fence, "next", acquired.token)
+            advancing = pool.submit(store.advance_fence, "next", token)
             waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND pid = :pid")
 
             def waits() -> bool:
@@ -416,7 +372,7 @@ def test_an_administrators_lock_of_the_table_is_waited_for(pair: Pair) -> None:
 
             try:
                 wait_until(waits, what="the fence waits")
-                assert store.end_fence_blockers("next", acquired.token) == []
+                assert store.end_fence_blockers("next", token) == []
                 administrator.execute(text("SELECT 1"))
             finally:
                 administrator.rollback()
@@ -437,14 +393,13 @@ def test_a_session_that_may_not_be_ended_is_named(pair: Pair) -> None:
         pair.server._administrate(f"GRANT ALL ON {pair.name}.* TO {user}")
         right = "CONNECTION ADMIN"
     frozen = pair.frozen()
-    successor = pair.successor(jdbc_user=WEAK, jdbc_password=Secret(PASSWORD))
+    successor, fenced = pair.successor(jdbc_user=WEAK, jdbc_password=Secret(PASSWORD))
     try:
-        successor.go_live()
-        wait_until(lambda: successor.said(FenceBlocked), what="it says who is in the way")
+        successor.wait_for(FenceBlocked)
         (event, *_) = successor.said(FenceBlocked)
         assert right in event.message
         frozen.close()
-        assert successor.fenced() > pair.token
+        assert fenced.result(120) > pair.token
         assert successor.said(FenceUnblocked) == []
     finally:
         successor.close()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from apscheduler.executors.base import BaseExecutor
@@ -67,23 +68,39 @@ class ScriptedLocker(Locker):
 
 
 class KeepAliveUnderTest:
-    """A keep-alive and what it reports."""
+    """A keep-alive and what it reports; ``on_lost``, ``report`` and ``on_renewed`` hear it too."""
 
-    def __init__(self, period_ms: int = PERIOD_MS) -> None:
+    def __init__(
+        self,
+        period_ms: int = PERIOD_MS,
+        expiration_ms: int = EXPIRATION_MS,
+        **listeners: Callable[[Any], None],
+    ) -> None:
         self.clock = ManualClock()
         self.locker = ScriptedLocker(self.clock)
         self.events: list[Event] = []
         self.lost: list[str] = []
-        lease = Lease(Lock.LIVE, HolderId("me"), 7, deadline(self.clock(), EXPIRATION_MS))
+        lease = Lease(Lock.LIVE, HolderId("me"), 7, deadline(self.clock(), expiration_ms))
+        told: dict[str, Any] = {"report": self.events.append, "on_lost": self.lost.append}
         self.keep_alive = KeepAlive(
             self.locker,
             lease,
             period_ms=period_ms,
-            expiration_ms=EXPIRATION_MS,
+            expiration_ms=expiration_ms,
             clock=self.clock,
-            report=self.events.append,
-            on_lost=self.lost.append,
+            **{**told, **listeners},
         )
+
+    def wait_hung(self) -> None:
+        """Have renewals hang, and wait for one that does."""
+        self.locker.hangs.set()
+        before = self.locker.renewals
+        wait_until(lambda: self.locker.renewals > before, what="a renewal that hangs")
+
+    def end(self) -> None:
+        """Stop it; a renewal that hangs goes on."""
+        self.locker.let_go.set()
+        self.keep_alive.stop()
 
     def kinds(self) -> set[type]:
         """Return the kinds of events reported."""
@@ -102,8 +119,7 @@ def subject() -> Iterator[KeepAliveUnderTest]:
     made = KeepAliveUnderTest()
     made.keep_alive.start()
     yield made
-    made.locker.let_go.set()
-    made.keep_alive.stop()
+    made.end()
 
 
 def test_a_lease_is_renewed_for_as_long_as_it_runs(subject: KeepAliveUnderTest) -> None:
@@ -141,10 +157,7 @@ def test_a_failed_renewal_loses_the_lease_at_once(
 
 def test_a_hung_renewal_loses_the_lease_at_the_deadline(subject: KeepAliveUnderTest) -> None:
     """While it still hangs; and its late success changes nothing."""
-    wait_until(lambda: subject.locker.renewals, what="a renewal")
-    subject.locker.hangs.set()
-    before = subject.locker.renewals
-    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.wait_hung()
     left = subject.keep_alive.lease.deadline_seconds - subject.clock.now
     subject.pass_time(left - 0.001)
     assert subject.keep_alive.is_valid()
@@ -159,16 +172,7 @@ def test_a_hung_renewal_loses_the_lease_at_the_deadline(subject: KeepAliveUnderT
 
 def test_a_renewal_that_was_not_triggered_is_noticed_and_asked_for() -> None:
     """Well before the deadline; the scheduler then renews after all."""
-    subject = KeepAliveUnderTest(period_ms=600_000)
-    subject.keep_alive = KeepAlive(
-        subject.locker,
-        Lease(Lock.LIVE, HolderId("me"), 7, deadline(subject.clock(), 3_000_000)),
-        period_ms=600_000,
-        expiration_ms=3_000_000,
-        clock=subject.clock,
-        report=subject.events.append,
-        on_lost=subject.lost.append,
-    )
+    subject = KeepAliveUnderTest(period_ms=600_000, expiration_ms=3_000_000)
     subject.keep_alive.start()
     try:
         subject.pass_time(899)
@@ -211,9 +215,7 @@ def test_a_renewal_begun_after_a_pause_is_not_blamed() -> None:
 
 def test_a_stopped_keep_alive_says_nothing_more(subject: KeepAliveUnderTest) -> None:
     """An orderly end is no loss, whatever a renewal under way makes of it."""
-    subject.locker.hangs.set()
-    before = subject.locker.renewals
-    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.wait_hung()
     subject.keep_alive.stop()
     subject.locker.error = StoreUnavailable("gone")
     subject.locker.let_go.set()
@@ -224,9 +226,7 @@ def test_a_stopped_keep_alive_says_nothing_more(subject: KeepAliveUnderTest) -> 
 
 def test_a_hung_renewal_is_told_of_long_before_the_deadline(subject: KeepAliveUnderTest) -> None:
     """Once: an operator has the rest of the lease to look at the database."""
-    subject.locker.hangs.set()
-    before = subject.locker.renewals
-    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.wait_hung()
     subject.pass_time(3.0)
     wait_until(lambda: RenewalOverrun in subject.kinds(), what="the overrun is told")
     subject.pass_time(3.0)
@@ -240,9 +240,7 @@ def test_a_hung_renewal_is_told_of_long_before_the_deadline(subject: KeepAliveUn
 
 def test_the_watchdog_notices_time_that_passed_without_it(subject: KeepAliveUnderTest) -> None:
     """A suspended host: waits for locks do not count that time, the stopwatch does."""
-    subject.locker.hangs.set()
-    before = subject.locker.renewals
-    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.wait_hung()
     subject.pass_time(1.0)
     wait_until(lambda: RenewalOverrun in subject.kinds(), what="the watchdog waits for the end")
     subject.clock.now += EXPIRATION_MS / 1000
@@ -251,29 +249,17 @@ def test_the_watchdog_notices_time_that_passed_without_it(subject: KeepAliveUnde
 
 def test_what_listeners_raise_does_not_disarm_the_watchdog() -> None:
     """Neither a report nor a listener of renewals decides about the lease."""
-    subject = KeepAliveUnderTest()
     told: list[object] = []
 
     def fail(what: object) -> None:
         told.append(what)
         raise RuntimeError("a listener's defect")
 
-    keep_alive = KeepAlive(
-        subject.locker,
-        subject.keep_alive.lease,
-        period_ms=PERIOD_MS,
-        expiration_ms=EXPIRATION_MS,
-        clock=subject.clock,
-        report=fail,
-        on_lost=subject.lost.append,
-        on_renewed=fail,
-    )
-    keep_alive.start()
+    subject = KeepAliveUnderTest(report=fail, on_renewed=fail)
+    subject.keep_alive.start()
     try:
         wait_until(lambda: subject.locker.renewals >= 3, what="three renewals")
-        subject.locker.hangs.set()
-        before = subject.locker.renewals
-        wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+        subject.wait_hung()
         subject.clock.now += 1.0
         overrun = "the overrun is reported, in vain"
         wait_until(lambda: any(isinstance(what, RenewalOverrun) for what in told), what=overrun)
@@ -281,8 +267,7 @@ def test_what_listeners_raise_does_not_disarm_the_watchdog() -> None:
         subject.clock.now += EXPIRATION_MS / 1000
         wait_until(lambda: subject.lost, what="the watchdog fires")
     finally:
-        subject.locker.let_go.set()
-        keep_alive.stop()
+        subject.end()
 
 
 def without_memory(_: object) -> None:
@@ -302,20 +287,10 @@ def test_a_listener_without_memory_is_told_of_as_the_end_of_its_thread(
         ended.append((what.exc_type, what.thread.name))
 
     monkeypatch.setattr(threading, "excepthook", hook)
-    subject = KeepAliveUnderTest()
-    keep_alive = KeepAlive(
-        subject.locker,
-        subject.keep_alive.lease,
-        period_ms=PERIOD_MS,
-        expiration_ms=EXPIRATION_MS,
-        clock=subject.clock,
-        report=without_memory if who == "report" else subject.events.append,
-        on_lost=subject.lost.append,
-        on_renewed=without_memory if who == "on_renewed" else lambda _: None,
-    )
+    subject = KeepAliveUnderTest(**{who: without_memory})
     if who == "report":
         subject.locker.hangs.set()
-    keep_alive.start()
+    subject.keep_alive.start()
     try:
         if who == "report":
             wait_until(lambda: subject.locker.renewals, what="a renewal that hangs")
@@ -325,8 +300,7 @@ def test_a_listener_without_memory_is_told_of_as_the_end_of_its_thread(
         assert kind is MemoryError
         assert ("watchdog" in name) == (who == "report")
     finally:
-        subject.locker.let_go.set()
-        keep_alive.stop()
+        subject.end()
 
 
 def test_the_watchdog_does_not_wait_for_the_scheduler(
@@ -369,7 +343,6 @@ def test_the_watchdog_tells_of_a_loss_that_the_renewal_did_not_come_to_tell(
 ) -> None:
     """The thread of the renewals may die, and the hook that hears of it, too."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    subject = KeepAliveUnderTest()
     lost: list[str] = []
 
     def on_lost(_: str) -> None:
@@ -377,24 +350,16 @@ def test_the_watchdog_tells_of_a_loss_that_the_renewal_did_not_come_to_tell(
         if len(lost) == 1:
             raise MemoryError
 
-    keep_alive = KeepAlive(
-        subject.locker,
-        subject.keep_alive.lease,
-        period_ms=PERIOD_MS,
-        expiration_ms=EXPIRATION_MS,
-        clock=subject.clock,
-        report=subject.events.append,
-        on_lost=on_lost,
-    )
+    subject = KeepAliveUnderTest(on_lost=on_lost)
     subject.locker.error = StoreUnavailable("away")
-    keep_alive.start()
+    subject.keep_alive.start()
     try:
         wait_until(lambda: lost, what="a failed renewal")
         subject.clock.now += EXPIRATION_MS / 1000
         wait_until(lambda: len(lost) > 1, what="the watchdog tells of it")
         assert lost == ["orthia-renewals", "orthia-watchdog-live"]
     finally:
-        keep_alive.stop()
+        subject.end()
 
 
 @pytest.mark.parametrize("is_renewal", [True, False])

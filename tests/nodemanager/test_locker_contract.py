@@ -4,7 +4,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,16 +27,18 @@ from orthia.nodemanager import (
     Interrupted,
     JdbcNodeManager,
     LockAcquisitionTimeout,
+    LockLost,
+    NotHeld,
     jdbc_node_manager,
 )
-from orthia.nodemanager.abc import Activation
-from orthia.nodemanager.events import Event, LiveLockObtained
+from orthia.nodemanager.events import Event, LiveLockObtained, WaitingForBackupLock
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus, State
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.locks.status import DatabaseLocks, LockUnknown
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
+from tests.nodemanager.nodes import Manager, Node
 from tests.support.schema import make_tables
 from tests.support.servers import (
     LAPSING_LEASE_MS,
@@ -48,7 +49,6 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
-Manager = JdbcNodeManager | FileLockNodeManager
 KEEP_ALIVE_MS = 200
 COMBINATIONS = [
     *(("lease", dbms) for dbms in EVERY_DBMS),
@@ -69,49 +69,6 @@ LOCKERS: dict[str, LockerSettings] = {
 }
 
 
-class Node:
-    """A node manager with a thread of its own, and what it said."""
-
-    def __init__(self, manager: Manager, events: list[Event]) -> None:
-        self.manager = manager
-        self.events = events
-        self.lost: list[str] = []
-        manager.register_lock_listener(self.lost.append)
-        self._pool = ThreadPoolExecutor(1)
-
-    def go_live(self) -> int:
-        """Start as live node and return the token, when it has any presence lock it wants."""
-        self.manager.start()
-        activation: Activation = self.manager.start_live_node()
-        activation.activation_complete()
-        wait_until(self._is_present, what="the live node has the presence lock")
-        return self.manager.fencing_token
-
-    def _is_present(self) -> bool:
-        crashes = getattr(self.manager, "_crashes", None)
-        keeper = crashes and crashes.keeper
-        return keeper is None or keeper.held_since_seconds is not None
-
-    def wait_as_backup(self) -> "Future[int]":
-        """Start as backup; the future has the token when it has become live."""
-
-        def wait() -> int:
-            self.manager.start()
-            self.manager.start_backup()
-            activation: Activation = self.manager.await_live_node()
-            activation.activation_complete()
-            self.manager.release_backup()
-            return self.manager.fencing_token
-
-        return self._pool.submit(wait)
-
-    def close(self) -> None:
-        """End the node."""
-        self.manager.interrupt()
-        self._pool.shutdown()
-        self.manager.stop()
-
-
 @dataclass
 class Place:
     """Where the locks of one test are, and how to disturb them."""
@@ -123,10 +80,10 @@ class Place:
     newest_token: int = 0
     lease_ms: int = LEASE_MS
     """For how long a node holds a lock of which it gives no sign, where that has an end."""
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node[Manager]] = field(default_factory=list)
     databases: list[Database] = field(default_factory=list)
 
-    def node(self, name: str, role: Role = Role.LIVE, **changes: Any) -> Node:
+    def node(self, name: str, role: Role = Role.LIVE, **changes: Any) -> Node[Manager]:
         """Make a node; ``changes`` are properties of its locker."""
         events: list[Event] = []
         locker = self.locker_with(**changes)
@@ -222,13 +179,19 @@ def of(locker: str) -> list[tuple[str, str]]:
 def test_one_node_is_live(place: Place) -> None:
     """It holds the lock under a token; another does not get it while it does."""
     live = place.node("a")
+    with pytest.raises(NotHeld):
+        _ = live.manager.fencing_token
+    assert not live.manager.is_lease_valid()
     token = live.go_live()
     assert token >= 1
     assert live.manager.is_lease_valid()
     wait_until(live.manager.may_deliver, what="deliveries are allowed")  # a renewal may be late
     status = live.manager.status()
     assert (status.state, status.live.holder_id) == (State.LIVE, live.manager.holder_id)
-    assert status.live.is_held
+    assert (status.live.is_held, status.live.token) == (True, token)
+    assert status.node_id == live.manager.read_node_id()
+    remaining = live.manager.lease_seconds_remaining()
+    assert remaining is None or remaining > 0
     other = place.node("b", fail_if_locked=True)
     with pytest.raises(LockAcquisitionTimeout, match=r"failIfLocked is true.*held by a@"):
         other.manager.start()
@@ -328,13 +291,13 @@ def test_a_released_lock_goes_to_the_backup_under_a_greater_token(place: Place) 
     live = place.node("a")
     token = live.go_live()
     backup, next_one = place.node("b", Role.BACKUP), place.node("c", Role.BACKUP)
-    future = backup.wait_as_backup()
-    wait_until(backup.manager.is_backup_live, what="b is next in line")
+    future = backup.wait_next()
     next_future = next_one.wait_as_backup()
     live.manager.crash_live_server()
-    assert not live.manager.is_lease_valid()
+    assert (live.manager.is_lease_valid(), live.lost) == (False, [])
     second = future.result(120)
     assert second > token
+    backup.manager.release_backup()
     assert not next_future.done()
     wait_until(
         lambda: next_one.manager.is_backup_live() and not next_future.done(), what="c moves up"
@@ -347,9 +310,15 @@ def test_a_node_that_is_gone_is_replaced(place: Place) -> None:
     """It gave nothing back; the lock ends with what held it, or with its lease."""
     live = place.node("a")
     token = live.go_live()
-    future = place.node("b", Role.BACKUP).wait_as_backup()
-    live.manager.stop()
+    backup = place.node("b", Role.BACKUP)
+    future = backup.wait_as_backup()
+    live.vanish()
     assert future.result(120) > token
+    assert backup.manager.read_node_id() == live.manager.read_node_id()
+    if place.settings is not None:
+        assert place.table_says().fence_token == backup.manager.fencing_token
+    with pytest.raises(LockLost):
+        live.manager.write_live_state(State.PAUSED)
 
 
 def test_a_paused_pair_waits_for_its_live_node(place: Place) -> None:
@@ -357,21 +326,58 @@ def test_a_paused_pair_waits_for_its_live_node(place: Place) -> None:
     live = place.node("a")
     token = live.go_live()
     backup = place.node("b", Role.BACKUP)
-    future = backup.wait_as_backup()
+    future = backup.wait_next()
     live.manager.pause_live_server()
+    assert backup.manager.status().state is State.PAUSED
     again = place.node("a")
     assert again.go_live() > token
     assert not future.done()
+    again.manager.crash_live_server()
+    assert future.result(120) > token + 1
 
 
-def test_a_waiting_node_is_interrupted(place: Place) -> None:
-    """However long it would have waited."""
-    place.node("a").go_live()
-    waiting = place.node("b", Role.BACKUP)
-    future = waiting.wait_as_backup()
-    waiting.manager.interrupt()
-    with pytest.raises(Interrupted):
-        future.result(120)
+def test_a_returning_live_node_gets_its_place_back(place: Place) -> None:
+    """It asks, again if it is put off; the backup hands over, and is next in line again."""
+    place.lease_ms = 600_000  # by whose end it would not come in time
+    live, backup = place.node("a"), place.node("b", Role.BACKUP)
+    live.go_live()
+    taken = backup.wait_next()
+    live.manager.crash_live_server()
+    taken.result(120)
+    assert not backup.manager.is_awaiting_failback()
+    returning = place.node("a")
+    coming_back = returning.soon(returning.go_live)
+    wait_until(backup.manager.is_awaiting_failback, what="failback is asked for")
+    for _ in range(2):
+        backup.manager.ask_who_waits()
+        wait_until(backup.manager.is_awaiting_failback, what="failback is asked for again")
+    backup.manager.release_backup()
+    backup.manager.crash_live_server()
+    token = coming_back.result(120)
+    waiting = backup.wait_next()
+    assert not waiting.done()
+    returning.manager.crash_live_server()
+    assert waiting.result(120) > token
+
+
+def test_waiting_nodes_are_interrupted(place: Place) -> None:
+    """Whatever they wait for; one that wanted its place back withdraws that."""
+    live, returning = place.node("a"), place.node("b")
+    live.go_live()
+    coming_back = returning.soon(returning.go_live)
+    wait_until(live.manager.is_awaiting_failback, what="failback is asked for")
+    first, second = place.node("c", Role.BACKUP), place.node("d", Role.BACKUP)
+    waits = [coming_back, first.wait_next(), second.wait_as_backup()]
+    second.wait_for(WaitingForBackupLock)
+    for node, wait in zip((returning, first, second), waits, strict=True):
+        node.manager.interrupt()
+        with pytest.raises(Interrupted):
+            wait.result(120)
+    assert live.manager.status().state is State.LIVE
+    live.manager.write_live_state(State.FAILING_BACK)  # as one that was killed leaves it
+    live.manager.ask_who_waits()
+    assert live.manager.status().state is State.LIVE
+    assert live.lost == []
 
 
 def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
@@ -506,8 +512,7 @@ def test_lockers_of_two_kinds_keep_each_other_away(place: Place) -> None:
     live.manager.register_renewal_listener(lambda _, seconds: renewals.append(seconds))
     place.locker = "file"
     file_locked = place.node("b", Role.BACKUP)
-    future = file_locked.wait_as_backup()
-    wait_until(file_locked.manager.is_backup_live, what="b is next in line")
+    future = file_locked.wait_next()
     place.locker = "lease"
     with pytest.raises(LockAcquisitionTimeout):
         place.node("c", fail_if_locked=True).manager.start()

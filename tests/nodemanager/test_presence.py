@@ -26,7 +26,7 @@ from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State
 from orthia.nodemanager.locks.presence import PresenceKeeper
 from orthia.nodemanager.threads import REAL_THREADS
-from tests.nodemanager.conftest import ManualClock
+from tests.nodemanager.conftest import ManualClock, PresenceLocks
 from tests.nodemanager.test_rules import NOW, status
 from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until
@@ -39,28 +39,8 @@ HOLDER = HolderId.of("live", "h:1:x", timers=Timers(PERIOD_MS, 20_000))
 
 # --- the lock itself, on each DBMS
 
-Maker = Callable[[], PresenceLock]
 
-
-@pytest.fixture
-def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
-    """Give a maker of locks of one name, each with a session of its own."""
-    databases: list[Database] = []
-    made: list[PresenceLock] = []
-
-    def make() -> PresenceLock:
-        databases.append(Database.from_settings(store_settings))
-        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=600_000))
-        return made[-1]
-
-    yield make
-    for lock in made:
-        lock.release()
-    for database in databases:
-        database.dispose()
-
-
-def test_one_session_holds_the_lock(locks: Maker) -> None:
+def test_one_session_holds_the_lock(locks: PresenceLocks) -> None:
     """Others do not get it until it is let go; asking for it again while it is held is harmless."""
     first, second = locks(), locks()
     assert first.acquire(60.0)
@@ -73,7 +53,7 @@ def test_one_session_holds_the_lock(locks: Maker) -> None:
     assert second.acquire(60.0)
 
 
-def test_whoever_waits_is_woken_by_the_release(locks: Maker) -> None:
+def test_whoever_waits_is_woken_by_the_release(locks: PresenceLocks) -> None:
     """The database wakes the waiter, long before its time is up."""
     first, second = locks(), locks()
     assert first.acquire(60.0)
@@ -127,7 +107,7 @@ def test_a_wait_is_longer_than_a_query_may_take(
         database.dispose()
 
 
-def test_a_wait_can_be_interrupted(locks: Maker) -> None:
+def test_a_wait_can_be_interrupted(locks: PresenceLocks) -> None:
     """A node that is stopped does not wait until the lock is free, or for minutes."""
     first, second = locks(), locks()
     assert first.acquire(60.0)
@@ -228,19 +208,16 @@ def subject() -> Iterator[KeeperUnderTest]:
     made.keeper.stop()
 
 
-def test_the_keeper_says_when_it_has_the_lock(subject: KeeperUnderTest) -> None:
-    """And not before."""
-    assert subject.keeper.held_since_seconds is None
+def test_the_keeper_has_the_lock_and_asks_again_when_it_is_lost(subject: KeeperUnderTest) -> None:
+    """It knows since when, and when it was last sure: the time from before it asked."""
+    keeper = subject.keeper
+    assert keeper.held_since_seconds is None
+    assert keeper.confirmed_seconds < 0
     subject.lock.free.set()
     assert subject.obtained.acquire(timeout=120)
-    assert subject.keeper.held_since_seconds == 1_000.0
-
-
-def test_the_keeper_asks_again_for_a_lock_it_lost(subject: KeeperUnderTest) -> None:
-    """A session may end though the process lives."""
-    subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=120)
-    subject.lock.held = False
+    assert keeper.held_since_seconds == 1_000.0
+    wait_until(lambda: keeper.confirmed_seconds == 1_000.0, what="the session is asked")
+    subject.lock.held = False  # a session may end though the process lives
     assert subject.lost.wait(120)
     assert subject.obtained.acquire(timeout=120)
 
@@ -290,28 +267,12 @@ def test_the_keeper_outlives_a_database_that_is_away() -> None:
         subject.keeper.stop()
 
 
-def test_the_keeper_knows_when_it_was_last_sure(subject: KeeperUnderTest) -> None:
-    """The time from before it asked."""
-    assert subject.keeper.confirmed_seconds < 0
-    subject.lock.free.set()
-    assert subject.obtained.acquire(timeout=120)
-    wait_until(lambda: subject.keeper.confirmed_seconds == 1_000.0, what="the session is asked")
-
-
 def test_standing_back_gives_the_lock_to_another(subject: KeeperUnderTest) -> None:
-    """It is let go at once and asked for again later."""
+    """It is let go at once and asked for again later; a stopped keeper holds nothing."""
     subject.lock.free.set()
     assert subject.obtained.acquire(timeout=120)
     subject.keeper.stand_back()
     wait_until(lambda: subject.lock.releases == 1, what="the lock is let go")
-    assert subject.obtained.acquire(timeout=120)
-
-
-def test_a_stopped_keeper_holds_nothing() -> None:
-    """Whatever it was doing."""
-    subject = KeeperUnderTest()
-    subject.keeper.start()
-    subject.lock.free.set()
     assert subject.obtained.acquire(timeout=120)
     subject.keeper.stop()
     # It waits for its thread, but not for long.
@@ -328,12 +289,82 @@ def lease(token: int = 1, renewed: int = 0, holder: str | None = HOLDER) -> Lock
     return LockStatus(Lock.LIVE, held_by, token, 15.0, NOW.replace(second=renewed % 60))
 
 
-def judged(
-    *looks: tuple[LockStatus, float | None, float], confirmed_seconds: float = math.inf
-) -> list[Holder]:
-    """Return what each look at (lock, present since, now) gives."""
-    watch, found = HolderWatch(), []
-    for lock, since, now in looks:
+FREE = LockStatus(Lock.LIVE, None, 1, None)
+EXPIRED = LockStatus(Lock.LIVE, HolderId("other@h:1:x"), 1, -1.0, NOW)
+Look = tuple[LockStatus, float | None, float]
+"""The live lock, since when the presence lock is in hand, and when that is looked at."""
+
+
+def looks(*times: float, holder: str = HOLDER) -> list[Look]:
+    """Return looks at a holder that does not renew, with the presence lock in hand since 9.0."""
+    return [(lease(holder=holder), 9.0, now) for now in times]
+
+
+def watched_for_its_own(period_ms: int) -> list[Look]:
+    """Return looks at a holder of that period, around the end of its grace."""
+    grace = GRACE_PERIODS * period_ms / 1000
+    holder = f"live@h:1:x/{period_ms}/20000"
+    return looks(10.0, 10.0 + grace * 0.99, 10.0 + grace * 1.01, holder=holder)
+
+
+JUDGEMENTS: dict[str, tuple[list[Look], str]] = {
+    "it does not renew for the grace, from the first look with the presence lock in hand": (
+        [(lease(), None, 0.0), *looks(10.0, 12.4, 12.5)],
+        "UNKNOWN UNKNOWN UNKNOWN GONE",
+    ),
+    "it renews: one is enough, and the watch begins anew": (
+        [(lease(), 9.0, 10.0), (lease(renewed=1), 9.0, 12.4), (lease(renewed=1), 9.0, 14.8)],
+        "UNKNOWN ALIVE UNKNOWN",
+    ),
+    "another takes the lock that is free: its first renewal may be late": (
+        [(FREE, 9.0, 10.0), (lease(2), 9.0, 10.1), (lease(2), 9.0, 12.0)],
+        "UNKNOWN ALIVE UNKNOWN",
+    ),
+    "another takes the lock that has expired": (
+        [(EXPIRED, 9.0, 10.0), (lease(2), 9.0, 10.1), (lease(2), 9.0, 12.0)],
+        "UNKNOWN ALIVE UNKNOWN",
+    ),
+    "another takes the lock that is free before it was watched": (
+        [(FREE, 9.0, 10.0), (lease(2), 11.0, 11.1)],
+        "UNKNOWN UNKNOWN",
+    ),
+    "it has its presence lock: a paused process keeps its session, and so its whole lease": (
+        [(lease(), None, now) for now in (0.0, 5.0, 19.0)],
+        "UNKNOWN UNKNOWN UNKNOWN",
+    ),
+    "the presence lock was lost meanwhile: it may have had it": (
+        [*looks(10.0), (lease(), None, 11.0), (lease(), 12.0, 12.6)],
+        "UNKNOWN UNKNOWN UNKNOWN",
+    ),
+    "the presence lock was lost and got between two looks": (
+        [*looks(10.0), (lease(), 12.0, 12.6)],
+        "UNKNOWN UNKNOWN",
+    ),
+    "it never had a presence lock": (
+        looks(10.0, 13.0, 16.0, holder=HOLDER + ":lease-only"),
+        "UNKNOWN UNKNOWN UNKNOWN",
+    ),
+    "its period is not known: it is of an older version": (
+        looks(10.0, 13.0, 60.0, holder="live@h:1:x"),
+        "UNKNOWN UNKNOWN UNKNOWN",
+    ),
+    "it never renews": (
+        looks(10.0, 13.0, 60.0, holder="live@h:1:x/0/20000"),
+        "UNKNOWN UNKNOWN UNKNOWN",
+    ),
+    "it is watched for its own short period": (watched_for_its_own(500), "UNKNOWN UNKNOWN GONE"),
+    "it is watched for its own long period": (watched_for_its_own(4_000), "UNKNOWN UNKNOWN GONE"),
+    "the lock is free: the ordinary rules hold": (
+        [(FREE, 9.0, 10.0), (FREE, 9.0, 20.0)],
+        "UNKNOWN UNKNOWN",
+    ),
+}
+
+
+def judged(found: list[Look], confirmed_seconds: float = math.inf) -> list[Holder]:
+    """Return what each look gives."""
+    watch, judgements = HolderWatch(), []
+    for lock, since, now in found:
         holder, watch = judge_holder(
             lock,
             watch,
@@ -341,88 +372,22 @@ def judged(
             confirmed_seconds=confirmed_seconds,
             now_seconds=now,
         )
-        found.append(holder)
-    return found
+        judgements.append(holder)
+    return judgements
 
 
-def test_a_holder_that_does_not_renew_for_the_grace_is_gone() -> None:
-    """Counted from the first look with the presence lock in hand."""
-    assert judged(
-        (lease(), None, 0.0), (lease(), 9.0, 10.0), (lease(), 9.0, 12.4), (lease(), 9.0, 12.5)
-    ) == [Holder.UNKNOWN, Holder.UNKNOWN, Holder.UNKNOWN, Holder.GONE]
-
-
-def test_a_holder_that_renews_is_alive() -> None:
-    """One renewal is enough; the watch then begins anew."""
-    assert judged(
-        (lease(), 9.0, 10.0),
-        (lease(renewed=1), 9.0, 12.4),
-        (lease(renewed=1), 9.0, 14.8),
-    ) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]
-
-
-def test_whoever_takes_a_lock_that_is_watched_is_alive() -> None:
-    """It gets its presence lock before its first renewal, which may be late as any other."""
-    free = LockStatus(Lock.LIVE, None, 1, None)
-    expired = LockStatus(Lock.LIVE, HolderId("other@h:1:x"), 1, -1.0, NOW)
-    for before in (free, expired):
-        looks = [(before, 9.0, 10.0), (lease(2), 9.0, 10.1), (lease(2), 9.0, 12.0)]
-        assert judged(*looks) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]
-    assert judged((free, 9.0, 10.0), (lease(2), 11.0, 11.1))[-1] is Holder.UNKNOWN
-
-
-def test_without_the_presence_lock_nobody_is_gone() -> None:
-    """A paused process keeps its session, and so its whole lease."""
-    assert set(judged(*((lease(), None, float(now)) for now in range(20)))) == {Holder.UNKNOWN}
-
-
-def test_a_presence_lock_that_was_lost_meanwhile_counts_anew() -> None:
-    """While it was away the holder may have had it."""
-    assert (
-        judged((lease(), 9.0, 10.0), (lease(), None, 11.0), (lease(), 12.0, 12.6))[-1]
-        is Holder.UNKNOWN
-    )
-    assert judged((lease(), 9.0, 10.0), (lease(), 12.0, 12.6))[-1] is Holder.UNKNOWN
+@pytest.mark.parametrize("what", JUDGEMENTS)
+def test_a_holder_is_judged_by_its_renewals(what: str) -> None:
+    """Look by look."""
+    found, expected = JUDGEMENTS[what]
+    assert [one.name for one in judged(found)] == expected.split()
 
 
 def test_a_presence_lock_that_may_be_lost_by_now_proves_nothing() -> None:
     """Its session is asked once more after the watch began: a paused holder may have it back."""
-    looks = [(lease(), 9.0, now) for now in (10.0, 12.5, 30.0)]
-    assert set(judged(*looks, confirmed_seconds=9.9)) == {Holder.UNKNOWN}
-    assert judged(*looks, confirmed_seconds=10.1)[-1] is Holder.GONE
-
-
-def test_a_holder_without_a_presence_lock_is_never_gone() -> None:
-    """It was configured so: there is nothing to be learnt from a lock it never had."""
-    holder = HOLDER + ":lease-only"
-    looks = [(lease(holder=holder), 9.0, now) for now in (10.0, 13.0, 16.0)]
-    assert set(judged(*looks)) == {Holder.UNKNOWN}
-
-
-@pytest.mark.parametrize(
-    "holder", ["live@h:1:x", "live@h:1:x/0/20000"], ids=["older version", "never renews"]
-)
-def test_a_holder_whose_period_is_not_known_is_never_gone(holder: str) -> None:
-    """Nobody knows for how long it delivers: its lease is waited out."""
-    looks = [(lease(holder=holder), 9.0, now) for now in (10.0, 13.0, 60.0)]
-    assert set(judged(*looks)) == {Holder.UNKNOWN}
-
-
-def test_a_holder_is_watched_for_its_own_periods() -> None:
-    """Whatever the timers of whoever watches are."""
-    for period_ms in (500, 4_000):
-        holder, grace = f"live@h:1:x/{period_ms}/20000", GRACE_PERIODS * period_ms / 1000
-        looks = [
-            (lease(holder=holder), 9.0, now)
-            for now in (10.0, 10.0 + grace * 0.99, 10.0 + grace * 1.01)
-        ]
-        assert judged(*looks) == [Holder.UNKNOWN, Holder.UNKNOWN, Holder.GONE]
-
-
-def test_a_lock_that_is_free_has_no_holder() -> None:
-    """Then the ordinary rules hold."""
-    free = LockStatus(Lock.LIVE, None, 1, None)
-    assert judged((free, 9.0, 10.0), (free, 9.0, 20.0)) == [Holder.UNKNOWN] * 2
+    found = looks(10.0, 12.5, 30.0)
+    assert set(judged(found, confirmed_seconds=9.9)) == {Holder.UNKNOWN}
+    assert judged(found, confirmed_seconds=10.1)[-1] is Holder.GONE
 
 
 @pytest.mark.parametrize("state", [State.LIVE, State.FAILING_BACK, State.NOT_STARTED])

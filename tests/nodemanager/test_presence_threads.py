@@ -2,45 +2,20 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Engine, event
 from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.config.urls import DatabaseUrl
-from orthia.database import Database, PresenceLock, StoreUnavailable, presence_lock
+from orthia.database import PresenceLock, StoreUnavailable
 from orthia.nodemanager.crash_detection import CrashDetection
 from orthia.nodemanager.threads import RealThreads, Thread
-from tests.chaos.network import Link, Network
-from tests.conftest import Servers
+from tests.nodemanager.conftest import PresenceLocks
 from tests.support.servers import SERVER_NAMES
-from tests.support.waiting import wait_until
-
-Maker = Callable[[], PresenceLock]
-NAME = "test-presence"
 
 
-@pytest.fixture
-def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
-    """Give a maker of locks of one name, each with a session of its own."""
-    database = Database.from_settings(store_settings)
-    made: list[PresenceLock] = []
-
-    def make() -> PresenceLock:
-        made.append(presence_lock(database, NAME, query_timeout_ms=60_000))
-        return made[-1]
-
-    yield make
-    for lock in made:
-        lock.release()
-    database.dispose()
-
-
-def test_a_lock_that_is_wanted_no_more_is_not_taken(locks: Maker) -> None:
+def test_a_lock_that_is_wanted_no_more_is_not_taken(locks: PresenceLocks) -> None:
     """Though it is free, and whatever it took to get a session."""
     lock, other = locks(), locks()
     assert not lock.acquire(lock.patience_seconds, lambda: False)
@@ -51,7 +26,7 @@ def test_a_lock_that_is_wanted_no_more_is_not_taken(locks: Maker) -> None:
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
-def test_an_interruption_at_any_moment_ends_the_wait(locks: Maker) -> None:
+def test_an_interruption_at_any_moment_ends_the_wait(locks: PresenceLocks) -> None:
     """Also one that comes before the wait begins, of a lock that was wanted just now.
 
     Elsewhere a wait is short, and is not ended.
@@ -71,7 +46,7 @@ def test_an_interruption_at_any_moment_ends_the_wait(locks: Maker) -> None:
 
 
 @pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
-def test_a_session_that_broke_in_a_transaction_holds_nothing(locks: Maker) -> None:
+def test_a_session_that_broke_in_a_transaction_holds_nothing(locks: PresenceLocks) -> None:
     """What SQLAlchemy itself says of it is no error of a driver."""
     lock = locks()
     assert lock.acquire(60.0)
@@ -185,95 +160,3 @@ def test_whoever_wants_the_lock_again_waits_for_the_thread_before() -> None:
     finally:
         lock.is_connected.set()
         wanting.end()
-
-
-# --- behind a network that hangs
-
-
-@dataclass
-class _Behind:
-    """Whoever wants the lock of a database behind a network that is silent, and another who may."""
-
-    link: Link
-    wanting: _Wanting
-    other: PresenceLock
-
-    def want_in_vain(self) -> None:
-        """Want the lock until a session is on its way, and then no more."""
-        self.wanting.crashes.want()
-        wait_until(lambda: self.link._pipes, what="a session is on its way")
-        self.wanting.crashes.drop()
-
-
-@pytest.fixture(params=SERVER_NAMES)
-def behind(request: pytest.FixtureRequest, shared_servers: Servers) -> Iterator[_Behind]:
-    """Give one."""
-    server = shared_servers(request.param)
-    name = server.create_database()
-    network = Network()
-    link = network.link(server.port)
-    url = server.url(name).replace(f":{server.port}/", f":{link.port}/")
-    through = server.settings(name, jdbc_connection_url=DatabaseUrl.parse(url))
-    near, far = Database.from_settings(server.settings(name)), Database.from_settings(through)
-    made = _Behind(
-        link,
-        _Wanting(presence_lock(far, NAME, query_timeout_ms=60_000)),
-        presence_lock(near, NAME, query_timeout_ms=60_000),
-    )
-    link.silence("requests", "answers")
-    try:
-        yield made
-    finally:
-        link.heal()
-        made.other.release()
-        made.wanting.end()
-        near.dispose()
-        far.dispose()
-        network.close()
-        server.drop_database(name)
-
-
-@pytest.fixture
-def asked_by() -> Iterator[list[threading.Thread]]:
-    """Record which threads ask for the lock of a session."""
-    found: list[threading.Thread] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        if "GET_LOCK" in statement or "pg_advisory_lock" in statement:
-            found.append(threading.current_thread())
-
-    event.listen(Engine, "before_cursor_execute", note)
-    yield found
-    event.remove(Engine, "before_cursor_execute", note)
-
-
-def test_a_stopped_thread_that_gets_through_leaves_the_lock_to_the_next(
-    behind: _Behind, asked_by: list[threading.Thread]
-) -> None:
-    """The database is back, and whoever wants the lock again has it on a connection of its own."""
-    behind.want_in_vain()
-    behind.wanting.crashes.want()
-    behind.link.heal()
-    assert behind.wanting.is_obtained.wait(120)
-    stopped, wanting = behind.wanting.threads.made
-    threading.Thread.join(stopped, 120)
-    assert not stopped.is_alive()
-    assert set(asked_by) == {wanting}
-    assert wanting.is_alive()
-    assert not behind.other.acquire(1.0)
-    behind.wanting.end()
-    assert behind.other.acquire(60.0)
-
-
-def test_a_stopped_thread_that_gets_through_does_not_wait_for_the_lock(
-    behind: _Behind, asked_by: list[threading.Thread]
-) -> None:
-    """Which somebody has: it would be next in line for minutes."""
-    assert behind.other.acquire(60.0)
-    asked_by.clear()
-    behind.want_in_vain()
-    behind.link.heal()
-    (stopped,) = behind.wanting.threads.made
-    threading.Thread.join(stopped, 120)
-    assert not stopped.is_alive()
-    assert asked_by == []

@@ -17,7 +17,6 @@ from orthia.nodemanager.locks.lease import (
     State,
     deadline,
 )
-from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
 from orthia.nodemanager.renewal_checks import (
     DRIFT_REPORT_SECONDS,
     DriftCheck,
@@ -25,8 +24,6 @@ from orthia.nodemanager.renewal_checks import (
     check_renewal,
     not_triggered_after_seconds,
 )
-from tests.nodemanager.conftest import ManualClock
-from tests.support.memory_store import MemoryNodeManagerStore
 
 EXPIRATION_MS = 20_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,41 +40,6 @@ def status(state: State, live_left: float | None) -> NodeManagerStatus:
         1,
         NOW,
     )
-
-
-@given(
-    st.floats(0, 5), st.floats(0, 5), st.integers(1, 60_000), st.floats(0.5, 2.0), st.floats(0, 100)
-)
-def test_the_local_deadline_is_never_later_than_the_databases(
-    to_store: float, back: float, expiration_ms: int, asked: float, store_ahead: float
-) -> None:
-    """Whatever the request took: the stopwatch starts before it is sent."""
-    stopwatch, store_clock = ManualClock(), ManualClock()
-    stopwatch.now = asked
-    store_clock.now = asked + store_ahead
-    memory = MemoryNodeManagerStore(store_clock)
-
-    class SlowStore(MemoryNodeManagerStore):
-        def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> object:  # type: ignore[override]
-            store_clock.now += to_store
-            acquired = memory.try_acquire(lock, holder_id, expiration_ms)
-            stopwatch.now += to_store + back
-            store_clock.now += back
-            return acquired
-
-    locker = LeaseDatabaseLocker(
-        SlowStore(store_clock),
-        Lock.LIVE,
-        HolderId("me"),
-        expiration_ms=expiration_ms,
-        clock=stopwatch,
-    )
-    lease = locker.try_acquire()
-    assert lease is not None
-    left_locally = lease.deadline_seconds - stopwatch.now
-    left_in_the_store = memory.lock_status(Lock.LIVE).expires_in_seconds
-    assert left_in_the_store is not None
-    assert left_locally <= left_in_the_store + 1e-6
 
 
 @pytest.mark.parametrize(("lag", "is_too_late"), [(0.0099, False), (0.011, True)])
@@ -260,21 +222,3 @@ def test_a_slow_answer_does_not_spoil_a_better_reading() -> None:
     assert judge.offset == good
     observe(judge, 5_000, 5.0, trip=3.0)
     assert judge.offset > timedelta(seconds=5)
-
-
-@pytest.mark.parametrize("drift_ms", [400, -15_600])
-def test_an_answer_of_which_half_was_slow_does_not_either(drift_ms: int) -> None:
-    """What counts so far is not exact, too: together they may be as far off."""
-    judge = DriftCheck(250)
-    assert observe(judge, 400, 1.0, trip=0.02)
-    good = judge.offset
-    assert not observe(judge, drift_ms, 20.0, trip=16.0)
-    assert judge.offset == good
-    assert not observe(judge, 400, 30.0, trip=0.02), "it was told of already"
-
-
-def test_the_offset_is_kept_for_the_log() -> None:
-    """Entries carry the database's time as this node knows it."""
-    judge = DriftCheck(250)
-    observe(judge, 100, 1.0)
-    assert judge.offset == timedelta(milliseconds=100)
