@@ -106,18 +106,17 @@ class _Directory:
 class Device:
     """Holds everything below ``root``, which was empty or is durable."""
 
-    def __init__(
-        self, root: Path, *, fails_at: int, forgets: str = "", syncs: list[str] | None = None
-    ) -> None:
+    def __init__(self, root: Path, *, fails_at: int, forgets: str = "") -> None:
         """Fail at the ``fails_at``-th change, counted from 1.
 
-        A sync that is made for ``forgets`` is left out. Who asks for a sync is noted in ``syncs``.
+        A sync that is made for ``forgets`` is left out.
         """
         self.root = root
         self.changes = 0
         self._fails_at = fails_at
         self._forgets = forgets
-        self._syncs = [] if syncs is None else syncs
+        self.syncs: list[str] = []
+        """Who has asked for a sync."""
         self._dies_at = self._errs_at = 0
         self._is_dead = False
         self._chance = random.Random()
@@ -227,7 +226,7 @@ class Device:
         return number
 
     def _sync(self, descriptor: int, asked_by: str, *part: int) -> None:
-        self._syncs.append(asked_by)
+        self.syncs.append(asked_by)
         if asked_by == self._forgets:
             return
         number = os.fstat(descriptor).st_ino

@@ -39,12 +39,18 @@ class Host:
         self.device = Device(self._root, fails_at=NEVER, forgets=self._forgets)
 
     def work(
-        self, steps: list[str], *, dies_at: int = 0, errs_at: int = 0, fails_at: int = NEVER
+        self,
+        steps: list[str],
+        *,
+        dies_at: int = 0,
+        errs_at: int = 0,
+        fails_at: int = NEVER,
+        closes: bool = True,
     ) -> bool:
         """Open the journal, take the steps and stop in good order; return whether that came to be.
 
         The node is killed at a change, or meets one error and then does what a node does, or the
-        power fails.
+        power fails. It does not stop in good order unless it ``closes``.
         """
         self._lives += 1
         life = Life(
@@ -58,7 +64,8 @@ class Host:
         with observed(self.device, self._monkeypatch):
             try:
                 life.work(steps)
-                life.close()
+                if closes:
+                    life.close()
             except (Killed, PowerFailure):
                 return False
             except (JournalIOError, StoreError):

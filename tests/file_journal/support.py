@@ -1,15 +1,10 @@
 """Journals on files, their crashes, and what is in them afterwards."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.journal.engine.batch import Batch
-from orthia.journal.file import disk
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import OpenedFiles, open_files
@@ -37,38 +32,6 @@ def file_settings(directory: Path, **given: object) -> FileStoreSettings:
 
 class SimulatedCrash(BaseException):
     """Ends the journal between two calls to the file system."""
-
-
-@contextmanager
-def crash_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Have the ``call``-th change of a directory or file, counted from 1, not happen any more.
-
-    Gives the names of the calls that were made.
-    """
-    made: list[str] = []
-
-    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def step(*arguments: object, **named: object) -> object:
-            if len(made) + 1 >= call:
-                raise SimulatedCrash(f"{name}, call {call}")
-            made.append(name)
-            return real(*arguments, **named)
-
-        return step
-
-    with monkeypatch.context() as patch:
-        for name in (
-            "create",
-            "rename",
-            "rename_if_free",
-            "remove",
-            "rewrite_header",
-            "seal",
-            "sync_directory",
-            "write_all",
-        ):
-            patch.setattr(disk, name, counted(name, getattr(disk, name)))
-        yield made
 
 
 class DirectJournal:

@@ -278,14 +278,6 @@ def test_a_file_that_is_used_again_amid_a_takeover_stays_whole(
     old.abandon()
 
 
-def test_a_stale_token_opens_nothing(tmp_path: Path) -> None:
-    """A journal that was opened under a newer token refuses an older one."""
-    s = file_settings(tmp_path)
-    DirectJournal(s, token=5).close()
-    with pytest.raises(Fenced):
-        open_files(s, token=4, id_block=1)
-
-
 def test_who_opens_waits_for_who_is_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """Files that are prepared, used again and compacted while the journal is written."""
 
-import contextlib
 import errno
 import os
 import sys
@@ -8,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import JournalType
-from orthia.journal import QueueBinding, Unit
+from orthia.journal import Unit
 from orthia.journal.errors import JournalDamaged, JournalIOError
 from orthia.journal.file import disk
 from orthia.journal.file.control import Control, control_path, write_control
-from orthia.journal.file.format import Kind, Record
+from orthia.journal.file.format import Kind
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.recovery import scan
@@ -194,44 +192,6 @@ def test_a_message_larger_than_a_file_has_a_file_of_its_own(tmp_path: Path) -> N
     store.close()
 
 
-class _Interrupted(Exception):  # noqa: N818 - ends a test's write
-    """Raised instead of a write."""
-
-
-@pytest.mark.parametrize("cut", range(4))
-def test_a_unit_of_bindings_and_messages_is_stored_whole(
-    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cut off after any of its three writes, both instances have it or neither."""
-    s = file_settings(tmp_path)
-    journal = DirectJournal(s)
-    journal.add("before")
-    unit = Unit()
-    unit.add_binding(QueueBinding(9_000, "q", "q", RoutingType.ANYCAST))
-    unit.add_message([QUEUE, OTHER_QUEUE], payload("with its queue"))
-    real = JournalFiles.write
-    writes: list[Kind] = []
-
-    def write(files: JournalFiles, records: list[Record], *, sync: bool) -> list[int]:
-        if len(writes) == cut:
-            raise _Interrupted
-        writes.append(files.kind)
-        return real(files, records, sync=sync)
-
-    with monkeypatch.context() as patch, contextlib.suppress(_Interrupted):
-        patch.setattr(JournalFiles, "write", write)
-        journal.unit(unit)
-    journal.abandon()
-    for token in (2, 3):  # decided once, and the same ever after
-        successor = DirectJournal(s, token=token)
-        assert [one.name for one in successor.opened.bound if isinstance(one, QueueBinding)] == [
-            "q"
-        ] * (cut >= 2)
-        assert len(successor.live()) == (4 if cut >= 2 else 1)
-        successor.close()
-    assert writes == [Kind.BINDINGS, Kind.MESSAGES, Kind.BINDINGS][:cut]
-
-
 def test_a_transaction_has_its_records_and_a_commit(tmp_path: Path) -> None:
     """A unit of several changes is written as Artemis' transactional records, in one file."""
     journal = DirectJournal(file_settings(tmp_path))
@@ -261,14 +221,18 @@ def journal_files(journal: DirectJournal) -> list[tuple[int, list[int]]]:
     return result
 
 
+@pytest.mark.parametrize("missing", ["caio", "caio.linux_aio"])
 def test_asyncio_that_is_not_to_be_had_becomes_nio(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    missing: str,
 ) -> None:
-    """Without the library, or on a file system without it, NIO is used and the log says so."""
-    monkeypatch.setitem(sys.modules, "caio", None)
+    """Without the library, or where the kernel gives no more of it (fs.aio-max-nr), NIO is used."""
     monkeypatch.delitem(sys.modules, "caio.linux_aio", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    if missing == "caio.linux_aio":
+        monkeypatch.setattr("caio.linux_aio", None, raising=False)  # what the library leaves of it
     journal = DirectJournal(file_settings(tmp_path, journal_type=JournalType.ASYNCIO))
     assert "using NIO, which is as durable" in caplog.text
     journal.add("stored")

@@ -79,17 +79,22 @@ def test_a_directory_that_a_dead_node_made_is_synced(host: Callable[..., Host]) 
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_one_error_amid_compaction_costs_nothing(
-    host: Callable[..., Host], loses_power: bool
+@pytest.mark.parametrize("ends", ["dies_at", "errs_at"])
+def test_an_end_amid_compaction_costs_nothing(
+    host: Callable[..., Host], ends: str, loses_power: bool
 ) -> None:
-    """Whatever call fails once, the node that goes on and the next one have what was confirmed."""
+    """Whatever call is the last or fails, those that go on have what was confirmed.
+
+    The first of these may be killed as well, as it opens the journal.
+    """
     for change in itertools.count(1):
         machine = host(change)
-        machine.work(COMPACTING, errs_at=change)
-        machine.work(SECOND)
+        machine.work(COMPACTING, **{ends: change})
+        has_met = machine.met
+        machine.work(SECOND, dies_at=0 if change % 2 else 1 + change % 41)
         if loses_power:
             machine.lose_power()
         machine.check()
-        if not machine.met:
+        if not has_met:
             break
     assert change > 100

@@ -1,7 +1,5 @@
 """The power fails at any moment: whoever was told that something is stored finds it."""
 
-import itertools
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +9,7 @@ from hypothesis import strategies as st
 
 from orthia.config.store_settings import JournalType
 from orthia.journal.errors import JournalError
-from tests.file_journal.device import Device, PowerFailure
-from tests.file_journal.lives import Client, Life
-from tests.file_journal.steps import observed
+from tests.file_journal.host import Host
 
 pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("quietly")]
 
@@ -42,63 +38,6 @@ NEEDED = {
 OF_BODIES = {what for what in NEEDED if "large bod" in what}
 
 
-class Machine:
-    """Works until the power fails, and starts again with what is left."""
-
-    def __init__(
-        self,
-        base: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        seed: int,
-        journal_type: JournalType = JournalType.NIO,
-    ) -> None:
-        self._journal_type = journal_type
-        self._base = base
-        self._monkeypatch = monkeypatch
-        self._chance = random.Random(seed)
-        self._client = Client()
-        self._lives = itertools.count(1)
-        self._root = base / "0"
-        self._root.mkdir()
-        self.syncs: list[str] = []
-
-    def work(self, steps: list[str], fails_at: int, forgets: str = "") -> bool:
-        """Open the journal and take the steps; return whether the power failed before the end."""
-        number = next(self._lives)
-        life = self._life(number)
-        device = Device(self._root, fails_at=fails_at, forgets=forgets, syncs=self.syncs)
-        failed = True
-        with observed(device, self._monkeypatch):
-            try:
-                life.work(steps)
-                failed = False
-            except PowerFailure:
-                pass
-            finally:
-                life.abandon()
-        self._root = self._base / str(number)
-        self._root.mkdir()
-        device.fail(self._root, self._chance)
-        device.close()
-        return failed
-
-    def _life(self, number: int) -> Life:
-        directory = self._root / "srv" / "orthia"
-        return Life(
-            directory,
-            self._client,
-            self._chance,
-            token=100 * number,
-            journal_type=self._journal_type,
-        )
-
-    def check(self) -> None:
-        """Start with what is left, go on, stop in good order, and start again."""
-        life = self._life(next(self._lives))
-        life.work(["add", "reopen"])
-        life.abandon()
-
-
 @pytest.mark.parametrize("journal_type", JournalType)
 @settings(
     max_examples=150,
@@ -123,10 +62,12 @@ def test_whatever_was_confirmed_survives(
     fails_again_at: int,
 ) -> None:
     """After one failure or two the journal is as confirmed, or as it was about to be."""
-    machine = Machine(base(), monkeypatch, seed, journal_type)
-    machine.work(steps, fails_at)
-    machine.work(more_steps, fails_again_at)
-    machine.check()
+    host = Host(base(), monkeypatch, seed, journal_type)
+    host.work(steps, fails_at=fails_at, closes=False)
+    host.lose_power()
+    host.work(more_steps, fails_at=fails_again_at, closes=False)
+    host.lose_power()
+    host.check()
 
 
 @pytest.mark.parametrize(
@@ -144,15 +85,16 @@ def test_each_sync_is_needed(
     journal_type: JournalType,
 ) -> None:
     """Left out, something that was confirmed is lost: these tests would notice."""
-    syncs: set[str] = set()
     steps = WITH_BODIES if what in OF_BODIES else TYPICAL
     for attempt in range(2_000):
-        machine = Machine(base(), monkeypatch, attempt, journal_type)
+        host = Host(base(), monkeypatch, attempt, journal_type, forgets=NEEDED[what])
         try:
-            machine.work(steps, 1 + 7 * attempt % 180, NEEDED[what])
-            machine.work(["add", "transact", "keep"], 1 + attempt % 70, NEEDED[what])
-            machine.check()
+            host.work(steps, fails_at=1 + 7 * attempt % 180, closes=False)
+            host.lose_power()
+            more = ["add", "transact", "keep"]
+            host.work(more, fails_at=1 + attempt % 70, closes=False)
+            host.lose_power()
+            host.check()
         except (AssertionError, JournalError):
             return
-        syncs.update(machine.syncs)
-    pytest.fail(f"nothing was lost; syncs are asked for by {sorted(syncs)}")
+    pytest.fail(f"nothing was lost; syncs are asked for by {sorted(set(host.device.syncs))}")
