@@ -18,6 +18,7 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
+from tests.conftest import EVERY_DBMS
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES
 from tests.support.waiting import wait_until
 
@@ -29,63 +30,59 @@ def dedicated(database: Database) -> Engine:
     )
 
 
-@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+SESSIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "postgresql": (
+        "SHOW {}",
+        {
+            "transaction_isolation": "read committed",
+            "TimeZone": "UTC",
+            "application_name": "orthia test",
+            "statement_timeout": "9s",
+            "idle_in_transaction_session_timeout": "3s",
+            "tcp_keepalives_idle": "5",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "3",
+            "tcp_user_timeout": "20000",
+            "client_encoding": "UTF8",
+        },
+    ),
+    "mariadb": (
+        "SELECT @@SESSION.{}",
+        {
+            "tx_isolation": "READ-COMMITTED",
+            "time_zone": "+00:00",
+            "innodb_lock_wait_timeout": 9,
+            "max_statement_time": 9.0,
+            "idle_transaction_timeout": 3,
+            "net_read_timeout": 3,
+            "character_set_client": "utf8mb4",
+        },
+    ),
+    "mysql": (
+        "SELECT @@SESSION.{}",
+        {
+            "transaction_isolation": "READ-COMMITTED",
+            "time_zone": "+00:00",
+            "innodb_lock_wait_timeout": 9,
+            "max_execution_time": 9_000,
+            "wait_timeout": 3,
+            "character_set_client": "utf8mb4",
+        },
+    ),
+    "sqlite": ("PRAGMA {}", {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000}),
+}
+"""How each DBMS is asked for a setting of a session, and what it says."""
+
+
 @pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("transaction_isolation", "read committed"),
-        ("TimeZone", "UTC"),
-        ("application_name", "orthia test"),
-        ("statement_timeout", "9s"),
-        ("idle_in_transaction_session_timeout", "3s"),
-        ("tcp_keepalives_idle", "5"),
-        ("tcp_keepalives_interval", "5"),
-        ("tcp_keepalives_count", "3"),
-        ("tcp_user_timeout", "20000"),
-        ("client_encoding", "UTF8"),
-    ],
+    ("server", "dbms"), [(dbms, dbms) for dbms in EVERY_DBMS], indirect=["server"]
 )
-def test_a_postgresql_session_is_set_up(database: Database, setting: str, value: str) -> None:
-    """Every PostgreSQL session has its isolation, zone, name and limits from the start."""
+def test_a_session_is_set_up(database: Database, dbms: str) -> None:
+    """With its isolation, zone, name and limits from the start."""
+    ask, expected = SESSIONS[dbms]
     with dedicated(database).connect() as connection:
-        assert connection.execute(text(f"SHOW {setting}")).scalar() == value
-
-
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("tx_isolation", "READ-COMMITTED"),
-        ("time_zone", "+00:00"),
-        ("innodb_lock_wait_timeout", 9),
-        ("max_statement_time", 9.0),
-        ("idle_transaction_timeout", 3),
-        ("net_read_timeout", 3),
-        ("character_set_client", "utf8mb4"),
-    ],
-)
-def test_a_mariadb_session_is_set_up(database: Database, setting: str, value: object) -> None:
-    """Every MariaDB session has its isolation, zone and limits from the start."""
-    with dedicated(database).connect() as connection:
-        assert connection.execute(text(f"SELECT @@SESSION.{setting}")).scalar() == value
-
-
-@pytest.mark.parametrize("server", set(MYSQL_FAMILY) - {"mariadb"}, indirect=True)
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("transaction_isolation", "READ-COMMITTED"),
-        ("time_zone", "+00:00"),
-        ("innodb_lock_wait_timeout", 9),
-        ("max_execution_time", 9_000),
-        ("wait_timeout", 3),
-        ("character_set_client", "utf8mb4"),
-    ],
-)
-def test_a_mysql_session_is_set_up(database: Database, setting: str, value: object) -> None:
-    """Every MySQL session has its isolation, zone and limits from the start."""
-    with dedicated(database).connect() as connection:
-        assert connection.execute(text(f"SELECT @@SESSION.{setting}")).scalar() == value
+        found = {name: connection.execute(text(ask.format(name))).scalar() for name in expected}
+    assert found == expected
 
 
 @pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
@@ -96,16 +93,6 @@ def test_mysql_refuses_what_does_not_fit(database: Database) -> None:
         connection.execute(text("INSERT INTO t VALUES ('日本😀')"))
     with pytest.raises(StoreError), write_transaction(database.engine, "insert") as connection:
         connection.execute(text("INSERT INTO t VALUES ('12345')"))
-
-
-@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("pragma", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("busy_timeout", 10_000)]
-)
-def test_an_sqlite_connection_is_set_up(database: Database, pragma: str, value: object) -> None:
-    """Every SQLite connection logs ahead, syncs every commit and waits for its turn."""
-    with dedicated(database).connect() as connection:
-        assert connection.execute(text(f"PRAGMA {pragma}")).scalar() == value
 
 
 def test_a_raw_connection_is_set_up_too(database: Database) -> None:
@@ -233,17 +220,14 @@ def test_a_pool_property_that_is_no_number_is_named(tmp_path: Path) -> None:
         Database.from_settings(settings)
 
 
-def test_an_sqlite_directory_that_is_missing_is_named(tmp_path: Path) -> None:
-    """The directory to create is in the error."""
-    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}/missing/db")
-    with pytest.raises(ConfigurationError, match=r"missing/db does not exist; create .*missing"):
-        Database.from_settings(DatabaseStoreSettings(url))
-
-
-def test_an_sqlite_path_that_is_a_directory_is_refused(tmp_path: Path) -> None:
-    """A directory in the database's place is told apart from a file."""
-    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}")
-    with pytest.raises(ConfigurationError, match="is not a file"):
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/missing/db", r"missing/db does not exist; create .*missing"), ("", "is not a file")],
+)
+def test_an_sqlite_path_that_is_none_is_named(tmp_path: Path, path: str, said: str) -> None:
+    """With the directory to create; a directory in the database's place is told apart."""
+    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}{path}")
+    with pytest.raises(ConfigurationError, match=said):
         Database.from_settings(DatabaseStoreSettings(url))
 
 

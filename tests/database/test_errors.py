@@ -162,45 +162,31 @@ def test_a_read_that_turns_into_a_late_write_is_transient(store: Database) -> No
         write_late()
 
 
-def test_a_server_that_is_killed_is_unavailable(private_server: ServerProcess) -> None:
-    """A session cut in a transaction is StoreUnavailable; so is a server that is not there."""
-    settings = private_server.settings(private_server.create_database())
-    database = Database.from_settings(settings)
+def test_what_a_server_that_is_killed_leaves_unknown(private_server: ServerProcess) -> None:
+    """A session cut in a transaction is StoreUnavailable, as is a server that is not there.
 
-    def write() -> None:
+    A COMMIT to a server that has gone is UnknownOutcome.
+    """
+    database = Database.from_settings(private_server.settings(private_server.create_database()))
+
+    def write(*, before_commit: bool) -> None:
         with write_transaction(database.engine, "write") as connection:
             increment(connection, 1)
             private_server.kill()
-            increment(connection, 2)
+            if not before_commit:
+                increment(connection, 2)
 
     try:
         create_two_rows(database)
         with pytest.raises(StoreUnavailable) as cut:
-            write()
+            write(before_commit=False)
         assert not isinstance(cut.value, UnknownOutcome)
         with pytest.raises(StoreUnavailable, match=r"^read the database's clock: .*refused"):
             database.server_now()
         private_server.restart()
         assert database.server_now() is not None
-    finally:
-        database.dispose()
-
-
-def test_a_server_killed_before_the_commit_leaves_the_outcome_unknown(
-    private_server: ServerProcess,
-) -> None:
-    """A COMMIT to a server that has gone is UnknownOutcome."""
-    database = Database.from_settings(private_server.settings(private_server.create_database()))
-
-    def write() -> None:
-        with write_transaction(database.engine, "write") as connection:
-            increment(connection, 1)
-            private_server.kill()
-
-    try:
-        create_two_rows(database)
         with pytest.raises(UnknownOutcome, match=r"^write: "):
-            write()
+            write(before_commit=True)
     finally:
         database.dispose()
 
@@ -304,23 +290,15 @@ def test_a_missing_right_names_the_page_about_rights(error: OperationalError) ->
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
-def test_a_port_nobody_listens_on_is_unavailable_and_named(scheme: str) -> None:
-    """An address that refuses connections is told with host and port, and may be tried again."""
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "no-such-host.invalid"])
+def test_an_address_where_nobody_answers_is_unavailable_and_named(scheme: str, host: str) -> None:
+    """A port that refuses connections, or a host without an address: it may be tried again."""
     port = free_port()
-    url = DatabaseUrl.parse(f"jdbc:{scheme}://127.0.0.1:{port}/db")
+    url = DatabaseUrl.parse(f"jdbc:{scheme}://{host.format(port=port)}/db")
     settings = DatabaseStoreSettings(url, jdbc_user="orthia", jdbc_password=Secret(PASSWORD))
     error = connect_error(settings)
     assert isinstance(error, StoreUnavailable)
-    assert str(port) in str(error)
-
-
-@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
-def test_a_host_without_an_address_is_unavailable_and_named(scheme: str) -> None:
-    """A host name that cannot be resolved is told by name, and may be tried again."""
-    url = DatabaseUrl.parse(f"jdbc:{scheme}://no-such-host.invalid/db")
-    error = connect_error(DatabaseStoreSettings(url, jdbc_user="orthia"))
-    assert isinstance(error, StoreUnavailable)
-    assert "no-such-host.invalid" in str(error)
+    assert (str(port) if "port" in host else host) in str(error)
 
 
 @pytest.mark.parametrize(

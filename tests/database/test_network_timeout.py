@@ -71,11 +71,7 @@ def engine(private_server: ServerProcess, name: str, opened: Database) -> Engine
     patient.dispose()
     engine = opened.dedicated_engine("test", query_timeout_ms=TIMEOUT_MS)
 
-    def connect() -> None:
-        with translate_errors("connect"), engine.connect():
-            pass
-
-    unless_cut(connect)
+    unless_cut(lambda: check_out(engine))
     return engine
 
 
@@ -99,13 +95,13 @@ def outcome(call: Callable[[], object]) -> BaseException | None:
 
 
 def pause_amid(server: ServerProcess, engine: Engine, then: Callable[[], object]) -> object:
-    """Insert a row, pause the server, do ``then`` and end; return what is raised."""
+    """Change a row, pause the server, do ``then`` and end; return what is raised."""
     paused = threading.Event()
     raised: list[BaseException | None] = []
 
     def insert_and_pause() -> None:
         with write_transaction(engine, "insert") as connection:
-            connection.execute(text("INSERT INTO t VALUES (1, 'x')"))
+            connection.execute(text("DELETE FROM t"))
             server.pause()
             paused.set()
             then()
@@ -119,47 +115,37 @@ def pause_amid(server: ServerProcess, engine: Engine, then: Callable[[], object]
     return raised[-1]
 
 
-def test_a_query_to_a_paused_server_ends(private_server: ServerProcess, engine: Engine) -> None:
-    """A query under way when the server is paused raises StoreUnavailable."""
+def check_out(engine: Engine) -> None:
+    """Ping the pooled connection, and replace it."""
+    with translate_errors("check out"), engine.connect():
+        pass
+
+
+@pytest.mark.parametrize("call", ["query", "check out", "connect"])
+def test_a_call_to_a_paused_server_ends(
+    private_server: ServerProcess, opened: Database, engine: Engine, call: str
+) -> None:
+    """Whether it is under way when the server is paused, or begins then."""
 
     def query() -> None:
         with translate_errors("read"), engine.connect() as connection:
             private_server.pause()
             connection.execute(text("SELECT 1"))
 
-    assert isinstance(outcome(query), StoreUnavailable)
+    if call == "query":
+        assert isinstance(outcome(query), StoreUnavailable)
+        return
+    private_server.pause()
+    begins = opened.server_now if call == "connect" else lambda: check_out(engine)
+    assert isinstance(outcome(begins), StoreUnavailable)
 
 
-def test_a_checkout_from_a_paused_server_ends(
+def test_the_end_of_a_transaction_of_a_paused_server_ends(
     private_server: ServerProcess, engine: Engine
 ) -> None:
-    """Pinging and replacing a pooled connection of a paused server is bounded too."""
-    private_server.pause()
-
-    def checkout() -> None:
-        with translate_errors("check out"), engine.connect():
-            pass
-
-    assert isinstance(outcome(checkout), StoreUnavailable)
-
-
-def test_connecting_to_a_paused_server_ends(
-    private_server: ServerProcess, opened: Database
-) -> None:
-    """A first connection to a paused server raises StoreUnavailable."""
-    private_server.pause()
-    assert isinstance(outcome(opened.server_now), StoreUnavailable)
-
-
-def test_a_commit_to_a_paused_server_is_of_unknown_outcome(
-    private_server: ServerProcess, engine: Engine
-) -> None:
-    """A COMMIT that gets no answer raises UnknownOutcome."""
+    """A COMMIT without an answer is of unknown outcome; a ROLLBACK does not hang either."""
     assert isinstance(pause_amid(private_server, engine, lambda: None), UnknownOutcome)
-
-
-def test_a_rollback_to_a_paused_server_ends(private_server: ServerProcess, engine: Engine) -> None:
-    """Leaving a transaction by an exception does not hang on the ROLLBACK."""
+    private_server.resume()
 
     def fail() -> None:
         raise ZeroDivisionError

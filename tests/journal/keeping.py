@@ -20,6 +20,13 @@ from tests.journal.support import QUEUE, SqlJournalStore
 WEEK = RetentionSettings(7)
 
 
+def gone(*seqs: int) -> Unit:
+    """Return the acknowledgement of messages of one queue each."""
+    unit = Unit(None, max(seqs))
+    unit.add_deletes([MessageLocation(seq) for seq in seqs])
+    return unit
+
+
 class KeepingStore(SqlJournalStore):
     """A database whose journal has retention."""
 
@@ -57,10 +64,8 @@ class KeepingStore(SqlJournalStore):
     def keep(self, *payloads: bytes, first: int = 1) -> None:
         """Store messages and acknowledge them, all at one instant."""
         seqs = range(first, first + len(payloads))
-        gone = Unit(None, seqs[-1])
-        gone.add_deletes([MessageLocation(seq) for seq in seqs])
         stored = (AppendedMessage(*one, None) for one in zip(seqs, repeat(QUEUE), payloads))
-        self.store_batch(*stored, gone)
+        self.store_batch(*stored, gone(*seqs))
 
     def store_batch(self, *items: AppendedMessage | Unit, times: int = 1) -> None:
         """Store a batch as a writer does that does not know what became of it."""

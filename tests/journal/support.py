@@ -23,6 +23,7 @@ from orthia.journal import (
     MessageLocation,
     QueueCounts,
     QueuePlace,
+    Unit,
     Window,
     encode_message,
 )
@@ -68,6 +69,37 @@ def record(text: str = "hello") -> Message:
 def payload(text: str = "hello") -> bytes:
     """Return the encoded message whose body is ``text``."""
     return encode_message(record(text))
+
+
+Done = Callable[[], None]
+Work = Callable[[MessageJournal, int, Done], object]
+
+
+def _transaction(journal: MessageJournal, consumed: int, done: Done) -> None:
+    unit = Unit(done)
+    unit.add_message([QUEUE], payload())
+    unit.delete(MessageLocation(consumed))
+    journal.append_unit(unit)
+
+
+def _fan_out(journal: MessageJournal, consumed: int, done: Done) -> None:
+    unit = Unit(done)
+    unit.add_message([QUEUE, OTHER_QUEUE], payload())
+    unit.delete(MessageLocation(consumed))
+    journal.append_unit(unit)
+
+
+WORK: dict[str, Work] = {
+    "one message": lambda journal, _, done: journal.append_message(QUEUE, payload(), done),
+    "a transaction": _transaction,
+    "several queues": _fan_out,
+    "a delete": lambda journal, seq, done: journal.delete([MessageLocation(seq)], done),
+}
+"""What a journal stores in ways of its own: alone, in few statements or in many.
+
+A lone message is one statement, which commits itself; a delete may be repeated whatever became of
+it. Each gets the seq of a message to acknowledge, and calls ``done`` once.
+"""
 
 
 class Loop:

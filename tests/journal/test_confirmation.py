@@ -1,15 +1,13 @@
 """Nothing is confirmed that no standby has, and nothing by a server that takes no writes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import select
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.journal import MessageLocation, Unit
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.journal import MessageJournal
 from orthia.journal.model.message import LargeBody
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.journal.model.windows import Window
@@ -17,38 +15,14 @@ from orthia.journal.sql.journal import batch_store
 from tests.conftest import Servers
 from tests.journal.support import (
     ALWAYS,
-    OTHER_QUEUE,
     QUEUE,
+    WORK,
     SqlJournalStore,
     count_connects,
-    payload,
     threads_of,
 )
 from tests.support.servers import MariadbServer, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
-
-Work = Callable[[MessageJournal, int, Callable[[], None]], None]
-
-
-def lone_message(journal: MessageJournal, _consumed: int, done: Callable[[], None]) -> None:
-    """One statement, which commits itself."""
-    journal.append_message(QUEUE, payload(), done)
-
-
-def transaction(journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
-    """Several statements and a COMMIT."""
-    unit = Unit(done)
-    unit.add_message([QUEUE, OTHER_QUEUE], payload())
-    unit.delete(MessageLocation(consumed))
-    journal.append_unit(unit)
-
-
-def acknowledgement(journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
-    """A delete, which may be repeated whatever became of it."""
-    journal.delete([MessageLocation(consumed)], done)
-
-
-WORK: list[Work] = [lone_message, transaction, acknowledgement]
 
 
 class Replicated(SqlJournalStore):
@@ -112,38 +86,23 @@ def replicated(templates: Servers) -> Iterator[Replicated]:
         store.close()
 
 
+@pytest.mark.parametrize("by", ["pg_terminate_backend", "pg_cancel_backend"])
 @pytest.mark.parametrize("work", WORK)
-def test_a_commit_that_no_standby_has_is_not_confirmed(replicated: Replicated, work: Work) -> None:
-    """Not when its row is found, either: the session was ended, and with it only its waiting.
+def test_a_commit_that_no_standby_has_is_not_confirmed(
+    replicated: Replicated, work: str, by: str
+) -> None:
+    """Not when its row is found, nor when PostgreSQL reports success, with a notice only.
 
-    Once the standby is back, and has what was committed, the receipt comes.
+    The session was ended, and with it only its waiting; or the waiting was. Once the standby is
+    back, and has what was committed, the receipt comes.
     """
     journal = replicated.open()
     (consumed,) = replicated.append(journal, "consumed")
     done: list[int] = []
     replicated.lose_standby()
-    work(journal, consumed, lambda: done.append(1))
+    WORK[work](journal, consumed, lambda: done.append(1))
     for _ in range(2):
-        replicated.end_waiting()
-        replicated.loop.run_posted()
-        assert done == []
-    replicated.find_standby()
-    replicated.loop.run_until(lambda: done, "the receipt")
-    assert replicated.failures == []
-
-
-@pytest.mark.parametrize("work", WORK)
-def test_a_commit_whose_waiting_was_cancelled_is_not_confirmed(
-    replicated: Replicated, work: Work
-) -> None:
-    """PostgreSQL reports success then, and says in a notice that the standby may not have it."""
-    journal = replicated.open()
-    (consumed,) = replicated.append(journal, "consumed")
-    done: list[int] = []
-    replicated.lose_standby()
-    work(journal, consumed, lambda: done.append(1))
-    for _ in range(2):
-        replicated.end_waiting(by="pg_cancel_backend")
+        replicated.end_waiting(by=by)
         replicated.loop.run_posted()
         assert done == []
     replicated.find_standby()
@@ -204,73 +163,76 @@ def read_only(server: ServerProcess, name: str, *, switch: bool) -> None:
         server.end_session(session)
 
 
+@pytest.fixture
+def private_store(private_server: ServerProcess) -> Iterator[SqlJournalStore]:
+    """Give a store on a server that may be made read-only."""
+    store = SqlJournalStore(private_server.settings(private_server.create_database()))
+    yield store
+    store.close()
+
+
+def name_of(store: SqlJournalStore) -> str:
+    """Return the name of a store's database."""
+    return str(store.settings.jdbc_connection_url.sqlalchemy_url.database)
+
+
 @pytest.mark.parametrize("work", WORK)
 def test_a_server_that_takes_no_writes_confirms_nothing(
-    private_server: ServerProcess, work: Work
+    private_server: ServerProcess, private_store: SqlJournalStore, work: str
 ) -> None:
     """A primary of before answers, also that a row is there; it is as one that does not answer.
 
     MariaDB lets this user write all the same: what is written there is lost.
     """
-    name = private_server.create_database()
-    store = SqlJournalStore(private_server.settings(name))
-    try:
-        journal = store.open()
-        (consumed,) = store.append(journal, "consumed")
-        before = store.rows()
-        attempts = count_connects(journal)
-        read_only(private_server, name, switch=True)
-        done: list[int] = []
-        work(journal, consumed, lambda: done.append(1))
-        wait_until(lambda: len(attempts) > 2, what="several attempts")
-        assert (store.loop.run_posted(), done) == (0, [])
-        assert store.rows() == before
-        read_only(private_server, name, switch=False)
-        store.loop.run_until(lambda: done, "the receipt")
-        assert store.failures == []
-    finally:
-        store.close()
+    store, name = private_store, name_of(private_store)
+    journal = store.open()
+    (consumed,) = store.append(journal, "consumed")
+    before = store.rows()
+    attempts = count_connects(journal)
+    read_only(private_server, name, switch=True)
+    done: list[int] = []
+    WORK[work](journal, consumed, lambda: done.append(1))
+    wait_until(lambda: len(attempts) > 2, what="several attempts")
+    assert (store.loop.run_posted(), done) == (0, [])
+    assert store.rows() == before
+    read_only(private_server, name, switch=False)
+    store.loop.run_until(lambda: done, "the receipt")
+    assert store.failures == []
 
 
-def test_no_queue_is_read_from_a_server_that_takes_no_writes(private_server: ServerProcess) -> None:
+def test_no_queue_is_read_from_a_server_that_takes_no_writes(
+    private_server: ServerProcess, private_store: SqlJournalStore
+) -> None:
     """A primary of before knows none that came since: whoever believed it would pass them by."""
-    name = private_server.create_database()
-    store = SqlJournalStore(private_server.settings(name))
-    try:
-        journal = store.open()
-        store.append(journal, "a")
-        assert store.bodies(journal) == ["a"]
-        attempts: list[int] = []
-        windows = threads_of(journal).windows
-        window = windows.window
+    store, name = private_store, name_of(private_store)
+    journal = store.open()
+    store.append(journal, "a")
+    assert store.bodies(journal) == ["a"]
+    attempts: list[int] = []
+    windows = threads_of(journal).windows
+    window = windows.window
 
-        def count(*arguments: int) -> Window:
-            attempts.append(1)
-            return window(*arguments)
+    def count(*arguments: int) -> Window:
+        attempts.append(1)
+        return window(*arguments)
 
-        windows.window = count  # type: ignore[method-assign,assignment]
-        read_only(private_server, name, switch=True)
-        answers: list[Window | OrthiaError] = []
-        journal.read_window(QUEUE, 0, ALWAYS, 10, 10_000, answers.append)
-        wait_until(lambda: len(attempts) > 2, what="several attempts")
-        assert (store.loop.run_posted(), answers) == (0, [])
-        read_only(private_server, name, switch=False)
-        store.loop.run_until(lambda: answers, "the window")
-        (found,) = answers
-        assert isinstance(found, Window)
-        assert [one.record.body for one in found.messages] == [b"a"]
-    finally:
-        store.close()
+    windows.window = count  # type: ignore[method-assign,assignment]
+    read_only(private_server, name, switch=True)
+    answers: list[Window | OrthiaError] = []
+    journal.read_window(QUEUE, 0, ALWAYS, 10, 10_000, answers.append)
+    wait_until(lambda: len(attempts) > 2, what="several attempts")
+    assert (store.loop.run_posted(), answers) == (0, [])
+    read_only(private_server, name, switch=False)
+    store.loop.run_until(lambda: answers, "the window")
+    (found,) = answers
+    assert isinstance(found, Window)
+    assert [one.record.body for one in found.messages] == [b"a"]
 
 
-def test_the_message_says_that_the_server_is_read_only(private_server: ServerProcess) -> None:
+def test_the_message_says_that_the_server_is_read_only(
+    private_server: ServerProcess, private_store: SqlJournalStore
+) -> None:
     """Which is what an operator has to know: whom the nodes' address leads to."""
-    name = private_server.create_database()
-    store = SqlJournalStore(private_server.settings(name))
-    try:
-        read_only(private_server, name, switch=True)
-        with pytest.raises(OrthiaError, match=r"read-only.*primary of before"):
-            store.open()
-    finally:
-        read_only(private_server, name, switch=False)
-        store.close()
+    read_only(private_server, name_of(private_store), switch=True)
+    with pytest.raises(OrthiaError, match=r"read-only.*primary of before"):
+        private_store.open()

@@ -27,6 +27,7 @@ from tests.journal.support import (
     PATIENT,
     QUEUE,
     THIRD_QUEUE,
+    WORK,
     JournalStore,
     payload,
     record,
@@ -78,6 +79,8 @@ def test_last_committed_seq_moves_with_each_caller(store: JournalStore) -> None:
 def test_a_window_shows_what_was_stored(store: JournalStore) -> None:
     """A window has the messages of its queue in order, decoded, with where to delete them."""
     journal = store.open()
+    empty = store.window(journal)
+    assert (empty.messages, empty.corrupt, empty.exhausted) == ([], [], True)
     seqs = store.append(journal, "a", "b", "c")
     store.append(journal, "elsewhere", queue=OTHER_QUEUE)
     window = store.window(journal)
@@ -90,9 +93,9 @@ def test_a_window_shows_what_was_stored(store: JournalStore) -> None:
 
 
 def test_a_window_is_bounded_by_messages_and_resumes(store: JournalStore) -> None:
-    """Windows of three walk a queue of eight without missing or repeating a message."""
+    """Windows of three walk a queue of nine, each once; the last one knows that it ends with it."""
     journal = store.open()
-    texts = [f"message {number}" for number in range(8)]
+    texts = [f"message {number}" for number in range(9)]
     store.append(journal, *texts)
     after, read = 0, []
     for expected_exhausted in (False, False, True):
@@ -104,33 +107,23 @@ def test_a_window_is_bounded_by_messages_and_resumes(store: JournalStore) -> Non
     assert store.window(journal, after=after).messages == []
 
 
-def test_a_window_that_ends_with_the_queue_knows_it(store: JournalStore) -> None:
-    """A window that takes exactly all messages is exhausted; no empty one need follow."""
-    journal = store.open()
-    store.append(journal, "a", "b", "c")
-    assert store.window(journal, max_messages=3).exhausted
-
-
 def test_a_window_is_bounded_by_bytes(store: JournalStore) -> None:
-    """A window stops before the message that would exceed its bytes, and resumes with it."""
+    """It stops before the message that would exceed its bytes, and resumes with it.
+
+    The first is always read, so that a queue cannot get stuck.
+    """
     journal = store.open()
     texts = ["x" * 1_000, "y" * 1_000, "z" * 1_000]
     store.append(journal, *texts)
+    alone = store.window(journal, max_bytes=100)
+    assert [m.record.body.decode() for m in alone.messages] == texts[:1]
+    assert not alone.exhausted
     window = store.window(journal, max_bytes=2_500)
     assert [m.record.body.decode() for m in window.messages] == texts[:2]
     assert not window.exhausted
     rest = store.window(journal, after=window.next_after_seq, max_bytes=2_500)
     assert [m.record.body.decode() for m in rest.messages] == texts[2:]
     assert rest.exhausted
-
-
-def test_a_message_larger_than_a_window_is_read_alone(store: JournalStore) -> None:
-    """The first message of a window is always read, so that a queue cannot get stuck."""
-    journal = store.open()
-    store.append(journal, "x" * 5_000, "y")
-    window = store.window(journal, max_bytes=100)
-    assert [len(m.record.body) for m in window.messages] == [5_000]
-    assert not window.exhausted
 
 
 def test_a_window_ends_where_it_was_asked_to(store: JournalStore) -> None:
@@ -142,12 +135,6 @@ def test_a_window_ends_where_it_was_asked_to(store: JournalStore) -> None:
     assert window.exhausted
     assert window.next_after_seq == second
     assert [m.seq for m in store.window(journal, after=second).messages] == [third]
-
-
-def test_an_empty_queue_gives_an_empty_window(store: JournalStore) -> None:
-    """A queue without messages is exhausted at once."""
-    window = store.window(store.open())
-    assert (window.messages, window.corrupt, window.exhausted) == ([], [], True)
 
 
 def test_queues_are_counted_in_chunks(store: JournalStore) -> None:
@@ -255,14 +242,7 @@ def test_the_body_goes_with_the_last_reference(store: JournalStore, order: tuple
     left = store.rows()
     assert body.seq not in left
     assert len(left) == 3, "the neighbour's body and references"
-
-
-def test_the_body_goes_with_references_deleted_at_once(store: JournalStore) -> None:
-    """All references deleted by one unit take the body with them."""
-    journal = store.open()
-    unit = Unit()
-    unit.add_message([QUEUE, OTHER_QUEUE, THIRD_QUEUE], payload("shared"))
-    journal.delete(journal.append_unit(unit))
+    journal.delete(locations[3:])  # at once
     store.settle(journal)
     assert store.rows() == {}
 
@@ -366,25 +346,18 @@ def test_a_stale_token_opens_no_journal(store: JournalStore) -> None:
         store.open(token=4)
 
 
-@pytest.mark.parametrize("kind", ["message", "messages", "unit", "delete"])
-def test_nothing_is_stored_once_the_fence_has_moved(store: JournalStore, kind: str) -> None:
+@pytest.mark.parametrize("kind", WORK)
+@pytest.mark.parametrize("times", [1, 100])
+def test_nothing_is_stored_once_the_fence_has_moved(
+    store: JournalStore, kind: str, times: int
+) -> None:
     """A stale node's writes of every kind are refused: no row, no completion, one failure."""
     journal = store.open()
     (kept,) = store.append(journal, "kept")
     store.advance_fence(2)
     completed: list[int] = []
-    match kind:
-        case "message":
-            journal.append_message(QUEUE, payload(), lambda: completed.append(1))
-        case "messages":
-            for _ in range(100):
-                journal.append_message(QUEUE, payload(), lambda: completed.append(1))
-        case "unit":
-            unit = Unit(lambda: completed.append(1))
-            unit.add_message([QUEUE, OTHER_QUEUE], payload())
-            journal.append_unit(unit)
-        case _:
-            journal.delete([MessageLocation(kept)], lambda: completed.append(1))
+    for _ in range(times):
+        WORK[kind](journal, kept, lambda: completed.append(1))
     store.loop.run_until(lambda: store.failures, "the failure")
     assert isinstance(store.failures[0], Fenced)
     with pytest.raises(JournalClosed):
@@ -418,17 +391,11 @@ def test_a_full_journal_says_so_and_announces_room(store: JournalStore) -> None:
     assert full == [False, True]
     store.loop.run_until(lambda: room, "the announcement of room")
     assert room == [False]
-
-
-def test_a_journal_is_full_by_bytes_too(store: JournalStore) -> None:
-    """One large message may fill the journal."""
-    journal = store.open(limits=replace(PATIENT, max_waiting_bytes=1_000))
-    full = [journal.is_full]
-    journal.append_message(QUEUE, payload("x" * 2_000), None)
-    full.append(journal.is_full)
-    store.settle(journal)
-    full.append(journal.is_full)
-    assert full == [False, True, False]
+    by_bytes = store.open(limits=replace(PATIENT, max_waiting_bytes=1_000))
+    by_bytes.append_message(QUEUE, payload("x" * 2_000), None)
+    assert by_bytes.is_full
+    store.settle(by_bytes)
+    assert not by_bytes.is_full
 
 
 def test_each_batch_is_reported(store: JournalStore) -> None:
@@ -474,18 +441,16 @@ def test_a_closed_journal_takes_no_work(store: JournalStore) -> None:
     journal = store.open()
     journal.close(drain=True)
     assert journal.close(drain=True) is True
-    with pytest.raises(JournalClosed):
-        journal.append_message(QUEUE, payload(), None)
-    with pytest.raises(JournalClosed):
-        journal.append_unit(Unit())
-    with pytest.raises(JournalClosed):
-        journal.delete([])
-    with pytest.raises(JournalClosed):
-        journal.next_id()
-    with pytest.raises(JournalClosed):
-        journal.read_window(QUEUE, 0, 1, 1, 1, lambda _: None)
-    with pytest.raises(JournalClosed):
-        journal.count(BEGINNING, 1, 1, lambda _: None)
+    for call in (
+        lambda: journal.append_message(QUEUE, payload(), None),
+        lambda: journal.append_unit(Unit()),
+        lambda: journal.delete([]),
+        journal.next_id,
+        lambda: journal.read_window(QUEUE, 0, 1, 1, 1, lambda _: None),
+        lambda: journal.count(BEGINNING, 1, 1, lambda _: None),
+    ):
+        with pytest.raises(JournalClosed):
+            call()
 
 
 def test_a_corrupt_record_is_reported_and_left_in_place(store: JournalStore) -> None:

@@ -17,18 +17,14 @@ from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.changes import DuplicateId
 from orthia.journal.model.codec import IdCacheBinding, encode_duplicate_id
 from tests.journal.keeping import KeepingStore
-from tests.journal.scripted import ScriptedStore, failing, write
+from tests.journal.scripted import ScriptedStore, deletion, end_of_ids, failing, write
 from tests.journal.support import (
     OTHER_QUEUE,
     QUEUE,
     JournalStore,
     MemoryJournalStore,
-    SqlJournalStore,
-    count_connects,
     payload,
 )
-from tests.support.servers import ServerProcess
-from tests.support.waiting import wait_until
 
 KEEP = 5
 
@@ -43,6 +39,14 @@ def bind(journal: MessageJournal, address: str = "orders") -> int:
 def known_as(cache_id: int, name: str, keep: int = KEEP) -> DuplicateId:
     """Return a duplicate id."""
     return DuplicateId(cache_id, name.encode().ljust(16), keep)
+
+
+def guarded(text: str, duplicate_id: DuplicateId) -> Unit:
+    """Return a message with a duplicate id on its way."""
+    unit = Unit()
+    unit.add_message([QUEUE], payload(text))
+    unit.guard(duplicate_id, range(1))
+    return unit
 
 
 def send(
@@ -146,10 +150,8 @@ def test_the_second_of_a_batch_waits_for_the_first(store: JournalStore) -> None:
     cache = bind(journal)
     told: list[tuple[int, bool]] = []
     for number in range(60):
-        unit = Unit()
+        unit = guarded(f"message {number}", known_as(cache, f"{number % 4}"))
         unit.done = lambda unit=unit, number=number: told.append((number, bool(unit.dropped)))
-        unit.add_message([QUEUE], payload(f"message {number}"))
-        unit.guard(known_as(cache, f"{number % 4}"), range(1))
         journal.append_unit(unit)
     store.loop.run_until(lambda: len(told) == 60, "all units are stored")
     assert told == [(number, number >= 4) for number in range(60)]
@@ -179,27 +181,15 @@ def test_one_too_many_is_forgotten_at_once(store: JournalStore, *, is_one_unit: 
     journal = store.open()
     cache = bind(journal)
     names = ["a", "b", "c", "a", "a", "c", "b"]
-    expected = {4, 5}
+    messages = [(f"{n} {name}", known_as(cache, name, 2)) for n, name in enumerate(names)]
     if is_one_unit:
-        messages = [(f"{n} {name}", known_as(cache, name, 2)) for n, name in enumerate(names)]
-        assert send(store, journal, messages) == expected
+        assert send(store, journal, messages) == {4, 5}
     else:
-        told: list[int] = []
-        dropped: set[int] = set()
-        for number, name in enumerate(names):
-            unit = Unit()
-
-            def done(unit: Unit = unit, number: int = number) -> None:
-                told.append(number)
-                if unit.dropped:
-                    dropped.add(number)
-
-            unit.done = done
-            unit.add_message([QUEUE], payload(f"{number} {name}"))
-            unit.guard(known_as(cache, name, 2), range(1))
+        units = [guarded(text, duplicate_id) for text, duplicate_id in messages]
+        for unit in units:
             journal.append_unit(unit)
-        store.loop.run_until(lambda: len(told) == len(names), "all units are stored")
-        assert dropped == expected
+        store.settle(journal)
+        assert [number for number, unit in enumerate(units) if unit.dropped] == [4, 5]
     assert store.bodies(journal) == ["0 a", "1 b", "2 c", "3 a", "6 b"]
     for token in (2, 3):  # the next node knows those two, and no other
         rows = [seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache]
@@ -231,10 +221,7 @@ def test_a_cache_that_ends_leaves_nothing(store: JournalStore) -> None:
     cache, other = bind(journal), bind(journal, "invoices")
     send(store, journal, [("a", known_as(cache, "a")), ("b", known_as(other, "b"))])
     for name in "cde":
-        unit = Unit()
-        unit.add_message([QUEUE], payload(name))
-        unit.guard(known_as(cache, name), range(1))
-        journal.append_unit(unit)
+        journal.append_unit(guarded(name, known_as(cache, name)))
     ended: list[bool] = []
     unit = Unit(partial(ended.append, True))
     unit.delete_id_cache(cache)
@@ -256,10 +243,7 @@ def test_several_caches_end_in_one_unit(store: JournalStore) -> None:
     caches = [bind(journal, f"orders.{number}") for number in range(5)]
     for cache in caches:
         send(store, journal, [(name, known_as(cache, name)) for name in "ab"])
-    unit = Unit()
-    unit.add_message([QUEUE], payload("c"))
-    unit.guard(known_as(caches[0], "c"), range(1))
-    journal.append_unit(unit)
+    journal.append_unit(guarded("c", known_as(caches[0], "c")))
     ended: list[bool] = []
     for some in (caches[:3], caches[3:4]):
         unit = Unit(partial(ended.append, True))
@@ -322,14 +306,9 @@ def test_the_second_is_stored_if_the_first_is_refused() -> None:
     journal.auto_commit = False
     refused: list[OrthiaError] = []
     stored: list[bool] = []
-    first = Unit()
+    first, second = (guarded(text, known_as(cache, "a")) for text in ("first", "second"))
     first.refused = refused.append
-    first.add_message([QUEUE], payload("first"))
-    first.guard(known_as(cache, "a"), range(1))
-    second = Unit()
     second.done = lambda: stored.append(bool(second.dropped))
-    second.add_message([QUEUE], payload("second"))
-    second.guard(known_as(cache, "a"), range(1))
     journal.append_unit(first)
     journal.append_unit(second)
     journal.refuse(OrthiaError("no"))
@@ -362,11 +341,9 @@ def test_a_batch_is_looked_at_anew_when_a_cache_could_not_be_read() -> None:
         return [(5, encode_duplicate_id(known))] if cache_id == 1 else []
 
     ids = DuplicateIds(load)
-    again, new = Unit(), Unit()
-    for unit, cache_id, digest, first in ((again, 1, known, 10), (new, 2, b"new".ljust(16), 20)):
-        unit.add_message([QUEUE], payload("x"))
-        unit.guard(DuplicateId(cache_id, digest, KEEP), range(1))
-        unit.place(first)
+    again, new = guarded("x", DuplicateId(1, known, KEEP)), guarded("x", known_as(2, "new"))
+    again.place(10)
+    new.place(20)
     batch = batch_of([again, new])
     with pytest.raises(StoreUnavailable):
         ids.screen(batch)
@@ -400,19 +377,12 @@ class UnreachableStore(ScriptedStore):
         return []
 
 
-def guarded_unit() -> Unit:
-    """Return a message with a duplicate id on its way."""
-    unit = Unit()
-    unit.add_message([QUEUE], payload("x"))
-    unit.guard(known_as(1, "a"), range(1))
-    unit.place(10)
-    return unit
-
-
 def test_a_cache_is_read_only_on_a_connection_that_was_opened() -> None:
     """However often that takes: what a closed one says of itself is no answer of the store."""
     store = UnreachableStore(StoreUnavailable("still gone"), StoreUnavailable("still gone"))
-    outcome = write(store, unit := guarded_unit())
+    unit = guarded("x", known_as(1, "a"))
+    unit.place(10)
+    outcome = write(store, unit)
     assert (outcome.failures, outcome.told) == ([], [("stored", unit.last_seq)])
     assert store.connects == 3
 
@@ -420,52 +390,17 @@ def test_a_cache_is_read_only_on_a_connection_that_was_opened() -> None:
 def test_a_cache_is_not_waited_for_where_the_login_is_refused() -> None:
     """Nor is any other batch: the next node may log in, and this one would wait for ever."""
     store = UnreachableStore(StoreUnavailable("still gone"), PermanentStoreError("no such user"))
-    outcome = write(store, guarded_unit())
+    unit = guarded("x", known_as(1, "a"))
+    unit.place(10)
+    outcome = write(store, unit)
     assert outcome.told == []
     assert ["no such user" in str(one) for one in outcome.failures] == [True]
     assert store.connects == 2
-
-
-def test_a_message_with_an_id_waits_for_a_server_that_is_away(
-    private_server: ServerProcess,
-) -> None:
-    """As one without does: the journal goes on when the server is there again."""
-    opened = SqlJournalStore(private_server.settings(private_server.create_database()))
-    journal = opened.open()
-    cache = bind(journal)
-    opened.settle(journal)
-    connects = count_connects(journal)
-    told: list[frozenset[int]] = []
-    unit = Unit(lambda: told.append(unit.dropped))
-    unit.add_message([QUEUE], payload("first"))
-    unit.guard(known_as(cache, "a"), range(1))
-
-    def has_tried_on() -> bool:
-        opened.loop.run_posted()
-        return len(connects) > 3 or bool(opened.failures)
-
-    try:
-        private_server.stop()
-        journal.append_unit(unit)
-        wait_until(has_tried_on, what="several attempts to connect anew")
-        assert (opened.failures, told) == ([], [])
-        private_server.start()
-        opened.loop.run_until(lambda: told or opened.failures, "the unit is stored")
-        assert (opened.failures, told) == ([], [frozenset()])
-        assert send(opened, journal, [("again", known_as(cache, "a"))]) == {0}
-        assert opened.bodies(journal) == ["first"]
-    finally:
-        opened.close()
 
 
 def test_a_cache_that_ends_leaves_nothing_though_its_batch_is_split() -> None:
     """After an unknown outcome, as at any time."""
     lost = [UnknownOutcome("cut off"), *[StoreUnavailable("gone")] * 3]
     store = ScriptedStore(failing(*lost, when=lambda batch: not batch.rows), ids={1: [5]})
-    ends, acknowledges = Unit(), Unit(None, 11)
-    ends.delete_id_cache(1)
-    ends.place(10)
-    acknowledges.deletes.append(3)
-    acknowledges.only_deletes = True
-    outcome = write(store, ends, acknowledges)
+    outcome = write(store, end_of_ids(1), deletion(31))
     assert (outcome.failures, store.unbound, store.forgotten) == ([], [1], [5])

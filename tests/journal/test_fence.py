@@ -1,8 +1,6 @@
 """The fence and batches that are in flight while it moves, on every DBMS."""
 
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, select, text, update
@@ -11,10 +9,8 @@ from orthia.config.dialects import Dialect
 from orthia.database import SQLITE_BEGIN
 from orthia.journal import Fenced, MessageLocation
 from orthia.journal.engine.batch import Batch
-from orthia.journal.journal import MessageJournal
 from orthia.journal.model.unit import AppendedMessage, Unit
-from orthia.journal.sql.fence import fenced_engine
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import QUEUE, WORK, SqlJournalStore, payload
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 
@@ -24,24 +20,7 @@ _LOCK_WAITS = {
 }
 
 
-def _append(kind: str, journal: MessageJournal, consumed: int, done: Callable[[], None]) -> None:
-    match kind:
-        case "one message":
-            journal.append_message(QUEUE, payload(), done)
-        case "few messages":
-            unit = Unit(done)
-            unit.add_message([QUEUE], payload())
-            unit.delete(MessageLocation(consumed))
-            journal.append_unit(unit)
-        case "several queues":
-            unit = Unit(done)
-            unit.add_message([QUEUE, OTHER_QUEUE], payload())
-            journal.append_unit(unit)
-        case _:
-            journal.delete([MessageLocation(consumed)], done)
-
-
-@pytest.mark.parametrize("kind", ["one message", "few messages", "several queues", "delete"])
+@pytest.mark.parametrize("kind", WORK)
 def test_a_batch_that_meets_a_moving_fence_is_refused(
     sql_store: SqlJournalStore, kind: str
 ) -> None:
@@ -58,7 +37,7 @@ def test_a_batch_that_meets_a_moving_fence_is_refused(
         connection.execute(
             update(sql_store.fence).where(sql_store.fence.c.id == 4).values(holder_token=2)
         )
-        _append(kind, journal, kept, lambda: completed.append(1))
+        WORK[kind](journal, kept, lambda: completed.append(1))
         _wait_for_lock_waits(sql_store, connection, 1)
         transaction.commit()
     sql_store.loop.run_until(lambda: sql_store.failures, "the refusal")
@@ -109,17 +88,6 @@ def test_the_fence_waits_for_a_batch_in_flight(sql_store: SqlJournalStore) -> No
     journal.append_message(QUEUE, payload(), None)
     sql_store.loop.run_until(lambda: sql_store.failures, "the refusal")
     assert sql_store.rows() == {}
-
-
-@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
-def test_a_frozen_nodes_transaction_does_not_hold_the_fence(sql_store: SqlJournalStore) -> None:
-    """A transaction that stands still is ended by the server long before the lease is."""
-    short = replace(sql_store.settings, jdbc_lock_expiration=20_000)
-    engine = fenced_engine(sql_store.database, short, "journal", 1)
-    with engine.connect() as frozen:
-        frozen.execute(select(sql_store.fence).with_for_update(read=True))
-        sql_store.advance_fence(2)
-        frozen.invalidate()
 
 
 def test_a_batch_that_deletes_what_it_inserts_leaves_nothing(sql_store: SqlJournalStore) -> None:

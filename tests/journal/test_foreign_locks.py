@@ -127,39 +127,6 @@ def test_a_row_that_the_other_session_deletes_is_deleted(locking_store: SqlJourn
     assert not store.failures
 
 
-def test_what_is_behind_all_waits_for_what_is_put_aside(locking_store: SqlJournalStore) -> None:
-    """Other empty units do not."""
-    store = locking_store
-    journal = store.open()
-    (first,) = store.append(journal, "a")
-    told = Told(store, journal)
-    with a_session(store) as other:
-        lock(other, store, first)
-        told.delete("delete", first)
-        told.unit("behind all", Unit(behind_all=True))
-        told.unit("empty", Unit())
-        told.wait("empty")
-        store.append(journal, "b")
-        assert told.done == ["empty"]
-    told.wait("empty", "delete", "behind all")
-
-
-def test_deletes_of_one_row_keep_their_order(locking_store: SqlJournalStore) -> None:
-    """A second delete that has other rows too, which nobody has locked, waits for the first."""
-    store = locking_store
-    journal = store.open()
-    first, second, third = store.append(journal, *"abc")
-    told = Told(store, journal)
-    with a_session(store) as other:
-        lock(other, store, first)
-        told.delete("first", first, second)
-        told.delete("second", second, third)
-        store.settle(journal)
-        assert told.done == []
-    told.wait("first", "second")
-    assert store.rows() == {}
-
-
 def moving(*seqs: int) -> Unit:
     """Return a unit that has a message in another queue in place of some."""
     unit = Unit()
@@ -231,22 +198,6 @@ def test_who_is_stored_is_told_so_when_a_journal_closes(locking_store: SqlJourna
         assert not journal.close(drain=True)
         store.loop.run_posted()
         assert sorted(told.done) == ["free", "sent"]
-
-
-def test_a_journal_without_anything_put_aside_is_drained(locking_store: SqlJournalStore) -> None:
-    """A row may be locked all the same: nobody waits for that."""
-    store = locking_store
-    journal = store.open()
-    (first,) = store.append(journal, "a")
-    told = Told(store, journal)
-    with a_session(store) as other:
-        lock(other, store, first)
-        unit = Unit()
-        unit.add_message([OTHER_QUEUE], payload("moved"))
-        unit.delete(MessageLocation(first))
-        told.unit("transaction", unit)
-        store.loop.run_until(lambda: told.refused, "it is refused")
-        assert journal.close(drain=True)
 
 
 def test_many_locked_rows_are_freed_together(locking_store: SqlJournalStore) -> None:

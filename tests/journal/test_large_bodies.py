@@ -446,19 +446,17 @@ def test_a_node_that_handed_back_does_not_hear_of_its_late_uploads(
     assert sql_store.failures == []
 
 
-class BusyStore(BodyStore):
-    """A store to which another piece comes with each that is written, until a body is removed."""
+class ScriptedBodies(BodyStore):
+    """A store that does as ``on_write`` says with pieces, and keeps no body."""
 
-    def __init__(self) -> None:
-        self.write_more: Callable[[], None] = lambda: None
+    def __init__(self, on_write: Callable[[Sequence[Piece]], object] = lambda _: None) -> None:
+        self.on_write = on_write
         self.removed: list[int] = []
-        self.goes_on = False
-        """Whether more come then, too."""
+        self.closed = threading.Event()
 
     @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        if pieces and (self.goes_on or not self.removed):
-            self.write_more()
+        self.on_write(pieces)
 
     @override
     def finish(self, body_id: int) -> None:
@@ -479,19 +477,45 @@ class BusyStore(BodyStore):
 
     @override
     def close(self) -> None:
-        pass
+        self.closed.set()
+
+
+def away(times: float, asked: threading.Event | None = None) -> Callable[[object], None]:
+    """Return what does not answer so often, or never."""
+    left = times
+
+    def write(_: object) -> None:
+        nonlocal left
+        if asked is not None:
+            asked.set()
+        left -= 1
+        if left >= 0:
+            raise StoreUnavailable("the database is not reachable")
+
+    return write
+
+
+def in_memory(
+    store: BodyStore, loop: Loop, still_valid: Callable[[], bool] = lambda: True
+) -> LargeMessages:
+    """Return bodies whose thread is not begun yet."""
+    ids = iter(range(1, 100))
+    return LargeMessages(
+        store,
+        next_id=lambda: next(ids),
+        post=loop.post,
+        still_valid=still_valid,
+        failed=lambda _: None,
+    )
 
 
 def test_bodies_are_removed_while_others_keep_coming() -> None:
     """Uploads that never end do not let what is done with pile up."""
-    store = BusyStore()
-    loop = Loop()
-    bodies = LargeMessages(
-        store, next_id=lambda: 7, post=loop.post, still_valid=lambda: True, failed=lambda _: None
-    )
+    store = ScriptedBodies()
+    bodies = in_memory(store, Loop())
     uploading = bodies.upload(lambda: None, lambda _: None)
     piece = Piece(uploading.body_id, 0, b"piece")
-    store.write_more = lambda: bodies.submit(uploading, piece)
+    store.on_write = lambda _: store.removed or bodies.submit(uploading, piece)
     bodies.submit(uploading, piece)
     bodies.start()
     wait_until(lambda: store.removed, what="a body is removed")
@@ -501,22 +525,21 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
 
 def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
     """However many there are at a time, and though others keep coming: else the disk fills."""
-    store = BusyStore()
-    bodies = LargeMessages(
-        store, next_id=lambda: 7, post=Loop().post, still_valid=lambda: True, failed=lambda _: None
-    )
+    store = ScriptedBodies()
+    bodies = in_memory(store, Loop())
     uploading = bodies.upload(lambda: None, lambda _: None)
     piece = Piece(uploading.body_id, 0, b"piece")
     removed: list[int] = []
 
-    def write_more() -> None:
+    def write_more(pieces: Sequence[Piece]) -> None:
+        if not pieces:
+            return
         removed.append(len(store.removed))
         if len(removed) < 4:
             bodies.unlinked(range(100 * len(removed), 100 * len(removed) + 50))
             bodies.submit(uploading, piece)
 
-    store.write_more = write_more
-    store.goes_on = True
+    store.on_write = write_more
     bodies.submit(uploading, piece)
     bodies.start()
     wait_until(lambda: len(removed) == 4, what="four pieces are written")
@@ -525,34 +548,19 @@ def test_bodies_are_removed_as_fast_as_they_are_let_go() -> None:
     assert all(now >= 50 * turn for turn, now in enumerate(removed[1:])), removed
 
 
-class PickyStore(BusyStore):
-    """A store that does not take some pieces."""
-
-    def __init__(self, refusal: type[OrthiaError]) -> None:
-        super().__init__()
-        self.refusal = refusal
-
-    @override
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """All of them or none."""
-        if any(piece.data == b"poison" for piece in pieces):
-            raise self.refusal("it is poison")
-
-
 @pytest.mark.parametrize("refusal", [PermanentStoreError, JournalIOError])
 def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone(
     refusal: type[OrthiaError],
 ) -> None:
     """Bodies of others that were written with it are stored, whole and with their checksums."""
     loop = Loop()
-    ids = iter(range(1, 10))
-    bodies = LargeMessages(
-        PickyStore(refusal),
-        next_id=lambda: next(ids),
-        post=loop.post,
-        still_valid=lambda: True,
-        failed=lambda _: None,
-    )
+
+    def refuse(pieces: Sequence[Piece]) -> None:
+        """All of them or none."""
+        if any(piece.data == b"poison" for piece in pieces):
+            raise refusal("it is poison")
+
+    bodies = in_memory(ScriptedBodies(refuse), loop)
     outcomes: dict[int, LargeBody | OrthiaError] = {}
     for number in range(1, 6):
         uploading = bodies.upload(lambda: None, partial(outcomes.__setitem__, number))
@@ -567,39 +575,6 @@ def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone(
     assert outcomes == expected
 
 
-def in_memory(store: BodyStore, loop: Loop, still_valid: Callable[[], bool]) -> LargeMessages:
-    """Return bodies whose thread is not begun yet."""
-    ids = iter(range(1, 100))
-    return LargeMessages(
-        store,
-        next_id=lambda: next(ids),
-        post=loop.post,
-        still_valid=still_valid,
-        failed=lambda _: None,
-    )
-
-
-class AwayStore(BusyStore):
-    """A store that does not answer so often, or never."""
-
-    def __init__(self, failures: float) -> None:
-        super().__init__()
-        self.left = failures
-        self.asked = threading.Event()
-        self.closed = threading.Event()
-
-    @override
-    def write(self, pieces: Sequence[Piece]) -> None:
-        self.asked.set()
-        self.left -= 1
-        if self.left >= 0:
-            raise StoreUnavailable("the database is not reachable")
-
-    @override
-    def close(self) -> None:
-        self.closed.set()
-
-
 @pytest.mark.parametrize(
     ("valid", "is_stored"), [([False, True, False, True], True), ([True, False, False], False)]
 )
@@ -610,7 +585,7 @@ def test_a_lease_that_lapses_for_a_moment_gives_no_piece_up(
     monkeypatch.setattr(orthia.journal.engine.body_keeper, "pause_seconds", lambda _: 0.0)
     loop = Loop()
     states = iter(valid)
-    bodies = in_memory(AwayStore(len(valid)), loop, lambda: next(states))
+    bodies = in_memory(ScriptedBodies(away(len(valid))), loop, lambda: next(states))
     outcomes: list[LargeBody | OrthiaError] = []
     uploading = bodies.upload(lambda: None, outcomes.append)
     uploading.add(b"piece")
@@ -628,20 +603,21 @@ def test_a_store_that_is_away_keeps_no_thread_of_a_journal_that_is_closed(
 ) -> None:
     """Though the lease is valid: the step that failed is the last."""
     monkeypatch.setattr(orthia.journal.engine.body_keeper, "pause_seconds", lambda _: 0.001)
-    store = AwayStore(float("inf"))
-    bodies = in_memory(store, Loop(), lambda: True)
+    asked = threading.Event()
+    store = ScriptedBodies(away(float("inf"), asked))
+    bodies = in_memory(store, Loop())
     bodies.upload(lambda: None, lambda _: None).add(b"piece" * PIECE_BYTES)
     bodies.start()
-    assert store.asked.wait(120)
+    assert asked.wait(120)
     bodies.close()
     assert store.closed.wait(120)
 
 
 def test_nothing_is_told_of_a_body_once_the_journal_is_closed() -> None:
     """Not what was posted to the loop before, either: whoever sent it has ended by then."""
-    store = BusyStore()
+    store = ScriptedBodies()
     loop = Loop()
-    bodies = in_memory(store, loop, lambda: True)
+    bodies = in_memory(store, loop)
     outcomes: list[LargeBody | OrthiaError] = []
     uploading = bodies.upload(lambda: None, outcomes.append)
     uploading.add(b"piece")
@@ -657,9 +633,9 @@ def test_nothing_is_told_of_a_body_once_the_journal_is_closed() -> None:
 @pytest.mark.parametrize("how", ["unlinked", "unpinned", "asked before"])
 def test_what_is_needed_while_somebody_reads_is_removed_behind_the_last(how: str) -> None:
     """Whatever it was needed for, and whether the thread was to look at it by then."""
-    store = BusyStore()
+    store = ScriptedBodies()
     loop = Loop()
-    bodies = in_memory(store, loop, lambda: True)
+    bodies = in_memory(store, loop)
     outcomes: list[LargeBody | OrthiaError] = []
     kept = 77
     if how != "unlinked":

@@ -93,28 +93,19 @@ def test_what_is_due_is_read_in_the_order_of_its_moments(store: JournalStore) ->
 
 
 def test_no_moment_comes_too_early_by_the_stores_clock(store: JournalStore) -> None:
-    """Whatever the node believes, the store's clock decides; and it says when to ask again."""
+    """Nor before it is asked for, whatever the node believes; and it says when to ask again.
+
+    Those that expire are not among those that are due.
+    """
     journal = store.open()
-    put(store, journal, later(LONG_AGO, "due"), later(NOT_YET, "not due"))
+    put(store, journal, *(later(at, str(at)) for at in (LONG_AGO, LONG_AGO + 2, NOT_YET)))
+    put(store, journal, expiring(LONG_AGO, "expired"))
     found = reached(store, journal, up_to_ms=ALWAYS)
-    assert bodies(found) == ["due"]
+    assert bodies(found) == [str(LONG_AGO), str(LONG_AGO + 2)]
     assert found.next_at_ms == NOT_YET
     assert LONG_AGO < found.now_ms < NOT_YET
-
-
-def test_no_moment_comes_before_it_is_asked_for(store: JournalStore) -> None:
-    """A node whose clock is behind reads up to its own time."""
-    journal = store.open()
-    put(store, journal, later(LONG_AGO, "first"), later(LONG_AGO + 2, "second"))
-    found = reached(store, journal, up_to_ms=LONG_AGO + 1)
-    assert (bodies(found), found.next_at_ms) == (["first"], LONG_AGO + 2)
-
-
-def test_kinds_are_apart(store: JournalStore) -> None:
-    """Those that expire are not among those that are due."""
-    journal = store.open()
-    put(store, journal, later(LONG_AGO, "due"), expiring(LONG_AGO, "expired"))
-    assert bodies(reached(store, journal, MomentKind.DUE)) == ["due"]
+    earlier = reached(store, journal, up_to_ms=LONG_AGO + 1)
+    assert (bodies(earlier), earlier.next_at_ms) == ([str(LONG_AGO)], LONG_AGO + 2)
     assert bodies(reached(store, journal, MomentKind.EXPIRES)) == ["expired"]
 
 

@@ -138,19 +138,6 @@ def test_what_is_one_unit_waits_for_room_whole(monkeypatch: pytest.MonkeyPatch) 
     writing.end()
 
 
-def test_it_is_told_when_there_is_room_again() -> None:
-    """By itself, though nothing comes that would find out."""
-    writing = FullWriting()
-    writing.submit(message(1))
-    writing.writer.start()
-    writing.wait(lambda: writing.full)
-    writing.disk.is_full = False
-    writing.wait(lambda: writing.full[-1] is None)
-    writing.submit(message(2))
-    writing.wait(lambda: writing.told[-1] == ("stored", 2))
-    writing.end()
-
-
 def test_room_for_a_small_message_is_not_room_again() -> None:
     """One that was on its way as a larger one found none; the next of those would find none."""
     writing = FullWriting(Full(most_bytes=1_000))
@@ -225,7 +212,10 @@ def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_
 
 
 def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
-    """It is in use already; deletes that come later do not wait for it."""
+    """It is in use already; deletes that come later do not wait for it.
+
+    That there is room again is found out though nothing comes.
+    """
     writing = FullWriting()
     writing.submit(binding(1), message(2), deletion(9))
     writing.writer.start()
@@ -283,17 +273,6 @@ def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> Non
     writing.wait(lambda: writing.full)
     writing.end()
     assert not writing.writer.drained
-
-
-def test_deletes_wait_where_they_need_room_too() -> None:
-    """Nothing is confirmed that is not stored."""
-    writing = FullWriting(Full(most_deletes=0))
-    writing.submit(message(1), deletion(9))
-    writing.writer.start()
-    writing.wait(lambda: writing.told == [("refused", 1)])
-    writing.disk.most_deletes = 1_000
-    writing.wait(lambda: writing.told == [("refused", 1), ("stored", 9)])
-    writing.end()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What is put aside for a lock keeps its order among units that change the same rows."""
 
-from collections.abc import Collection, Sequence
-
 import pytest
 
 from orthia.database import NoRoom, StoreError
@@ -12,6 +10,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.locks import PutAside, RowKey, RowKind, Sifted
 from orthia.journal.model.unit import Appended, AppendedMessage
+from tests.journal.scripted import ScriptedStore
 
 MOST = 1_000
 
@@ -125,22 +124,6 @@ def test_what_changes_queues_waits_for_nobody() -> None:
     assert not aside.stands_back(batch_of([unit]))
 
 
-class LockingStore:
-    """A store of which another session has locked some rows."""
-
-    rows_looked_at = 16
-
-    def __init__(self, *locked: RowKey) -> None:
-        self.rows = set(locked)
-
-    def connect(self) -> None:
-        """Do nothing: it is never away."""
-
-    def locked(self, rows: Sequence[RowKey]) -> Collection[RowKey]:
-        """Return those of the rows that are locked."""
-        return self.rows.intersection(rows)
-
-
 class FailingOnce:
     """Attempts of which the first fails."""
 
@@ -168,14 +151,13 @@ class FailingOnce:
 )
 def test_ids_that_could_not_be_forgotten_are_when_it_is_tried_again(failure: Exception) -> None:
     """Whatever it failed for; else their rows would stay for good."""
-    store = LockingStore(row(1))
+    store = ScriptedStore(locked=[{1}])
     rows = LockedRows(store, LockWatch(), lambda: 0.0, lambda *_: None)
     batch = batch_of([deletion(5)])
     batch.forgotten = [1, 2]
     assert rows.meets_lock(batch)
     rows.keep_forgotten(batch)
     assert batch.forgotten == [2]
-    store.rows.clear()
     rows.look()
     attempts = FailingOnce(failure)
     rows.forget(attempts)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from orthia.journal.sql.tables import history_table
 from orthia.journal.xa import XaTransactions
-from tests.journal.keeping import KeepingStore
+from tests.journal.keeping import KeepingStore, gone
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
 
@@ -122,9 +122,7 @@ def test_a_message_of_several_queues_is_kept_for_each_with_its_body(keeping: Kee
 
 def test_a_message_that_comes_and_goes_in_one_batch_is_kept_once(keeping: KeepingStore) -> None:
     """A batch whose outcome was unknown and that is stored again keeps its messages once."""
-    gone = Unit(None, 5)
-    gone.add_deletes([MessageLocation(5)])
-    keeping.store_batch(AppendedMessage(5, QUEUE, payload("short"), None), gone, times=2)
+    keeping.store_batch(AppendedMessage(5, QUEUE, payload("short"), None), gone(5), times=2)
     assert keeping.kept() == {5: (QUEUE, _A.value, payload("short"))}
     assert keeping.rows() == {}
 
@@ -132,9 +130,7 @@ def test_a_message_that_comes_and_goes_in_one_batch_is_kept_once(keeping: Keepin
 def test_few_messages_and_a_removal_in_one_batch_are_kept(keeping: KeepingStore) -> None:
     """A batch small enough for one statement keeps what it removes."""
     keeping.store_batch(AppendedMessage(5, QUEUE, payload("old"), None))
-    gone = Unit(None, 6)
-    gone.add_deletes([MessageLocation(5)])
-    keeping.store_batch(AppendedMessage(6, QUEUE, payload("new"), None), gone)
+    keeping.store_batch(AppendedMessage(6, QUEUE, payload("new"), None), gone(5))
     assert keeping.kept() == {5: (QUEUE, _A.value, payload("old"))}
 
 
@@ -145,9 +141,9 @@ def test_a_message_whose_body_is_missing_can_leave(keeping: KeepingStore) -> Non
     (place, _) = unit.place(5)
     keeping.store_batch(unit)
     keeping.remove(5)
-    gone = Unit(None, place.seq)
-    gone.add_deletes([place])
-    keeping.store_batch(gone)
+    leaves = Unit(None, place.seq)
+    leaves.add_deletes([place])
+    keeping.store_batch(leaves)
     assert list(keeping.kept()) == [place.seq]
 
 
@@ -193,10 +189,8 @@ def test_a_fenced_node_keeps_and_prunes_nothing(keeping: KeepingStore) -> None:
     """Once another node is live, nothing moves and nothing is pruned by the old one."""
     keeping.store_batch(AppendedMessage(5, QUEUE, payload("old"), None))
     keeping.advance_fence(2)
-    gone = Unit(None, 6)
-    gone.add_deletes([MessageLocation(5)])
     with pytest.raises(Fenced):
-        keeping.store_batch(gone)
+        keeping.store_batch(gone(5))
     assert keeping.kept() == {}
     assert list(keeping.rows()) == [5]
     with pytest.raises(Fenced):
@@ -248,9 +242,9 @@ def test_the_row_size_that_is_counted_is_that_of_the_body(keeping: KeepingStore)
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
     places = unit.place(5)
-    gone = Unit(None, unit.last_seq)
-    gone.add_deletes(places)
-    keeping.store_batch(unit, gone)
+    leaves = Unit(None, unit.last_seq)
+    leaves.add_deletes(places)
+    keeping.store_batch(unit, leaves)
     assert history_totals(keeping.database, keeping.settings).kept == Kept(
         2, 2 * len(payload("both"))
     )
@@ -316,9 +310,7 @@ def test_a_message_is_removed_when_its_batch_is_stored(keeping: KeepingStore) ->
     """The time is the database's, of the removal, and not when the message was written."""
     keeping.store_batch(AppendedMessage(5, QUEUE, b"x", None))
     before = keeping.database.server_now()
-    gone = Unit(None, 5)
-    gone.add_deletes([MessageLocation(5)])
-    keeping.store_batch(gone)
+    keeping.store_batch(gone(5))
     assert before <= keeping.removed()[5] <= keeping.database.server_now()
 
 
@@ -375,13 +367,12 @@ def test_what_leaves_later_is_later_in_the_history_whatever_the_clock_does(
         connection.execute(update(keeping.history).values(removed_at=ahead))
     before = ahead
     for first, reason in ((10, None), (20, _E), (30, _D)):
-        gone = Unit(None, first + 1)
-        gone.add_deletes([MessageLocation(first), MessageLocation(first + 1)])
+        leaves = gone(first, first + 1)
         if reason is not None:
             # Two reasons, hence two statements of one transaction.
-            gone.reasons = {first: reason}
+            leaves.reasons = {first: reason}
         stored = (AppendedMessage(seq, QUEUE, b"x", None) for seq in (first, first + 1))
-        keeping.store_batch(*stored, gone)
+        keeping.store_batch(*stored, leaves)
         times = keeping.removed()
         assert min(times[first], times[first + 1]) > before
         before = _latest(keeping)

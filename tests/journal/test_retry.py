@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
@@ -103,22 +104,66 @@ def run(
     return sum(writing.sizes), writing.failures
 
 
-@pytest.mark.parametrize(
-    ("failure", "recovery"),
-    [
-        (TransientStoreError("deadlock"), []),
-        (StoreUnavailable("lost"), ["connect"]),
-        (UnknownOutcome("lost"), ["connect", "is_stored"]),
-    ],
-)
-def test_a_batch_is_repeated_after(failure: StoreError, recovery: list[str]) -> None:
-    """A failure that may pass is followed by the same batch, after the recovery it needs."""
-    store = ScriptedStore(failing(failure))
-    assert run(store) == (1, [])
-    assert store.calls == ["store", *recovery, "store", "close"]
-
-
 DEADLOCK, LOST = TransientStoreError("deadlock"), StoreUnavailable("lost")
+CUT_OFF, LATE = UnknownOutcome("lost"), DuplicateKey("seq")
+AGAIN = " connect is_stored confirm"
+
+
+class Recovery(NamedTuple):
+    """How attempts fail, one after the other, and all that is asked of the store until it is done.
+
+    They are of a message if nothing else is said.
+    """
+
+    errors: list[Exception]
+    calls: str
+    items: list[Appended] = [ONE]  # noqa: RUF012 - never changed
+    confirms: list[Exception] = []  # noqa: RUF012 - never changed
+
+
+RECOVERIES = {
+    "a deadlock: the database undid it": Recovery([DEADLOCK], "store store"),
+    "a lost connection": Recovery([LOST], "store connect store"),
+    "an unknown outcome: it is looked for": Recovery([CUT_OFF], "store connect is_stored store"),
+    "an unknown outcome that was a commit: it is not repeated": Recovery(
+        [Committed(CUT_OFF)], "store" + AGAIN
+    ),
+    "a confirmation of unknown outcome: only what is answered is known": Recovery(
+        [Committed(CUT_OFF)], "store" + 3 * AGAIN, confirms=[CUT_OFF, LOST]
+    ),
+    "a duplicate key after an unknown outcome: the first attempt was just slow": Recovery(
+        [CUT_OFF, LATE], "store connect is_stored store connect is_stored store"
+    ),
+    "the same with a deadlock in between, which says nothing of the first attempt": Recovery(
+        [CUT_OFF, DEADLOCK, LATE], "store connect is_stored store store connect is_stored store"
+    ),
+    "acknowledgements of unknown outcome: a second attempt waits for no standby": Recovery(
+        [CUT_OFF], "store connect store confirm", [deletion(5)]
+    ),
+    "the same acknowledgements with a deadlock in between": Recovery(
+        [CUT_OFF, DEADLOCK], "store connect store store confirm", [deletion(5)]
+    ),
+    "parts of what may be stored: they have no row to look for": Recovery(
+        [CUT_OFF] * ATTEMPTS,
+        "store" + 3 * " connect store" + 2 * " store confirm",
+        [deletion(1), deletion(2)],
+    ),
+    "a probe that loses the connection: on PostgreSQL a closed one ended the node": Recovery(
+        [*[DEADLOCK] * TRANSIENT_ATTEMPTS, LOST],
+        "store " * TRANSIENT_ATTEMPTS + "connect is_stored store connect is_stored store",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RECOVERIES)
+def test_what_failed_is_stored_in_the_end(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the recovery that it needs, and no more than that."""
+    monkeypatch.setattr(orthia.journal.engine.attempts, "pause_seconds", lambda _: 0.0)
+    errors, calls, items, confirms = RECOVERIES[what]
+    store = ScriptedStore(failing(*errors), confirms=confirms)
+    writing = write(store, *items)
+    assert (sum(writing.sizes), writing.failures) == (len(items), [])
+    assert store.calls == [*calls.split(), "close"]
 
 
 @pytest.mark.parametrize(
@@ -155,65 +200,11 @@ def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureF
     ]
 
 
-def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
-    """An unknown outcome that was a commit is a success."""
-    store = ScriptedStore(failing(Committed(UnknownOutcome("lost"))))
-    assert run(store) == (1, [])
-    assert store.calls == ["store", "connect", "is_stored", "confirm", "close"]
-
-
-def test_a_confirmation_of_unknown_outcome_is_repeated() -> None:
-    """The batch is looked for again, too: only what is answered is known."""
-    lost = UnknownOutcome("lost")
-    confirms = [lost, StoreUnavailable("down")]
-    store = ScriptedStore(failing(Committed(lost)), confirms=confirms)
-    assert run(store) == (1, [])
-    again = ["connect", "is_stored", "confirm"]
-    assert store.calls == ["store", *again, *again, *again, "close"]
-
-
 def test_a_batch_found_but_not_confirmed_for_the_fence_is_not_completed() -> None:
     """Fenced is fenced."""
     lost = failing(Committed(UnknownOutcome("lost")))
     stored, (error,) = run(ScriptedStore(lost, confirms=[Fenced(3)]))
     assert (stored, type(error)) == (0, Fenced)
-
-
-def test_a_late_first_attempt_is_recognised() -> None:
-    """A duplicate key after an unknown outcome means that the first attempt was just slow."""
-    store = ScriptedStore(failing(UnknownOutcome("lost"), DuplicateKey("seq")))
-    assert run(store) == (1, [])
-    assert store.calls == [
-        *("store", "connect", "is_stored", "store", "connect", "is_stored", "store", "close")
-    ]
-
-
-def test_a_late_first_attempt_is_recognised_whatever_else_failed_since() -> None:
-    """A deadlock in between says nothing of the attempt whose outcome is unknown."""
-    errors = [UnknownOutcome("lost"), TransientStoreError("dead"), DuplicateKey("seq")]
-    store = ScriptedStore(failing(*errors))
-    assert run(store) == (1, [])
-    assert store.calls == [
-        *("store", "connect", "is_stored", "store", "store"),
-        *("connect", "is_stored", "store", "close"),
-    ]
-
-
-@pytest.mark.parametrize("meanwhile", [[], [TransientStoreError("deadlock")]])
-def test_acknowledgements_whose_commit_was_lost_are_confirmed(meanwhile: list[StoreError]) -> None:
-    """Their second attempt finds nothing to delete, and so waits for nobody: no standby, either."""
-    acknowledgement = Unit(None, 0)
-    acknowledgement.deletes.append(5)
-    store = ScriptedStore(failing(UnknownOutcome("lost"), *meanwhile))
-    assert run(store, item=acknowledgement) == (1, [])
-    assert store.calls == [
-        "store",
-        "connect",
-        *["store"] * len(meanwhile),
-        "store",
-        "confirm",
-        "close",
-    ]
 
 
 def test_a_refused_batch_fails_the_journal_clearly() -> None:
@@ -336,24 +327,6 @@ def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
     deletion.deletes.append(5)
     batch.add(deletion)
     assert batch.marker() == Marker(JournalTable.MESSAGES, 6)
-
-
-def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
-    """Acknowledgements have no row to look for: repeated apart, they may change nothing."""
-    store = ScriptedStore(failing(*[UnknownOutcome("lost")] * ATTEMPTS))
-    writing = write(store, deletion(1), deletion(2))
-    assert (writing.failures, writing.sizes) == ([], [1, 1])
-    probed = ["connect", "store"]
-    assert store.calls[-7:] == [*probed, *["store", "confirm"] * 2, "close"]
-
-
-def test_a_probe_that_loses_the_connection_is_followed_by_another() -> None:
-    """The batch was only to be repeated: on PostgreSQL a closed connection ended the node."""
-    deadlocks = [TransientStoreError("deadlock")] * TRANSIENT_ATTEMPTS
-    store = ScriptedStore(failing(*deadlocks, StoreUnavailable("lost")))
-    assert run(store) == (1, [])
-    looked = ["connect", "is_stored", "store"]
-    assert store.calls == [*["store"] * TRANSIENT_ATTEMPTS, *looked, *looked, "close"]
 
 
 @pytest.mark.parametrize("failures", [1, ATTEMPTS, 1_000])

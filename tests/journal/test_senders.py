@@ -4,17 +4,14 @@ import gc
 from collections.abc import Callable
 from functools import partial
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
-from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import StoreFull
-from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.model.unit import Appended, Sender, Unit
+from orthia.journal.model.unit import Appended, Sender
 from tests.journal import scripted
 from tests.journal.scripted import (
     POISON,
@@ -27,7 +24,7 @@ from tests.journal.scripted import (
     poison,
     transaction,
 )
-from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload, threads_of
+from tests.journal.support import QUEUE, MemoryJournalStore, payload
 
 
 def write(store: ScriptedStore, *items: Appended, rows_at_once: int = 5_000) -> Writing:
@@ -102,30 +99,14 @@ def test_of_each_sender_is_stored_what_it_sent_up_to_a_place(
         assert kept == messages[: len(kept)]
 
 
-# --- on each store
+def test_the_twin_in_memory_keeps_the_order_of_a_sender_too() -> None:
+    """The first of two is refused; both are sent again, and are there once, in order.
 
-
-class FullAtTimes:
-    """Has a journal's store say that it has no room, while it is to."""
-
-    def __init__(self, journal: MessageJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_full = False
-        store = threads_of(journal).writer._store
-        takes = store.store
-
-        def take(batch: Batch) -> None:
-            if self.is_full and (batch.messages or batch.rows or batch.binding_rows):
-                raise NoRoom("disk full")
-            takes(batch)
-
-        monkeypatch.setattr(store, "store", take)
-
-
-def test_the_order_of_a_sender_is_kept_on_each_store(
-    store: JournalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first of three is refused; all are sent again, and are there once, in order."""
+    On the other stores clients see it: tests/stomp/test_order_without_room.py.
+    """
+    store = MemoryJournalStore()
     journal = store.open()
+    assert isinstance(journal, MemoryJournal)
     told: list[str] = []
 
     def append(sender: Sender, name: str) -> None:
@@ -137,41 +118,16 @@ def test_the_order_of_a_sender_is_kept_on_each_store(
             sender,
         )
 
-    def commit(sender: Sender, name: str) -> None:
-        unit = Unit(partial(told.append, name))
-        unit.refused = lambda error: told.append(f"{name}: {type(error).__name__}")
-        unit.sender = sender
-        unit.add_message([QUEUE, OTHER_QUEUE], payload(name))
-        journal.append_unit(unit)
-
-    ada, bob = Sender(), Sender()
-    if isinstance(journal, MemoryJournal):
-        journal.auto_commit = False
-        append(ada, "first")
-        journal.refuse(StoreFull("disk full"))
-        journal.auto_commit = True
-    else:
-        disk = FullAtTimes(journal, monkeypatch)
-        disk.is_full = True
-        append(ada, "first")
-        store.loop.run_until(lambda: told, "it is refused")
-        disk.is_full = False
+    ada, bob, again = Sender(), Sender(), Sender()
+    journal.auto_commit = False
+    append(ada, "first")
+    journal.refuse(StoreFull("disk full"))
+    journal.auto_commit = True
     append(ada, "second")
     append(bob, "other")
-    commit(ada, "third")
-    store.loop.run_until(lambda: len(told) == 4, "all are answered")
-    assert told == [
-        "first: StoreFull",
-        "second: SentBehindRefused",
-        "other",
-        "third: SentBehindRefused",
-    ]
-    again = Sender()
-    append(again, "first")
-    append(again, "second")
-    commit(again, "third")
-    store.loop.run_until(lambda: len(told) == 7, "all are stored")
-    assert store.bodies(journal) == ["other", "first", "second", "third"]
-    assert store.bodies(journal, OTHER_QUEUE) == ["third"]
-    assert journal.last_committed_seq >= max(store.rows())
-    assert store.failures == []
+    store.loop.run_until(lambda: len(told) == 3, "all are answered")
+    assert told == ["first: StoreFull", "second: SentBehindRefused", "other"]
+    for name in ("first", "second"):
+        append(again, name)
+    store.loop.run_until(lambda: len(told) == 5, "all are stored")
+    assert store.bodies(journal) == ["other", "first", "second"]

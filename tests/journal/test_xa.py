@@ -31,16 +31,6 @@ def prepared(store: JournalStore) -> tuple[int, int]:
     return seq, reference.seq
 
 
-def resolve(store: JournalStore, token: int, how: str) -> None:
-    """Commit or roll back on a successor."""
-    store.advance_fence(token)
-    journal = store.open(token=token)
-    done: list[bool] = []
-    getattr(XaTransactions(journal), how)(XID, lambda: done.append(True))
-    store.loop.run_until(lambda: done, how)
-    assert journal.close(drain=True)
-
-
 def queues(store: JournalStore) -> dict[int, list[str]]:
     """Return the bodies of each queue."""
     store.advance_fence(9)
@@ -63,27 +53,29 @@ def test_a_prepared_transaction_outlives_its_node_and_shows_nothing(store: Journ
     }
 
 
-def test_a_successor_commits_it_whole(store: JournalStore) -> None:
-    """All its messages are then in their queues, what it acknowledged is gone, and so is it."""
-    prepared(store)
-    resolve(store, 2, "commit")
-    store.advance_fence(3)
-    assert not XaTransactions(store.open(token=3)).in_doubt
-    assert queues(store) == {
+RESOLVED = {
+    "commit": {
         QUEUE: ["sent to two"],
         OTHER_QUEUE: ["shared"],
         THIRD_QUEUE: ["sent", "sent to two"],
-    }
+    },
+    "rollback": {QUEUE: ["acknowledged", "shared"], OTHER_QUEUE: ["shared"], THIRD_QUEUE: []},
+}
 
 
-def test_a_successor_rolls_it_back(store: JournalStore) -> None:
-    """Everything is then as if it had never been."""
+@pytest.mark.parametrize("how", RESOLVED)
+def test_a_successor_resolves_it_whole(store: JournalStore, how: str) -> None:
+    """Its messages are there and what it acknowledged is gone, or all is as if it had not been."""
     prepared(store)
-    resolve(store, 2, "rollback")
+    store.advance_fence(2)
+    journal = store.open(token=2)
+    done: list[bool] = []
+    getattr(XaTransactions(journal), how)(XID, lambda: done.append(True))
+    store.loop.run_until(lambda: done, how)
+    assert journal.close(drain=True)
     store.advance_fence(3)
     assert not XaTransactions(store.open(token=3)).in_doubt
-    assert queues(store)[THIRD_QUEUE] == []
-    assert queues(store)[QUEUE] == ["acknowledged", "shared"]
+    assert queues(store) == RESOLVED[how]
 
 
 def test_what_cannot_be_prepared_or_resolved_is_refused(store: JournalStore) -> None:
