@@ -1,15 +1,58 @@
 """What the tests of the command line share."""
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from orthia.broker.cli.app import orthia
+from orthia.config.loader import load
+from orthia.config.security_settings import User
+from orthia.config.user_files import read_users
 
 Run = Callable[..., Result]
 """Runs ``orthia`` with these arguments in this process."""
+PROGRAM = (sys.executable, "-m", "orthia.broker.cli")
+
+
+def finished(
+    *arguments: str | bytes, given: bytes = b"", cwd: Path | None = None, **environment: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run ``orthia`` as a process, with ``given`` as its input, and return how it ended."""
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        input=given,
+        env={**os.environ, **environment},
+        cwd=cwd,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def all_commands(
+    command: click.Command = orthia, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command with the words it is typed with, the groups too."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from all_commands(child, (*words, name))
+
+
+def users_of(file: Path) -> dict[str, User]:
+    """Return the users in the files that a broker.xml names."""
+    module = load(file).properties_login_module
+    assert module is not None
+    return {one.name: one for one in read_users(module)}
 
 
 @pytest.fixture

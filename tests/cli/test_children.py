@@ -1,13 +1,10 @@
 """Child processes of ``pair`` and ``demo``: relayed, told apart when they die, and ended."""
 
 import os
-import signal
-import threading
 
 import pytest
 
 from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
-from orthia.broker.cli.pair import _supervise
 from orthia.config.settings import Role
 from orthia.config.urls import DatabaseUrl
 from tests.support.waiting import wait_until
@@ -55,41 +52,6 @@ def test_children_end_with_the_block_whatever_happens(sqlite_url: str) -> None:
         assert node.exit_code is not None
         with pytest.raises(ProcessLookupError):
             os.kill(node.running.pid, 0)
-
-
-def test_one_child_dying_does_not_end_the_other(
-    sqlite_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """When one node is killed the other goes on, and a person is told how to bring it back."""
-    live, backup = watcher(Role.LIVE, sqlite_url), watcher(Role.BACKUP, sqlite_url)
-    stopping = threading.Event()
-    with children(live, backup):
-        started(live, backup)
-        supervisor = threading.Thread(target=_supervise, args=([live, backup], stopping))
-        supervisor.start()
-        live.kill()
-        shown = ""
-
-        def told() -> bool:
-            nonlocal shown
-            shown += capsys.readouterr().out
-            return "to bring live back" in shown
-
-        wait_until(told, what="the death is told")
-        assert "live was killed by signal 9" in shown
-        assert backup.exit_code is None
-        stopping.set()
-        supervisor.join(120)
-        assert not supervisor.is_alive()
-
-
-def test_the_last_exit_code_counts_when_all_died(sqlite_url: str) -> None:
-    """With no node left the command ends, with the code of the last."""
-    live = watcher(Role.LIVE, sqlite_url)
-    with children(live):
-        started(live)
-        live.kill()
-        assert _supervise([live], threading.Event()) == -signal.SIGKILL
 
 
 def test_a_password_does_not_stand_in_a_command_line() -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,23 +21,10 @@ from orthia.broker.node.exit_codes import MEANINGS
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import StoreUnavailable
 from orthia.nodemanager import LockAcquisitionTimeout
-from tests.cli.conftest import Run
+from tests.cli.conftest import PROGRAM, Run, all_commands, finished
 
 
-def all_commands(
-    command: click.Command = orthia, path: tuple[str, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """Return the words of every command, the groups' too."""
-    yield path
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            assert child is not None
-            yield from all_commands(child, (*path, name))
-
-
-@pytest.mark.parametrize("words", list(all_commands()), ids=" ".join)
+@pytest.mark.parametrize("words", [words for words, _ in all_commands()], ids=" ".join)
 def test_the_help_of_every_command_shows_an_example(run: Run, words: tuple[str, ...]) -> None:
     """Whoever asks a command for help sees it used."""
     result = run(*words, "--help")
@@ -58,7 +44,7 @@ def test_help_lists_the_exit_codes(run: Run) -> None:
 def test_the_manual_names_every_command() -> None:
     """A command that is not in the manual is not there for its reader."""
     manual = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-    for words in all_commands():
+    for words, _ in all_commands():
         assert "orthia " + " ".join(words) in manual
 
 
@@ -104,16 +90,10 @@ def test_an_error_of_ours_is_a_line_and_an_exit_code(
 def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
     """The real program ends with the code a service manager acts on."""
     missing = tmp_path / "none.xml"
-    finished = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(missing)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert finished.returncode == 78
-    assert str(missing) in finished.stderr
-    assert "Traceback" not in finished.stderr
+    done = finished("run", "--config", str(missing))
+    assert done.returncode == 78
+    assert str(missing).encode() in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def ended(program: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
@@ -188,13 +168,8 @@ def test_bytes_that_are_no_utf8_are_one_line(
 ) -> None:
     """It names the byte, and is no traceback out of the driver."""
     url = "jdbc:postgresql://127.0.0.1:1/orthia"
-    done = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", "status", "--url", url, *arguments],
-        env={**os.environ, "ORTHIA_JDBC_PASSWORD": os.fsdecode(password)},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    said = os.fsdecode(password)
+    done = finished("status", "--url", url, *arguments, ORTHIA_JDBC_PASSWORD=said)
     *_, last = done.stderr.decode().splitlines()
     assert told in last
     assert b"Traceback" not in done.stderr
@@ -204,14 +179,7 @@ def test_bytes_that_are_no_utf8_are_one_line(
 @pytest.mark.parametrize("handling", ["strict", "surrogateescape"])
 def test_standard_input_that_is_no_utf8_is_one_line(handling: str) -> None:
     """Whatever Python makes of its bytes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", "mask"],
-        env={**os.environ, "PYTHONIOENCODING": f"utf-8:{handling}"},
-        input=b"pass\xff\n",
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    done = finished("mask", given=b"pass\xff\n", PYTHONIOENCODING=f"utf-8:{handling}")
     *_, last = done.stderr.decode().splitlines()
     assert "standard input" in last
     assert "the byte 0xFF, which is no UTF-8" in last
@@ -221,9 +189,7 @@ def test_standard_input_that_is_no_utf8_is_one_line(handling: str) -> None:
 def test_who_has_seen_enough_of_an_output_is_told_nothing() -> None:
     """It has the code of an output that was not written, however much of that was read."""
     with subprocess.Popen(
-        [sys.executable, "-m", "orthia.broker.cli", "docs", "limits"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [*PROGRAM, "docs", "limits"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as writer:
         assert writer.stdout is not None
         assert writer.stderr is not None

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
-from tests.cli.conftest import Run
+from tests.cli.conftest import PROGRAM, Run
 from tests.cli.test_failover_log import entry, insert
 from tests.support.waiting import wait_until
 
@@ -25,7 +24,7 @@ def following(output: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes
     """Run ``orthia`` with its output in a file; the process ends with the block."""
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "orthia.broker.cli", *arguments],
+            [*PROGRAM, *arguments],
             stdout=file,
             # Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

@@ -11,20 +11,11 @@ import pytest
 
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config import Role, load
-from orthia.config.security_settings import User
 from orthia.config.settings import HealthSettings
 from orthia.config.store_settings import FileStoreSettings, JournalType
-from orthia.config.user_files import read_users
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, users_of
 
 PASSWORD = {"ORTHIA_PASSWORD": "wonder"}
-
-
-def users_of(file: Path) -> dict[str, User]:
-    """Return the users in the files that a broker.xml names."""
-    module = load(file).properties_login_module
-    assert module is not None
-    return {one.name: one for one in read_users(module)}
 
 
 def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orthia.broker.client.connection import BrokerAddress, Connection
+from tests.cli.conftest import PROGRAM
 from tests.process.nodes import accepts
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
@@ -22,14 +22,7 @@ class Pair:
     def __init__(self, directory: Path) -> None:
         self.live_port, self.backup_port = free_port(), free_port()
         self._output = directory / "output"
-        command = [
-            sys.executable,
-            "-m",
-            "orthia.broker.cli",
-            "pair",
-            "--data-dir",
-            str(directory / "data"),
-        ]
+        command = [*PROGRAM, "pair", "--data-dir", str(directory / "data")]
         command += ["--live-port", str(self.live_port), "--backup-port", str(self.backup_port)]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(

@@ -2,16 +2,12 @@
 
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path, PosixPath
 
-import click
 import psycopg2
 import pymysql
 import pytest
 
-from orthia.broker.cli.app import orthia
 from orthia.broker.cli.privacy import private_files
 from orthia.config import load
 from orthia.config.document import Document
@@ -21,8 +17,7 @@ from orthia.config.secrets import KEY_VARIABLE, mask, unmask
 from orthia.config.settings import Role
 from orthia.config.substitution import Properties
 from orthia.database.errors import PermanentStoreError, classify
-from tests.cli.conftest import Run
-from tests.cli.test_instance import users_of
+from tests.cli.conftest import PROGRAM, Run, all_commands, finished, users_of
 from tests.process.nodes import NodeProcess
 from tests.support.broker_xml import broker_xml
 from tests.support.servers import free_port
@@ -32,7 +27,6 @@ pytestmark = pytest.mark.extended
 
 MARKER = "m4rk3r"
 """Stands wherever a secret can be."""
-PROGRAM = [sys.executable, "-m", "orthia.broker.cli"]
 EVERYWHERE = f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>a</name>
   <cluster-password>{MARKER}</cluster-password>
@@ -80,33 +74,12 @@ def everywhere(path: Path) -> Path:
     return path
 
 
-def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield every command that can be typed."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            assert child is not None
-            yield from leaves(child, (*words, name))
-    else:
-        yield words
-
-
-def option_names(words: tuple[str, ...]) -> set[str]:
-    """Return the options and arguments of a command."""
-    command: click.Command = orthia
-    for word in words:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    return {name for parameter in command.params for name in parameter.opts}
-
-
 NODES = {("run",), ("live",), ("backup",)}
 """Commands that take signals and their process for themselves."""
 WITH_CONFIG = [
-    words for words in leaves(orthia) if "--config" in option_names(words) and words not in NODES
+    words
+    for words, command in all_commands()
+    if words not in NODES and any("--config" in parameter.opts for parameter in command.params)
 ]
 
 
@@ -177,44 +150,23 @@ def test_no_node_logs_a_secret(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 def test_a_password_can_be_piped_into_mask() -> None:
     """Without a terminal its first line is the password, spaces and all; nothing else is read."""
-    result = subprocess.run(
-        [*PROGRAM, "mask"],
-        input=" hunter2 \r\nmore\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert unmask(result.stdout.strip()).reveal() == " hunter2 "
-    assert "warning" not in result.stderr.lower()
+    result = finished("mask", given=b" hunter2 \r\nmore\n")
+    assert unmask(result.stdout.decode().strip()).reveal() == " hunter2 "
+    assert b"warning" not in result.stderr.lower()
 
 
 def test_mask_without_a_terminal_and_without_input_says_so() -> None:
     """It does not wait, and does not mask nothing."""
-    result = subprocess.run(
-        [*PROGRAM, "mask"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    result = finished("mask")
     assert result.returncode == 78
-    assert "no password was given" in result.stderr
+    assert b"no password was given" in result.stderr
     assert not result.stdout
 
 
 def test_create_takes_a_password_from_its_input(tmp_path: Path) -> None:
     """As mask does: in a script no argument is needed."""
-    subprocess.run(
-        [*PROGRAM, "create", "one", "--user", "ada"],
-        input="hunter2\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        cwd=tmp_path,
-    )
+    done = finished("create", "one", "--user", "ada", given=b"hunter2\n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert users_of(tmp_path / "one" / "etc" / "broker.xml")["ada"].password.matches("hunter2")
 
 

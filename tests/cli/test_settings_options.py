@@ -91,13 +91,6 @@ def test_every_setting_of_the_store_and_the_policy_is_an_option(command: click.C
             assert {f"--{element}", f"--no-{element}"} <= options
 
 
-def test_options_win_over_defaults() -> None:
-    """What is given is used, what is not has the default of broker.xml."""
-    store = parse("--url", "sqlite:////tmp/x.db", "--jdbc-lock-renew-period", "500").resolve()
-    assert store.jdbc_lock_renew_period == 500
-    assert store.jdbc_lock_expiration == 20_000
-
-
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     """With --config the file is the base and options change it."""
     file = broker_xml(tmp_path, CONFIGURATION)
@@ -112,16 +105,6 @@ def test_another_database_does_not_get_the_files_password(tmp_path: Path) -> Non
     store = parse("--config", str(file), "--url", "postgresql://elsewhere/orthia").resolve()
     assert (store.jdbc_user, store.jdbc_password) == (None, None)
     assert store.jdbc_lock_expiration == 9_000
-
-
-def test_the_password_comes_from_the_environment_and_stays_hidden() -> None:
-    """A password need not stand in a command line, and is not shown."""
-    store = parse(
-        "--url", "postgresql://u@h/d", environment={"ORTHIA_JDBC_PASSWORD": "hunter2"}
-    ).resolve()
-    assert store.jdbc_password is not None
-    assert store.jdbc_password.reveal() == "hunter2"
-    assert "hunter2" not in repr(store)
 
 
 @pytest.mark.parametrize(
@@ -197,19 +180,6 @@ def test_a_relative_sqlite_path_starts_from_here(
     monkeypatch.chdir(tmp_path)
     store = parse("--url", "sqlite:///sub/x.db").resolve()
     assert store.jdbc_connection_url.sqlite_path == tmp_path / "sub" / "x.db"
-
-
-def test_a_store_must_be_named(run: Run) -> None:
-    """Without --config and --url a reader is told what to give."""
-    result = run("status")
-    assert "--config FILE or --url URL" in result.stderr
-
-
-def test_a_bad_url_does_not_show_its_password(run: Run) -> None:
-    """An error about a URL never quotes it."""
-    result = run("status", "--url", "postgresql://u:hunter2@h:999999/d")
-    assert result.exit_code == 64
-    assert "hunter2" not in result.output
 
 
 def test_a_live_node_needs_no_options(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from orthia.broker.cli.progress import PlainLines
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, BrokerUnreachable
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
-from tests.cli.conftest import Run
+from tests.cli.conftest import PROGRAM, Run
 from tests.cli.scripted_broker import Script, scripted_broker
 from tests.core.test_server import serving
 
@@ -255,7 +254,7 @@ HOSTILE = b"\x1b]0;title\x07\x1b[2J\r\x9b1m\xe2\x80\xae end\ttab \xc3\xbc\xff"
 
 def printed(address: BrokerAddress, output: int) -> None:
     """Have the body of one message printed to an open file."""
-    command = [sys.executable, "-m", "orthia.broker.cli", "consume", "--broker", str(address)]
+    command = [*PROGRAM, "consume", "--broker", str(address)]
     subprocess.run(
         [*command, "--count", "1", "--print"], stdout=output, stderr=subprocess.DEVNULL, check=True
     )

@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.loader import load
 from orthia.config.passwords import HashedPassword
-from orthia.config.security_settings import User
-from orthia.config.user_files import read_users
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, users_of
 from tests.config.test_user_files import ARTEMIS, BROKER
 
 PASSWORD = {"ORTHIA_PASSWORD": "s3cret"}
@@ -26,13 +23,6 @@ def broker_xml(tmp_path: Path) -> Path:
         )
     )
     return file
-
-
-def users_of(file: Path) -> dict[str, User]:
-    """Return the users that a node of this broker.xml has in its files."""
-    module = load(file).properties_login_module
-    assert module is not None
-    return {one.name: one for one in read_users(module)}
 
 
 def test_a_user_is_added_changed_and_removed(run: Run, broker_xml: Path, tmp_path: Path) -> None:

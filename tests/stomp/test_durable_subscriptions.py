@@ -315,17 +315,6 @@ def _user(core: CoreUnderTest) -> Client:
     return Client(core, login="u", passcode=PASSCODE, client_id="me")
 
 
-@pytest.mark.parametrize("missing", ["consume", "createAddress", "createDurableQueue"])
-def test_a_subscriber_needs_permissions(missing: str) -> None:
-    """Those of a queue that is created."""
-    needed = {"consume", "createAddress", "createDurableQueue"} - {missing}
-    subscriber = Client(
-        CoreUnderTest(_secured(*needed)), login="u", passcode=PASSCODE, client_id="me"
-    )
-    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
-    assert f"permission '{missing}' on address 'news'" in subscriber.error()
-
-
 def test_a_subscription_takes_no_name_of_anothers_address() -> None:
     """Its queue is called ``me.paper``: ``/queue/me.paper`` could not be for others any more.
 
@@ -345,21 +334,6 @@ def test_a_subscription_takes_no_name_of_anothers_address() -> None:
     core = core.takeover(_secured(*needed, match="news"))
     core.send(TOPIC, "1")
     assert subscribe(_user(core)) == ["1"]
-
-
-def test_to_end_one_needs_the_permission_to_delete() -> None:
-    """deleteDurableQueue, on the address."""
-    needed = ("consume", "createAddress", "createDurableQueue")
-    for extra in ((), ("deleteDurableQueue",)):
-        core = CoreUnderTest(_secured(*needed, *extra))
-        subscriber = _user(core)
-        subscribe(subscriber)
-        subscriber.send("UNSUBSCRIBE", id="s", receipt="r", **{NAMES[0]: "paper"})
-        core.pass_time(1)
-        if extra:
-            assert subscriber.commands() == ["RECEIPT"]
-        else:
-            assert "permission 'deleteDurableQueue' on address 'news'" in subscriber.error()
 
 
 # --- no-local

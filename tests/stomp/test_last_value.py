@@ -35,22 +35,3 @@ def test_the_header_says_what_a_message_replaces() -> None:
     got = _messages(client)
     assert [frame.body for frame in got] == [b"2", b"3", b"2", b"3"]
     assert [frame.get(b"_AMQ_LVQ_NAME") for frame in got] == ["b", "a", "x", "x"]
-
-
-def test_a_durable_subscription_has_the_newest_alone() -> None:
-    """Where the defaults of its address say so; a subscriber without a queue hears all."""
-    every = AddressSettings("#", default_last_value_queue=True)
-    core = CoreUnderTest(replace(SETTINGS, address_settings=(every,)))
-    client = Client(core, client_id="me")
-    durable = {"durable-subscription-name": "prices"}
-    client.send("SUBSCRIBE", destination="/topic/prices", id="1", **durable)
-    client.send("UNSUBSCRIBE", id="1")
-    listener = Client(core)
-    listener.send("SUBSCRIBE", destination="/topic/prices", id="1")
-    for body in ("1", "2"):
-        _send(client, "/topic/prices", body, "_AMQ_LVQ_NAME:a")
-    core.settle()
-    client.send("SUBSCRIBE", destination="/topic/prices", id="2", **durable)
-    core.settle()
-    assert [frame.body for frame in _messages(client)] == [b"2"]
-    assert [frame.body for frame in _messages(listener)] == [b"1", b"2"]

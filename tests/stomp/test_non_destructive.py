@@ -32,67 +32,6 @@ def test_every_ack_mode_leaves_all_where_it_is(version: str, ack: str) -> None:
     assert core.broker.parts.factory.budget.used == 0
 
 
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_acknowledges_and_nothing_goes(end: str) -> None:
-    """Nor with NACK; what it sends comes with its COMMIT."""
-    core = CoreUnderTest(SHOWN)
-    fill(core, "1", "2")
-    client = Client(core)
-    client.send(
-        "SUBSCRIBE",
-        destination=QUEUE,
-        id="s",
-        ack="client-individual",
-        **{"prefetch-count": "2"},
-    )
-    first, second = client.frames()
-    client.send("BEGIN", transaction="t")
-    client.send("SEND", "3", destination=QUEUE, transaction="t")
-    acknowledge(client, first, transaction="t")
-    acknowledge(client, second, "NACK", transaction="t")
-    client.send(end, transaction="t", receipt="r")
-    core.settle()
-    frames = client.frames()
-    is_committed = end == "COMMIT"
-    assert sorted(frame.command for frame in frames) == ["MESSAGE", "RECEIPT"][1 - is_committed :]
-    other = Client(core)
-    other.send("SUBSCRIBE", destination=QUEUE, id="s")
-    assert bodies(other.frames()) == ["1", "2", "3"][: 2 + is_committed]
-
-
-def test_a_nack_is_no_attempt() -> None:
-    """However often a message is not liked, it stays, and is no dead letter."""
-    core = CoreUnderTest(SHOWN)
-    fill(core, "1", "2")
-    client = Client(core)
-    for number in range(12):
-        client.send(
-            "SUBSCRIBE",
-            destination=QUEUE,
-            id=str(number),
-            ack="client-individual",
-            **{"prefetch-count": "1"},
-        )
-        (frame,) = client.frames()
-        acknowledge(client, frame, "NACK")
-        assert bodies(client.frames()) == ["2"]
-        client.send("UNSUBSCRIBE", id=str(number))
-    assert core.broker.depths() == {"orders": 2}
-
-
-def test_what_is_urgent_is_seen_first() -> None:
-    """By consumers as by browsers."""
-    core = CoreUnderTest(SHOWN)
-    fill(core, "1")
-    client = Client(core)
-    client.send("SEND", "urgent", destination=QUEUE, priority="9")
-    core.settle()
-    for headers in ({}, {"browser": "true"}):
-        client.send("SUBSCRIBE", destination=QUEUE, id="s", **headers)
-        assert bodies(client.frames())[:2] == ["urgent", "1"]
-        client.send("UNSUBSCRIBE", id="s")
-
-
 @pytest.mark.parametrize("again", [QUEUE, f"{QUEUE}::orders"])
 def test_a_subscription_that_names_it_twice_is_not_held_up(again: str) -> None:
     """No two MESSAGEs have one ack id: what a client acknowledged would be waited for."""

@@ -41,35 +41,22 @@ def test_a_message_is_refused_with_its_receipt_named() -> None:
     assert bodies(Client(core).subscribe()) == ["first", "second", "fine"]
 
 
-def test_a_message_without_a_receipt_is_refused_too() -> None:
-    """Nothing is dropped silently."""
+@pytest.mark.parametrize("then", ["waits", "disconnects", "is gone"])
+def test_a_message_without_a_receipt_is_refused_too(then: str) -> None:
+    """Nothing is dropped silently: a DISCONNECT's receipt would say that all was done."""
     core = started()
     poisoner = Client(core)
     poisoner.send("SEND", "poison", destination=QUEUE)
+    if then == "disconnects":
+        poisoner.send("DISCONNECT", receipt="bye")
+    if then == "is gone":
+        poisoner.session.connection_lost()
     refuse(core)
-    assert "value out of range" in poisoner.error()
+    if then == "is gone":
+        assert poisoner.frames() == []
+    else:
+        assert "value out of range" in poisoner.error()
     assert core.stored_texts() == ["first", "second"]
-
-
-def test_a_client_that_has_gone_is_told_nothing() -> None:
-    """And nothing is left of its message all the same."""
-    core = started()
-    poisoner = Client(core)
-    poisoner.send("SEND", "poison", destination=QUEUE, receipt="r")
-    poisoner.session.connection_lost()
-    refuse(core)
-    assert poisoner.frames() == []
-    assert core.stored_texts() == ["first", "second"]
-
-
-def test_a_client_that_waits_for_its_disconnect_is_told() -> None:
-    """The DISCONNECT's receipt would say that all before it was done."""
-    core = started()
-    poisoner = Client(core)
-    poisoner.send("SEND", "poison", destination=QUEUE)
-    poisoner.send("DISCONNECT", receipt="bye")
-    refuse(core)
-    assert "value out of range" in poisoner.error()
 
 
 def test_of_a_refused_transaction_nothing_is_done() -> None:
@@ -98,31 +85,6 @@ def test_of_a_refused_transaction_nothing_is_done() -> None:
     again = Client(core)
     assert bodies(again.subscribe()) == ["acknowledged", "rejected", "neither"]
     assert core.broker.queues()["answers"].depth == 0
-
-
-def test_what_a_refused_transaction_acknowledged_was_delivered_in_vain() -> None:
-    """So it becomes a dead letter in the end, and what its client only held does not."""
-    core = CoreUnderTest(settings(max_delivery_attempts=3))
-    fill(core, "culprit", "bystander")
-    queue = core.broker.queues()["orders"]
-    for attempt in range(1, 4):
-        client = Client(core)
-        culprit, _ = client.subscribe()
-        client.send("BEGIN", transaction="t")
-        client.send("SEND", "poison", destination="/queue/answers", transaction="t")
-        acknowledge(client, culprit, transaction="t")
-        core.journal.auto_commit = False
-        client.send("COMMIT", transaction="t")
-        refuse(core)
-        core.journal.auto_commit = True
-        core.journal.commit()
-        core.settle()
-        assert "value out of range" in client.error()
-        assert queue.counters.dead_lettered == (attempt == 3)
-    assert core.consume("/queue/DLQ").texts == ["culprit"]
-    left = core.consume(QUEUE)
-    assert left.texts == ["bystander"]
-    assert [one.attempts for one in left.received] == [0]
 
 
 def test_what_a_client_sent_behind_a_refused_message_is_refused() -> None:
@@ -170,31 +132,6 @@ def test_a_commit_behind_a_refused_message_is_refused_and_was_not_tried_in_vain(
     left = core.consume(QUEUE)
     assert left.texts == ["answered"]
     assert [one.attempts for one in left.received] == [0]
-
-
-def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
-    """Dead or expired: it is tried again after ten seconds, and nobody waits for a takeover."""
-    core = CoreUnderTest(settings(max_delivery_attempts=1), time_ms=lambda: 1_000)
-    dead, expired = core.consume("/queue/DLQ"), core.consume("/queue/ExpiryQueue")
-    core.send(QUEUE, "dead")
-    core.send(QUEUE, "expired", expires_ms=1)
-    held = core.broker.parts.factory.budget.used
-    queue = core.broker.queues()["orders"]
-    core.journal.auto_commit = False
-    consumer = core.consume(QUEUE)
-    refuse(core)  # the expired one
-    consumer.reject("dead")
-    refuse(core)
-    assert (queue.depth, core.broker.parts.factory.budget.used) == (2, held)
-    assert (queue.counters.expired, queue.counters.dead_lettered) == (0, 0)
-    assert consumer.texts == ["dead"]
-    core.journal.auto_commit = True
-    core.pass_time(10)
-    assert consumer.texts == ["dead", "dead"]
-    consumer.reject("dead")
-    core.settle()
-    assert (dead.texts, expired.texts) == (["dead"], ["expired"])
-    assert queue.depth == 0
 
 
 @pytest.mark.parametrize("asks", [{}, {"selector": "AMQPriority >= 0"}])

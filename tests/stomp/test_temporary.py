@@ -7,7 +7,7 @@ import pytest
 
 from orthia.config.address_settings import AddressSettings, DivertSettings
 from tests.core.support import SETTINGS, CoreUnderTest, settings
-from tests.stomp.support import PASSCODE, Client, bodies, secured
+from tests.stomp.support import Client, bodies
 
 KINDS = ["queue", "topic"]
 
@@ -214,29 +214,6 @@ def test_wildcards_and_diverts_do_not_hear_it(kind: str, *, is_first: bool) -> N
     assert bodies(client.frames()) == ["own"]
     assert every.frames() == []
     assert core.consume("/queue/copies").texts == []
-
-
-def test_permissions_and_limits() -> None:
-    """createAddress and createNonDurableQueue of the address, and a queue of a connection's."""
-    needed = ("createAddress", "createNonDurableQueue", "consume")
-    for missing in (None, "createAddress", "createNonDurableQueue"):
-        given = " ".join(name for name in needed if name != missing)
-        settings = secured(
-            {"u": "r"},
-            {"temp-queue.#": {"r": given}},
-            address_settings=(AddressSettings("#", auto_create_queues=False),),
-        )
-        client = Client(CoreUnderTest(settings), login="u", passcode=PASSCODE)
-        client.send("SUBSCRIBE", destination="/temp-queue/q", id="s", receipt="r")
-        if missing is None:
-            assert client.commands() == ["RECEIPT"]
-        else:
-            assert f"permission '{missing}' on address 'temp-queue." in client.error()
-    limits = replace(SETTINGS.stomp_limits, max_queues_per_connection=2)
-    client = Client(CoreUnderTest(replace(SETTINGS, stomp_limits=limits)))
-    for number in range(3):
-        client.send("SEND", "1", destination=f"/temp-queue/{number}")
-    assert "has created max-queues-per-connection 2 already" in client.error()
 
 
 @pytest.mark.parametrize("kind", KINDS)
