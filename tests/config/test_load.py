@@ -1,5 +1,6 @@
 """Loading files that can be used."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,11 +100,73 @@ def test_a_file_of_artemis_is_accepted() -> None:
     ) in told
 
 
-def test_a_role_may_be_mapped_to_none(tmp_path: Path) -> None:
-    """As Artemis takes it."""
-    mapping = '<security-settings><role-mapping from="a" to=""/></security-settings>'
-    (found,) = config.load(broker_xml(tmp_path, mapping)).role_mappings
-    assert found.to == frozenset()
+def _shared(element: str) -> str:
+    return f"<ha-policy><shared-store><{element}/></shared-store></ha-policy>"
+
+
+def _large_messages(settings: Settings) -> Path:
+    assert isinstance(settings.store, FileStoreSettings)
+    return settings.store.large_messages_directory
+
+
+READ: list[tuple[str, Callable[[Settings], object], object]] = [
+    # Artemis' newer and older names of the roles; a node that is nobody's pair is live.
+    *((_shared(one), lambda s: s.ha_policy, HaPolicy(Role.LIVE)) for one in ("primary", "master")),
+    *((_shared(one), lambda s: s.ha_policy, HaPolicy(Role.BACKUP)) for one in ("backup", "slave")),
+    *(
+        (core, lambda s: s.ha_policy, HaPolicy())
+        for core in (
+            "",
+            "<ha-policy/>",
+            "<ha-policy><primary-only/></ha-policy>",
+            "<ha-policy><live-only><scale-down/></live-only></ha-policy>",
+        )
+    ),
+    # A pair that shares its journal shares its large messages, without being told to.
+    (
+        "<journal-directory>/srv/shared/journal</journal-directory>",
+        _large_messages,
+        Path("/srv/shared/large-messages"),
+    ),
+    (
+        "<acceptors><acceptor>tcp://</acceptor></acceptors>",
+        lambda s: [(one.name, one.host, one.port) for one in s.acceptors],
+        [("127.0.0.1:61613", "127.0.0.1", 61613)],
+    ),
+    # It would take the live lock, and no client could connect to it.
+    *(
+        (
+            acceptors,
+            lambda s: [one for one in s.warnings if "no acceptor is open for STOMP" in one] != [],
+            True,
+        )
+        for acceptors in (
+            "",
+            "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=AMQP,MQTT</acceptor></acceptors>",
+        )
+    ),
+    ("<global-max-size>-1</global-max-size>", lambda s: s.global_max_size, 67_108_864),
+    (
+        '<security-settings><role-mapping from="a" to=""/></security-settings>',
+        lambda s: [one.to for one in s.role_mappings],
+        [frozenset()],
+    ),
+    (
+        '<security-settings><security-setting match="#"><permission type="send" roles="a"/>'
+        '<permission type="send" roles="b"/></security-setting></security-settings>',
+        lambda s: [one.permissions for one in s.security_settings],
+        [{"send": {"a", "b"}}],
+    ),
+]
+"""Elements, and what is read of them."""
+
+
+@pytest.mark.parametrize(("core", "of", "expected"), READ)
+def test_elements_mean_what_they_mean_in_artemis(
+    core: str, of: Callable[[Settings], object], expected: object, tmp_path: Path
+) -> None:
+    """Also those that are left out, or are written as in an older version."""
+    assert of(config.load(broker_xml(tmp_path, core))) == expected
 
 
 def test_an_empty_address_is_a_setting(tmp_path: Path) -> None:
@@ -189,35 +252,6 @@ def test_relative_paths_start_from_the_instance(
     assert elsewhere.store.journal_directory == Path("/srv/b/data/journal")
 
 
-@pytest.mark.parametrize(
-    ("element", "role"),
-    [
-        ("primary", Role.LIVE),
-        ("master", Role.LIVE),
-        ("backup", Role.BACKUP),
-        ("slave", Role.BACKUP),
-    ],
-)
-def test_both_spellings_of_a_role_are_read(element: str, role: Role, tmp_path: Path) -> None:
-    """Artemis' newer and older names of the roles mean the same."""
-    core = f"<ha-policy><shared-store><{element}/></shared-store></ha-policy>"
-    assert config.load(broker_xml(tmp_path, core)).ha_policy == HaPolicy(role=role)
-
-
-@pytest.mark.parametrize(
-    "core",
-    [
-        "",
-        "<ha-policy/>",
-        "<ha-policy><primary-only/></ha-policy>",
-        "<ha-policy><live-only><scale-down/></live-only></ha-policy>",
-    ],
-)
-def test_without_a_shared_store_a_node_is_live(core: str, tmp_path: Path) -> None:
-    """A node that is nobody's pair is live."""
-    assert config.load(broker_xml(tmp_path, core)).ha_policy == HaPolicy()
-
-
 def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
     """Every element of Artemis' file journal is read, with its unit."""
     core = """
@@ -257,14 +291,6 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
     )
     not_durable = [one for one in settings.warnings if "survives the death of this node" in one]
     assert len(not_durable) == 3
-
-
-def test_large_messages_are_beside_the_journal(tmp_path: Path) -> None:
-    """A pair that shares its journal shares them too, without being told to."""
-    core = "<journal-directory>/srv/shared/journal</journal-directory>"
-    store = config.load(broker_xml(tmp_path, core)).store
-    assert isinstance(store, FileStoreSettings)
-    assert store.large_messages_directory == Path("/srv/shared/large-messages")
 
 
 def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
@@ -331,23 +357,6 @@ def test_without_persistence_one_warning_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_node_whose_acceptors_serve_nothing_is_warned_of(tmp_path: Path) -> None:
-    """It would take the live lock, and no client could connect to it."""
-    for acceptors in (
-        "",
-        "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=AMQP,MQTT</acceptor></acceptors>",
-    ):
-        settings = config.load(broker_xml(tmp_path, acceptors))
-        assert any("no acceptor is open for STOMP" in warning for warning in settings.warnings)
-
-
-def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
-    """A host left out is 127.0.0.1, a port left out 61613, a name left out both."""
-    core = "<acceptors><acceptor>tcp://</acceptor></acceptors>"
-    (acceptor,) = config.load(broker_xml(tmp_path, core)).acceptors
-    assert (acceptor.name, acceptor.host, acceptor.port) == ("127.0.0.1:61613", "127.0.0.1", 61613)
-
-
 def test_pool_properties_are_sorted(tmp_path: Path) -> None:
     """Those of the pool are kept, those of the connection are read, the others are listed."""
     properties = {
@@ -371,22 +380,6 @@ def test_pool_properties_are_sorted(tmp_path: Path) -> None:
     assert store.jdbc_password == config.Secret("hunter2")
     assert store.jdbc_connection_url.dialect is config.Dialect.POSTGRESQL
     assert "data-source-property poolPreparedStatements" in settings.warnings[0]
-
-
-def test_a_global_max_size_of_minus_one_is_the_default(tmp_path: Path) -> None:
-    """Artemis' -1 leaves the size to the broker."""
-    path = broker_xml(tmp_path, "<global-max-size>-1</global-max-size>")
-    assert config.load(path).global_max_size == 67_108_864
-
-
-def test_roles_of_a_permission_given_twice_are_joined(tmp_path: Path) -> None:
-    """A permission may be spread over several elements."""
-    core = (
-        '<security-settings><security-setting match="#"><permission type="send" roles="a"/>'
-        '<permission type="send" roles="b"/></security-setting></security-settings>'
-    )
-    (setting,) = config.load(broker_xml(tmp_path, core)).security_settings
-    assert setting.permissions == {"send": {"a", "b"}}
 
 
 @pytest.mark.parametrize(
