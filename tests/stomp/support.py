@@ -1,6 +1,6 @@
 """A STOMP client without a socket, on a real core."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -171,7 +171,11 @@ class Client:
 
     def send(self, command: str, body: str = "", **headers: str) -> None:
         """Send a frame; header names have underscores for dashes."""
-        lines = "".join(f"{k.replace('_', '-')}:{v}\n" for k, v in headers.items())
+        self.say(command, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+
+    def say(self, command: str, headers: Mapping[str, object], body: str = "") -> None:
+        """Send a frame whose headers are called so."""
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         self.session.receive(f"{command}\n{lines}\n{body}\0".encode())
         self.core.settle()
 

@@ -16,10 +16,7 @@ def test_a_group_goes_to_one_subscription_with_its_headers(header: str) -> None:
     sender = Client(core)
     for number in range(6):
         group = "ab"[number % 2]
-        sender.session.receive(
-            f"SEND\ndestination:{QUEUE}\n{header}:{group}\n\n{group}{number}\0".encode()
-        )
-        core.settle()
+        sender.say("SEND", {"destination": QUEUE, header: group}, f"{group}{number}")
     received = [one.frames() for one in clients]
     assert [bodies(frames) for frames in received] == [["a0", "a2", "a4"], ["b1", "b3", "b5"]]
     assert {frame.get(header.encode()) for frame in received[0]} == {"a"}

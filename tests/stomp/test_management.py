@@ -24,9 +24,8 @@ ANSWERS = {"reply-to": "/temp-queue/answers"}
 
 def request(client: Client, body: str, **headers: Any) -> None:
     """Send a management request."""
-    lines = "".join(f"{name}:{value}\n" for name, value in (REQUEST | headers).items() if value)
-    client.session.receive(f"SEND\n{lines}\n{body}\0".encode())
-    client.core.settle()
+    given = {name: value for name, value in (REQUEST | headers).items() if value}
+    client.say("SEND", given, body)
 
 
 @pytest.mark.parametrize("destination", ["activemq.management", "/queue/activemq.management"])

@@ -110,10 +110,8 @@ def test_a_frame_that_cannot_be_done_is_refused(frames: list[Frame], complaint: 
     client = Client(core, limits=StompLimits(max_transactions=2, max_subscriptions=2))
     for number, (command, headers) in enumerate(frames, 1):
         assert client.frames() == []
-        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-        receipt = "receipt:mine\n" if number == len(frames) else ""
-        client.session.receive(f"{command}\n{lines}{receipt}\nx\0".encode())
-        core.settle()
+        receipt = {"receipt": "mine"} if number == len(frames) else {}
+        client.say(command, headers | receipt, "x")
     frame = client.read()
     assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "mine")
     assert complaint in frame.body.decode()

@@ -25,17 +25,7 @@ from tests.stomp.support import Client
 def send(clock: Clock, text: str, destination: str = "/queue/orders", /, **headers: Any) -> None:
     """Send a message as a client that ends."""
     client = Client(clock.core)
-    lines = {name: str(value) for name, value in headers.items()}
-    client.session.receive(
-        "".join(
-            (
-                f"SEND\ndestination:{destination}\nreceipt:r\n",
-                *(f"{name}:{value}\n" for name, value in lines.items()),
-                f"\n{text}\0",
-            )
-        ).encode()
-    )
-    clock.core.settle()
+    client.say("SEND", {"destination": destination, "receipt": "r", **headers}, text)
     frames = client.frames()
     assert [frame.command for frame in frames] == ["RECEIPT"], frames
 
@@ -43,8 +33,7 @@ def send(clock: Clock, text: str, destination: str = "/queue/orders", /, **heade
 def refusal(clock: Clock, **headers: Any) -> str:
     """Return the ERROR that a SEND gets."""
     client = Client(clock.core)
-    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    client.session.receive(f"SEND\ndestination:/queue/orders\n{lines}\nx\0".encode())
+    client.say("SEND", {"destination": "/queue/orders", **headers}, "x")
     return client.error()
 
 
@@ -156,10 +145,8 @@ def test_a_transaction_may_send_later(clock: Clock) -> None:
     client = Client(clock.core)
     for name, end in (("kept", "COMMIT"), ("gone", "ABORT")):
         client.send("BEGIN", transaction=name)
-        client.session.receive(
-            f"SEND\ndestination:/queue/orders\ntransaction:{name}\nAMQ_SCHEDULED_DELAY:100\n\n"
-            f"{name}\0".encode()
-        )
+        later = {"destination": "/queue/orders", "AMQ_SCHEDULED_DELAY": 100}
+        client.say("SEND", later | {"transaction": name}, name)
         client.send(end, transaction=name)
     assert depth(clock) == 1
     clock.pass_ms(100)
@@ -356,11 +343,9 @@ def test_a_client_may_cancel_by_a_management_request(clock: Clock) -> None:
 
 def request(client: Client, resource: str, arguments: str) -> None:
     """Ask for removeMessage."""
-    client.session.receive(
-        f"SEND\ndestination:activemq.management\n_AMQ_ResourceName:{resource}\n"
-        f"_AMQ_OperationName:removeMessage\nreceipt:r\n\n{arguments}\0".encode()
-    )
-    client.core.settle()
+    operation = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": "removeMessage"}
+    headers = {"destination": "activemq.management", "receipt": "r", **operation}
+    client.say("SEND", headers, arguments)
 
 
 def test_each_of_a_series_is_good_for_as_long_as_the_first(clock: Clock) -> None:

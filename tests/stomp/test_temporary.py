@@ -240,9 +240,8 @@ def test_what_is_to_be_answered_later_goes_with_it(kind: str) -> None:
 
 def send_later(client: Client, destination: str, text: str) -> None:
     """Send a message that is delivered in a minute."""
-    head = f"SEND\ndestination:{destination}\nAMQ_SCHEDULED_DELAY:60000\nreceipt:r\n"
-    client.session.receive(f"{head}\n{text}\0".encode())
-    client.core.settle()
+    later = {"destination": destination, "AMQ_SCHEDULED_DELAY": 60_000, "receipt": "r"}
+    client.say("SEND", later, text)
     assert client.commands() == ["RECEIPT"]
 
 
