@@ -50,6 +50,17 @@ class Node(HealthSource):
         self.live = Verdict(True, "waiting as backup")
         self.ready = Verdict(False, "passive backup")
 
+    def watch(self, **shown: Callable[[], Any]) -> None:
+        """Show in the metrics what these say; of the rest nothing is known."""
+        nothing: dict[str, Callable[[], Any]] = {
+            "lease_seconds_remaining": lambda: None,
+            "queue_depths": dict,
+            "connections": lambda: 0,
+            "history": lambda: None,
+            "store_use": lambda: None,
+        }
+        self.metrics.watch(**nothing | shown)
+
     @property
     @override
     def registry(self) -> CollectorRegistry:
@@ -198,7 +209,7 @@ def test_metrics_show_what_the_node_measured() -> None:
     node.metrics.became_live(7, 0.25)
     node.metrics.batch_committed(rows=3, seconds=0.004, attempts=2)
     node.metrics.live_renewal_seconds.observe(0.01)
-    node.metrics.watch(
+    node.watch(
         lease_seconds_remaining=lambda: 12.5,
         queue_depths=lambda: {"orders": 42},
         connections=lambda: 3,
@@ -239,14 +250,7 @@ def test_counts_of_messages_never_go_down() -> None:
     """Neither for an acknowledgement that is taken back, nor for a node that is live again."""
     counts: dict[str, int] = {}
     node = Node()
-    node.metrics.watch(
-        lease_seconds_remaining=lambda: None,
-        queue_depths=dict,
-        connections=lambda: 0,
-        history=lambda: None,
-        store_use=lambda: None,
-        messages=lambda: counts,
-    )
+    node.watch(messages=lambda: counts)
 
     def shown() -> list[str]:
         generated = generate_latest(node.metrics.registry).decode().splitlines()
@@ -266,13 +270,7 @@ def test_counts_of_messages_never_go_down() -> None:
 def test_a_node_without_a_lease_shows_no_remaining_time() -> None:
     """A backup's lease metric is absent rather than a misleading zero."""
     node = Node()
-    node.metrics.watch(
-        lease_seconds_remaining=lambda: None,
-        queue_depths=dict,
-        connections=lambda: 0,
-        history=lambda: None,
-        store_use=lambda: None,
-    )
+    node.watch()
     body = get("/metrics", node)[2]
     assert b"\north" in body
     assert b"\northia_lease_seconds_remaining " not in body
@@ -508,13 +506,7 @@ def test_of_very_many_queues_the_fullest_are_shown() -> None:
     node = Node()
     longest = "q" * 240
     depths = {f"{longest}{number:06}": number for number in range(50_000)}
-    node.metrics.watch(
-        lease_seconds_remaining=lambda: None,
-        queue_depths=lambda: depths,
-        connections=lambda: 0,
-        history=lambda: None,
-        store_use=lambda: None,
-    )
+    node.watch(queue_depths=lambda: depths)
     body = get("/metrics", node)[2]
     lines = body.decode().splitlines()
     assert len(body) < 1_000_000
