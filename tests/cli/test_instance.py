@@ -194,16 +194,6 @@ def test_the_backup_is_reached_as_its_live_node_is(
     assert two.security_enabled == one.security_enabled
 
 
-def test_the_backup_is_asked_for_a_password_that_came_from_the_environment(run: Run) -> None:
-    """The other host's environment does not have it."""
-    result = run(
-        *("create", "one", "--url", "postgresql://orthia@db.example/orthia"),
-        environment={"ORTHIA_JDBC_PASSWORD": "p@ss"},
-    )
-    assert "read -rs ORTHIA_JDBC_PASSWORD" in result.output
-    assert "p@ss" not in result.output
-
-
 def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) -> None:
     """Neither the database's password nor the user's can be read over a shoulder."""
     url = "postgresql://orthia:hunter2@db/orthia"

@@ -107,31 +107,36 @@ def test_another_database_does_not_get_the_files_password(tmp_path: Path) -> Non
     assert store.jdbc_lock_expiration == 9_000
 
 
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """Give the settings of all nodes that commands would have run."""
+    found: list[Settings] = []
+    for module in ("run", "node_options"):
+        monkeypatch.setattr(
+            f"orthia.broker.cli.{module}.run_node",
+            lambda settings, *_, **__: found.append(settings),
+        )
+    return found
+
+
 @pytest.mark.parametrize(
-    ("store", "environment"),
+    ("of_file", "environment"),
     [
-        ("<database-store><jdbc-connection-url>postgresql://h/d</jdbc-connection-url>"
-         "<jdbc-password>of-the-file</jdbc-password></database-store>", "hunter2"),
-        ("<database-store><jdbc-connection-url>postgresql://h/d</jdbc-connection-url>"
-         "</database-store>", mask("hunter2")),
+        ("<jdbc-password>of-the-file</jdbc-password>", "hunter2"),
+        ("", mask("hunter2")),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", [["run"], ["run", "--config"], ["live", "--config"]])
 def test_a_node_takes_its_password_from_the_environment(
     run: Run,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    ran: list[Settings],
     command: list[str],
-    store: str,
+    of_file: str,
     environment: str,
 ) -> None:
     """``run`` too, not only the commands that an operator tries first; it wins over the file."""
-    file = broker_xml(tmp_path, f"<store>{store}</store>")
-    ran: list[Settings] = []
-    for module in ("run", "node_options"):
-        monkeypatch.setattr(
-            f"orthia.broker.cli.{module}.run_node", lambda settings, *_, **__: ran.append(settings)
-        )
+    file = broker_xml(tmp_path, database_store(of_file, "postgresql://h/d"))
     result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": environment})
     assert result.exit_code == 0, result.output
     password = ran[0].database_store.jdbc_password
@@ -141,14 +146,9 @@ def test_a_node_takes_its_password_from_the_environment(
 
 @pytest.mark.parametrize("command", [["run"], ["live", "--config"], ["backup", "--config"]])
 def test_a_file_journals_password_is_that_of_its_locks(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    run: Run, tmp_path: Path, ran: list[Settings], command: list[str]
 ) -> None:
     """A database that has only the locks gets it; without one it is nobody's, and harmless."""
-    ran: list[Settings] = []
-    for module in ("run", "node_options"):
-        monkeypatch.setattr(
-            f"orthia.broker.cli.{module}.run_node", lambda settings, *_, **__: ran.append(settings)
-        )
     locker = (
         '<store><file-store><locker xmlns="urn:orthia">'
         '<lease-database-locker lockKeepAlivePeriod="2000" jdbcConnectionUrl="postgresql://h/d"/>'
