@@ -16,7 +16,7 @@ from orthia.nodemanager.locks.server_lock import ServerLock
 from tests.file_journal.commands import run, write_broker_xml
 from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
-from tests.support.broker_xml import broker_xml as broker_xml_of
+from tests.support.broker_xml import broker_xml as write_core
 from tests.support.broker_xml import database_store
 
 SMALL = "journal_file_size"
@@ -179,38 +179,33 @@ def test_a_binding_that_cannot_be_read_is_given_up_by_recover_only(
     store.close()
 
 
-def test_queues_and_events_of_a_file_journal_are_elsewhere(broker_xml: Path) -> None:
-    """The commands that read a database say where to look instead."""
-    code, _, error = run("queue", "list", "--config", broker_xml)
-    assert (code, "orthia data print" in error) == (78, True)
-    code, _, error = run("failover-log", "--config", broker_xml)
-    assert (code, "failover-log-directory" in error) == (78, True)
+NOTHING_STORED = "<persistence-enabled>false</persistence-enabled>"
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("core", "words", "code", "told"),
     [
-        (["status"], 69),
-        (["data", "print"], 69),
-        (["data", "transactions", "list"], 69),
-        (["queue", "list"], 78),
-        (["failover-log"], 78),
+        ("", "queue list", 78, "orthia data print"),
+        ("", "failover-log", 78, "failover-log-directory"),
+        (database_store(), "data print", 64, "orthia queue list"),
+        *(
+            (NOTHING_STORED, words, code, "nothing is stored")
+            for words, code in (
+                ("status", 69),
+                ("data print", 69),
+                ("data transactions list", 69),
+                ("queue list", 78),
+                ("failover-log", 78),
+            )
+        ),
     ],
 )
-def test_a_node_that_stores_nothing_has_nothing_to_show(
-    words: list[str], expected: int, tmp_path: Path
+def test_a_command_that_looks_in_the_wrong_place_says_where_to_look(
+    core: str, words: str, code: int, told: str, tmp_path: Path
 ) -> None:
-    """Instead of asking to start a node, the commands say that nothing is stored."""
-    path = broker_xml_of(tmp_path, "<persistence-enabled>false</persistence-enabled>")
-    code, _, error = run(*words, "--config", path)
-    assert (code, "nothing is stored" in error) == (expected, True), error
-
-
-def test_a_database_has_no_files(tmp_path: Path) -> None:
-    """With a database-store the command says where to look instead."""
-    path = broker_xml_of(tmp_path, database_store())
-    code, _, error = run("data", "print", "--config", path)
-    assert (code, "orthia queue list" in error) == (64, True)
+    """A file journal has no queues in a database, which has no files; some nodes store nothing."""
+    found, _, error = run(*words.split(), "--config", write_core(tmp_path, core))
+    assert (found, told in error) == (code, True), error
 
 
 def test_print_tells_of_large_messages(broker_xml: Path, store: FileJournalStore) -> None:

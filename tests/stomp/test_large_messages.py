@@ -156,6 +156,10 @@ class Client:
         """Take only what is on its way."""
         self.reads = False
 
+    def wait_head(self) -> None:
+        """Wait for the head of a large message."""
+        self.node.wait(lambda: b"content-length:" in self.written, "the head")
+
     def drain(self) -> None:
         """Take everything again."""
         self.reads = True
@@ -235,7 +239,7 @@ def test_nothing_is_written_inside_a_body(node: Node) -> None:
     consumer = Client(node, heart_beat="1,1")
     consumer.stall()
     consumer.subscribe()
-    node.wait(lambda: b"content-length:" in consumer.written, "the head")
+    consumer.wait_head()
     consumer.send("SEND", "small", destination="/queue/other", receipt="mine")
     other = Client(node)
     other.send_stored("behind it", destination="/queue/other")
@@ -355,7 +359,7 @@ def test_a_client_that_leaves_amid_a_body_has_the_message(
     consumer.stall()
     selector = {"selector": "colour IS NULL"} if queue == "selector" else {}
     consumer.send("SUBSCRIBE", destination=QUEUE, id="s", ack="auto", **selector)
-    node.wait(lambda: b"content-length:" in consumer.written, "the head")
+    consumer.wait_head()
     consumer.send("SUBSCRIBE", destination="/queue/other", id="o", ack="auto")
     consumer.send(how, receipt="bye", **({} if how == "DISCONNECT" else {"id": "s"}))
     sender.send_stored("other", "/queue/other")
@@ -387,7 +391,7 @@ def test_who_leaves_amid_a_body_gives_back_and_acknowledges_at_once(node: Node, 
     kept = client.next("MESSAGE")
     client.stall()
     client.subscribe(ack="auto")
-    node.wait(lambda: b"content-length:" in client.written, "the head")
+    client.wait_head()
     if how == "DISCONNECT":
         client.send("DISCONNECT", receipt="bye")
         other = Client(node)
