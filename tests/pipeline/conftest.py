@@ -13,6 +13,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.session import answer_filters, build_session
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
 from orthia.pipeline.sources.store import StoreReference
+from tests.journal.keeping import KeepingStore
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import PASSWORD
 
@@ -68,7 +69,23 @@ def store(store_settings: DatabaseStoreSettings) -> Iterator[SqlJournalStore]:
 @pytest.fixture
 def reference(store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch) -> StoreReference:
     """Give the name of ``store`` as a reader takes it; the password is in the environment."""
-    found, password = StoreReference.of(store.settings, PASSWORD_VARIABLE)
+    return reference_to(store.settings, monkeypatch)
+
+
+def reference_to(
+    settings: DatabaseStoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> StoreReference:
+    """Return the name of a store as a reader takes it; put the password into the environment."""
+    found, password = StoreReference.of(settings, PASSWORD_VARIABLE)
     if password is not None:
         monkeypatch.setenv(PASSWORD_VARIABLE, password)
     return found
+
+
+@pytest.fixture
+def keeping(store_settings: DatabaseStoreSettings) -> Iterator[KeepingStore]:
+    """Give a database with retention, on every DBMS."""
+    opened = KeepingStore(store_settings)
+    opened.open().close(drain=True)
+    yield opened
+    opened.close()

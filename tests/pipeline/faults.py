@@ -6,8 +6,6 @@ changes what is stored, as a bad disk, a bad restore or a hand in the database d
 findings are expected, at which rows. Nothing else may be blamed.
 """
 
-# ruff: noqa: D103  (the name of a fault says what is wrong)
-
 import struct
 import zlib
 from collections.abc import Callable
@@ -236,21 +234,15 @@ def stored_bodies(store: KeepingStore) -> list[int]:
         return list(connection.execute(select(table.c.id).distinct()).scalars())
 
 
+Inject = Callable[[Scene], Expected]
+
+
 @dataclass(frozen=True)
 class Injected:
     """A fault by what is done, and what is expected to be said of it."""
 
     name: str
-    inject: Callable[[Scene], Expected]
-
-
-FAULTS: list[Injected] = []
-
-
-def injects(function: Callable[[Scene], Expected]) -> Callable[[Scene], Expected]:
-    """Add a fault to the table."""
-    FAULTS.append(Injected(function.__name__, function))
-    return function
+    inject: Inject
 
 
 def at(fault: str, seq: int, table: str = "messages") -> Expected:
@@ -258,443 +250,249 @@ def at(fault: str, seq: int, table: str = "messages") -> Expected:
     return {(fault, table, seq, None)}
 
 
-# --- records
-
-
-@injects
-def a_record_with_a_flipped_byte(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.flip(seq)
-    return at("corrupt-record", seq)
-
-
-@injects
-def a_record_that_is_cut_off(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record=scene.record(seq)[:30])
-    return at("corrupt-record", seq)
-
-
-@injects
-def an_empty_record(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record=b"")
-    return at("corrupt-record", seq)
-
-
-@injects
-def a_record_of_an_unknown_version(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record=b"\x09" + scene.record(seq)[1:])
-    return at("corrupt-record", seq)
-
-
-@injects
-def an_address_that_is_no_text(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    spoiled = scene.record(seq)[:-4].replace(b"orders", b"\xff\xff\xff\xff\xff\xff")
-    scene.change(seq, record=spoiled + struct.pack(">I", zlib.crc32(spoiled)))
-    return at("corrupt-record", seq)
-
-
-@injects
-def headers_that_are_none(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    headless = record("x")._replace(address="orders", head=b"no colon\n")
-    scene.change(seq, record=encode_message(headless))
-    return at("corrupt-record", seq)
-
-
-@injects
-def a_reference_with_a_flipped_byte(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.flip(body + 1, 7)
-    return at("corrupt-record", body + 1)
-
-
-@injects
-def the_only_reference_that_is_left_with_a_flipped_byte(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.remove(body + 1)
-    scene.flip(body + 2, 7)
-    return at("corrupt-record", body + 2)
-
-
-@injects
-def a_reference_with_another_ones_record(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, record=scene.record(body + 1))
-    return at("wrong-id", body + 2)
-
-
-@injects
-def a_reference_with_a_place_behind_the_last(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, record=encode_reference(ReferenceRecord(2, 1)))
-    return at("corrupt-record", body + 2)
-
-
-@injects
-def references_that_do_not_agree(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, record=encode_reference(ReferenceRecord(2, 5)))
-    return at("uneven-references", body + 2)
-
-
-@injects
-def a_body_with_a_flipped_byte(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.flip(body)
-    return at("corrupt-record", body)
-
-
-# --- keys
-
-
-@injects
-def a_message_with_another_id(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, id=seq - 1)
-    return at("wrong-id", seq)
-
-
-@injects
-def a_reference_with_another_id(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, id=body - 30)
-    return at("wrong-id", body + 2)
-
-
-@injects
-def a_negative_id(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, id=-seq)
-    return at("wrong-id", seq) | at("impossible-key", seq)
-
-
-@injects
-def a_negative_seq(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, seq=-seq, id=-seq)
-    return at("impossible-key", -seq)
-
-
-@injects
-def a_seq_of_zero(scene: Scene) -> Expected:
-    scene.change(scene.orders.pop(), seq=0, id=0)
-    return at("impossible-key", 0)
-
-
-@injects
-def the_last_seq_there_is(scene: Scene) -> Expected:
-    seq = 2**63 - 1
-    scene.change(scene.late.pop(), seq=seq, id=seq)
-    return at("unreserved-id", seq)
-
-
-@injects
-def a_negative_epoch(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, epoch=-1)
-    return at("impossible-key", seq)
-
-
-@injects
-def an_epoch_of_zero(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, epoch=0)
-    return at("impossible-key", seq)
-
-
-@injects
-def a_negative_queue_id(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, queue_id=-3)
-    return at("impossible-key", seq)
-
-
-@injects
-def a_reference_of_no_queue(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 1, queue_id=None)
-    return at("impossible-key", body + 1)
-
-
-@injects
-def a_message_of_no_queue(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, queue_id=None)
-    return at("orphaned-body", seq)
-
-
-@injects
-def a_seq_above_the_reserved_ones(scene: Scene) -> Expected:
-    seq = FAR_SEQ
-    scene.change(scene.late.pop(), seq=seq, id=seq)
-    return at("unreserved-id", seq)
-
-
-@injects
-def an_id_that_is_no_number(scene: Scene) -> Expected:
-    if scene.store.database.dialect is not Dialect.SQLITE:
-        return set()
-    seq = scene.orders.pop()
-    scene.do(text(f"UPDATE MESSAGES SET id = 'abc' WHERE seq = {seq}"))
-    return at("impossible-key", seq)
-
-
-@injects
-def a_record_that_is_a_number(scene: Scene) -> Expected:
-    if scene.store.database.dialect is not Dialect.SQLITE:
-        return set()
-    seq = scene.orders.pop()
-    scene.do(text(f"UPDATE MESSAGES SET record = 7 WHERE seq = {seq}"))
-    return at("corrupt-record", seq)
-
-
-# --- kinds
-
-
-@injects
-def an_update_record(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record_type=12)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_record_type_that_is_none(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record_type=99)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_transaction_of_a_record_that_is_in_none(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, tx_id=5)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_record_of_a_transaction_that_has_no_number(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record_type=13)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_message_of_an_unknown_kind(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, user_record_type=98)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_small_message_that_is_called_large(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, user_record_type=30)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_large_message_that_is_called_small(scene: Scene) -> Expected:
-    seq, _ = scene.large.pop()
-    scene.change(seq, user_record_type=31)
-    return at("wrong-record-type", seq)
-
-
-@injects
-def a_reference_that_is_called_a_message(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 1, user_record_type=31)
-    return at("corrupt-record", body + 1) | at("wrong-id", body + 1)
-
-
-@injects
-def a_body_that_is_called_a_reference(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body, user_record_type=32)
-    return at("corrupt-record", body) | at("impossible-key", body)
-
-
-# --- bodies and references
-
-
-@injects
-def references_without_their_body(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.remove(body)
-    return at("orphaned-reference", body + 1) | at("orphaned-reference", body + 2)
-
-
-@injects
-def a_body_without_references(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.remove(body + 1, body + 2)
-    return at("orphaned-body", body)
-
-
-@injects
-def a_body_in_a_queue(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body, queue_id=FIRST)
-    return at("body-in-queue", body)
-
-
-@injects
-def two_references_of_one_queue(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, queue_id=FIRST)
-    return at("duplicate-id", body + 2)
-
-
-# --- queues and addresses
-
-
-@injects
-def a_message_of_an_unknown_queue(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, queue_id=999)
-    return at("unknown-queue", seq)
-
-
-@injects
-def a_queue_that_lost_its_binding(scene: Scene) -> Expected:
-    scene.remove(GONE, table="bindings")
-    return at("unknown-queue", scene.in_queue[GONE][0])
-
-
-@injects
-def a_message_in_another_queue_than_its_record_says(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, queue_id=SPARE)
-    return at("wrong-address", seq)
-
-
-@injects
-def a_share_of_a_body_in_a_queue_of_another_address(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body + 2, queue_id=SPARE)
-    return at("wrong-address", body + 2)
-
-
-@injects
-def a_body_with_another_messages_record(scene: Scene) -> Expected:
-    body = scene.shared.pop()
-    scene.change(body, record=_payload("orders"))
-    return at("wrong-address", body)
-
-
-@injects
-def a_queue_that_is_bound_to_another_address(scene: Scene) -> Expected:
-    binding = QueueBinding(MOVED, "moved", "elsewhere", RoutingType.ANYCAST)
-    # Its name is that of its messages' address: a dead letter would be right there.
-    renamed = QueueBinding(MOVED, "renamed", binding.address, RoutingType.ANYCAST)
-    scene.change(MOVED, "bindings", record=encode_queue_binding(renamed))
-    return at("wrong-address", MOVED, "bindings")
-
-
-@injects
-def a_binding_with_a_flipped_byte(scene: Scene) -> Expected:
-    scene.flip(SPOILED, 9, "bindings")
-    return at("corrupt-binding", SPOILED, "bindings")
-
-
-def _queue(seq: int, name: str, **changes: Any) -> dict[str, Any]:
-    binding = QueueBinding(seq, name, name, RoutingType.ANYCAST)
-    values = {
-        "seq": seq,
-        "id": seq,
-        "record_type": 11,
-        "user_record_type": 21,
-        "queue_id": seq,
-        "epoch": 1,
-        "record": encode_queue_binding(binding),
-    }
-    return values | changes
-
-
-@injects
-def two_queues_of_one_name(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(20, "orders", written_at=_early(scene)))
-    return at("duplicate-binding", 20, "bindings")
-
-
-@injects
-def a_binding_of_an_unknown_kind(scene: Scene) -> Expected:
-    row = _queue(21, "q21", user_record_type=55, written_at=_early(scene))
-    scene.add("bindings", **row)
-    return at("wrong-record-type", 21, "bindings")
-
-
-@injects
-def a_binding_of_another_record_type(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(22, "q22", record_type=13, tx_id=3, written_at=_early(scene)))
-    return at("wrong-record-type", 22, "bindings")
-
-
-@injects
-def a_binding_with_another_id(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(23, "q23", id=24, written_at=_early(scene)))
-    return at("wrong-id", 23, "bindings")
-
-
-@injects
-def a_binding_with_another_queue_id(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(25, "q25", queue_id=26, written_at=_early(scene)))
-    return at("wrong-id", 25, "bindings")
-
-
-@injects
-def a_binding_with_a_negative_seq(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(-4, "q-4", written_at=_early(scene)))
-    return at("impossible-key", -4, "bindings")
-
-
-@injects
-def a_binding_above_the_fence(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(27, "q27", epoch=UNFENCED, written_at=_early(scene)))
-    return at("unfenced-epoch", 27, "bindings")
-
-
-@injects
-def a_binding_above_the_reserved_ids(scene: Scene) -> Expected:
-    row = _queue(FAR_SEQ + 1, "far", epoch=2)
-    scene.add("bindings", **row)
-    return at("unreserved-id", FAR_SEQ + 1, "bindings")
-
-
-@injects
-def a_binding_of_the_future(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(28, "q28", written_at=_future()))
-    return at("wrong-time", 28, "bindings")
-
-
-@injects
-def a_binding_of_a_newer_epoch_among_older_ones(scene: Scene) -> Expected:
-    scene.add("bindings", **_queue(29, "q29", epoch=2, written_at=_early(scene)))
-    return at("early-epoch", 29, "bindings")
-
-
-@injects
-def a_counter_of_another_kind(scene: Scene) -> Expected:
-    scene.change(0, "bindings", user_record_type=21)
-    return at("wrong-record-type", 0, "bindings")
-
-
-@injects
-def a_transaction_in_doubt_with_a_flipped_byte(scene: Scene) -> Expected:
-    seq, _ = scene.in_doubt.pop()
-    scene.flip(seq, 30, "bindings")
-    return at("corrupt-binding", seq, "bindings")
-
-
-@injects
-def a_transaction_in_doubt_whose_message_is_gone(scene: Scene) -> Expected:
-    transaction, seq = scene.in_doubt.pop()
-    scene.remove(seq)
-    return at("broken-transaction", transaction, "bindings")
+# --- rows that are changed
+
+Row = dict[str, Any]
+Change = Row | Callable[[Scene, Row], Row]
+"""The columns that are set, or what makes them of the row."""
+
+
+def _record(change: Callable[[bytes], bytes]) -> Change:
+    return lambda _, row: {"record": change(bytes(row["record"]))}
+
+
+def _flip(at: int) -> Change:
+    return _record(lambda record: flipped(record, at))
+
+
+def _no_text(old: bytes) -> bytes:
+    """Return a record whose address is no UTF-8, with the checksum that it then has."""
+    spoiled = old[:-4].replace(b"orders", b"\xff\xff\xff\xff\xff\xff")
+    return spoiled + struct.pack(">I", zlib.crc32(spoiled))
+
+
+def _future() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+_HEADLESS = record("x")._replace(address="orders", head=b"no colon\n")
+_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+_LAST_SEQ = 2**63 - 1
+
+_CHANGED: list[tuple[str, str, str, Change]] = [
+    # Records.
+    ("a flipped byte", "orders", "corrupt-record", _flip(20)),
+    ("a cut record", "orders", "corrupt-record", _record(lambda old: old[:30])),
+    ("an empty record", "orders", "corrupt-record", {"record": b""}),
+    ("an unknown version", "orders", "corrupt-record", _record(lambda old: b"\x09" + old[1:])),
+    ("an address that is no text", "orders", "corrupt-record", _record(_no_text)),
+    ("headers that are none", "orders", "corrupt-record", {"record": encode_message(_HEADLESS)}),
+    ("a reference with a flipped byte", "shared+1", "corrupt-record", _flip(7)),
+    (
+        "a reference with a place behind the last",
+        "shared+2",
+        "corrupt-record",
+        {"record": encode_reference(ReferenceRecord(2, 1))},
+    ),
+    (
+        "references that do not agree",
+        "shared+2",
+        "uneven-references",
+        {"record": encode_reference(ReferenceRecord(2, 5))},
+    ),
+    ("a body with a flipped byte", "shared", "corrupt-record", _flip(20)),
+    # Keys.
+    ("another id", "orders", "wrong-id", lambda _, row: {"id": row["seq"] - 1}),
+    ("another id of a reference", "shared+2", "wrong-id", lambda _, row: {"id": row["id"] - 30}),
+    ("a negative id", "orders", "wrong-id impossible-key", lambda _, row: {"id": -row["seq"]}),
+    (
+        "a negative seq",
+        "orders",
+        "impossible-key",
+        lambda _, row: {"seq": -row["seq"], "id": -row["seq"]},
+    ),
+    ("a seq of zero", "orders", "impossible-key", {"seq": 0, "id": 0}),
+    ("the last seq there is", "late", "unreserved-id", {"seq": _LAST_SEQ, "id": _LAST_SEQ}),
+    ("a seq above the reserved ones", "late", "unreserved-id", {"seq": FAR_SEQ, "id": FAR_SEQ}),
+    ("a negative epoch", "orders", "impossible-key", {"epoch": -1}),
+    ("an epoch of zero", "orders", "impossible-key", {"epoch": 0}),
+    ("a negative queue id", "orders", "impossible-key", {"queue_id": -3}),
+    ("a reference of no queue", "shared+1", "impossible-key", {"queue_id": None}),
+    ("a message of no queue", "orders", "orphaned-body", {"queue_id": None}),
+    # Kinds.
+    ("an update record", "orders", "wrong-record-type", {"record_type": 12}),
+    ("a record type that is none", "orders", "wrong-record-type", {"record_type": 99}),
+    ("a transaction of a record in none", "orders", "wrong-record-type", {"tx_id": 5}),
+    ("a transaction without a number", "orders", "wrong-record-type", {"record_type": 13}),
+    ("a message of an unknown kind", "orders", "wrong-record-type", {"user_record_type": 98}),
+    ("a small message called large", "orders", "wrong-record-type", {"user_record_type": 30}),
+    ("a large message called small", "large", "wrong-record-type", {"user_record_type": 31}),
+    (
+        "a reference called a message",
+        "shared+1",
+        "corrupt-record wrong-id",
+        {"user_record_type": 31},
+    ),
+    (
+        "a body called a reference",
+        "shared",
+        "corrupt-record impossible-key",
+        {"user_record_type": 32},
+    ),
+    # Bodies, queues and addresses.
+    ("a body in a queue", "shared", "body-in-queue", {"queue_id": FIRST}),
+    ("two references of one queue", "shared+2", "duplicate-id", {"queue_id": FIRST}),
+    ("a message of an unknown queue", "orders", "unknown-queue", {"queue_id": 999}),
+    ("a queue of another address", "orders", "wrong-address", {"queue_id": SPARE}),
+    ("a share in a queue of another address", "shared+2", "wrong-address", {"queue_id": SPARE}),
+    (
+        "a body with another message's record",
+        "shared",
+        "wrong-address",
+        lambda *_: {"record": _payload("orders")},
+    ),
+    # Epochs and times.
+    ("an epoch above the fence", "orders", "unfenced-epoch", {"epoch": UNFENCED}),
+    ("an older epoch after the newer", "late", "stale-epoch", {"epoch": 1}),
+    ("a newer epoch among the older", "orders", "early-epoch", {"epoch": 2}),
+    (
+        "an older epoch that wrote after the newer began",
+        "orders",
+        "stale-epoch",
+        # Later than all of the newer: they may have been written within one millisecond.
+        lambda scene, _: {"written_at": scene.now() + timedelta(milliseconds=1)},
+    ),
+    ("a newer epoch that wrote long ago", "late", "early-epoch", {"written_at": _LONG_AGO}),
+    (
+        "a message of the future",
+        "orders",
+        "wrong-time",
+        lambda *_: {"written_at": _future()},
+    ),
+    # Transactions of the journal.
+    (
+        "a transaction without an end",
+        "orders",
+        "unfinished-transaction",
+        {"record_type": 13, "tx_id": 700},
+    ),
+    (
+        "an end without a transaction",
+        "orders",
+        "end-without-transaction",
+        {"record_type": 18, "tx_id": 701, "queue_id": None},
+    ),
+    ("the beginning of a transaction", "orders", "", {"record_type": 13, "tx_id": 702}),
+    ("its end", "orders", "", {"record_type": 18, "tx_id": 702, "queue_id": None}),
+    # Bindings.
+    ("a binding with a flipped byte", "binding SPOILED", "corrupt-binding", _flip(9)),
+    ("a counter of another kind", "counter", "wrong-record-type", {"user_record_type": 21}),
+    ("a transaction in doubt with a flipped byte", "in_doubt", "corrupt-binding", _flip(30)),
+    # What is kept.
+    ("a kept record with a flipped byte", "kept", "corrupt-record", _flip(20)),
+    (
+        "one that left before it was written",
+        "kept",
+        "kept-before-written",
+        {"removed_at": _LONG_AGO},
+    ),
+    ("one that left for no reason", "kept", "wrong-reason", {"reason": "because"}),
+    ("a kept message of another size", "kept", "wrong-size", {"size": 1}),
+    ("a kept message above the fence", "kept", "unfenced-epoch", {"epoch": UNFENCED}),
+    ("a kept message of a newer epoch", "kept", "early-epoch", {"epoch": 2}),
+    ("a kept message of a negative epoch", "kept", "impossible-key", {"epoch": -2}),
+    ("a kept message of no queue", "kept", "impossible-key", {"queue_id": 0}),
+    ("a kept message of another queue", "kept", "wrong-address", {"queue_id": SPARE}),
+    ("a kept id above its seq", "kept", "wrong-id", lambda _, row: {"id": row["seq"] + 1}),
+    ("one that leaves in the future", "kept", "wrong-time", lambda *_: {"removed_at": _future()}),
+    (
+        "a kept message of the future",
+        "kept",
+        "wrong-time kept-before-written",
+        lambda *_: {"written_at": _future()},
+    ),
+    (
+        "a kept message above the reserved ids",
+        "kept",
+        "unreserved-id",
+        lambda scene, _: {
+            **dict.fromkeys(("seq", "id"), FAR_SEQ + 3),
+            **dict.fromkeys(("written_at", "removed_at"), scene.now()),
+            "epoch": 2,
+        },
+    ),
+]
+"""What is spoiled, whose row it is, the faults that are found there, and the change.
+
+``shared`` is the body of a message of two queues, ``shared+1`` the first reference to it.
+"""
+
+
+def _victim(scene: Scene, kind: str) -> tuple[int, str]:
+    """Return a row that is sound still, and its table."""
+    match kind.partition("+"):
+        case "binding SPOILED", *_:
+            return SPOILED, "bindings"
+        case "counter", *_:
+            return 0, "bindings"
+        case "in_doubt", *_:
+            return scene.in_doubt.pop()[0], "bindings"
+        case "large", *_:
+            return scene.large.pop()[0], "messages"
+        case pool, _, more:
+            seqs: list[int] = getattr(scene, pool)
+            return seqs.pop() + int(more or 0), "history" if pool == "kept" else "messages"
+
+
+def _changing(kind: str, faults: str, change: Change) -> Inject:
+    def inject(scene: Scene) -> Expected:
+        seq, table = _victim(scene, kind)
+        values = change if isinstance(change, dict) else change(scene, scene.row(seq, table))
+        scene.change(seq, table, **values)
+        found = values.get("seq", seq)
+        return {(fault, table, found, None) for fault in faults.split()}
+
+    return inject
+
+
+# --- bindings that are added
+
+_BINDINGS: list[tuple[str, int, str, Row]] = [
+    ("two queues of one name", 20, "duplicate-binding", {"name": "orders"}),
+    ("a binding of an unknown kind", 21, "wrong-record-type", {"user_record_type": 55}),
+    ("a binding in a transaction", 22, "wrong-record-type", {"record_type": 13, "tx_id": 3}),
+    ("a binding with another id", 23, "wrong-id", {"id": 24}),
+    ("a binding with another queue id", 25, "wrong-id", {"queue_id": 26}),
+    ("a binding with a negative seq", -4, "impossible-key", {}),
+    ("a binding above the fence", 27, "unfenced-epoch", {"epoch": UNFENCED}),
+    ("a binding of a newer epoch among older ones", 29, "early-epoch", {"epoch": 2}),
+    ("a binding above the reserved ids", FAR_SEQ + 1, "unreserved-id", {"epoch": 2}),
+    ("a binding of the future", 28, "wrong-time", {"written_at": None}),
+]
+
+
+def _adding(seq: int, fault: str, changes: Row) -> Inject:
+    def inject(scene: Scene) -> Expected:
+        name = changes.get("name", f"q{seq}")
+        values = {
+            "seq": seq,
+            "id": seq,
+            "record_type": 11,
+            "user_record_type": 21,
+            "queue_id": seq,
+            "epoch": 1,
+            "written_at": _early(scene),
+            "record": encode_queue_binding(QueueBinding(seq, name, name, RoutingType.ANYCAST)),
+        }
+        values |= {one: value for one, value in changes.items() if one != "name"}
+        if values["written_at"] is None:
+            values["written_at"] = _future()
+        if seq > FAR_SEQ:
+            del values["written_at"]  # the newest there is
+        scene.add("bindings", **values)
+        return at(fault, seq, "bindings")
+
+    return inject
 
 
 def _early(scene: Scene) -> datetime:
@@ -706,58 +504,143 @@ def _early(scene: Scene) -> datetime:
     return found
 
 
-def _future() -> datetime:
-    return datetime.now(UTC) + timedelta(days=1)
+# --- large bodies
+
+Pieces = Callable[[Scene, LargeBody, int], None]
 
 
-# --- epochs and times
+def _without(*positions: int) -> Pieces:
+    return lambda scene, body, _: scene.remove_pieces(body, *positions)
 
 
-@injects
-def an_epoch_above_the_fence(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, epoch=UNFENCED)
-    return at("unfenced-epoch", seq)
+def _unlinked(scene: Scene, body: LargeBody, seq: int) -> None:
+    scene.remove_pieces(body, -seq)
 
 
-@injects
-def a_row_of_the_older_epoch_after_the_newer_ones(scene: Scene) -> Expected:
-    seq = scene.late.pop()
-    scene.change(seq, epoch=1)
-    return at("stale-epoch", seq)
+def _one_more(scene: Scene, body: LargeBody, _: int) -> None:
+    scene.add("large", **(scene.piece(body, 2) | {"position": 3}))
 
 
-@injects
-def a_row_of_the_newer_epoch_among_the_older_ones(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, epoch=2)
-    return at("early-epoch", seq)
+def _piece(position: int, change: Callable[[bytes], bytes]) -> Pieces:
+    def inject(scene: Scene, body: LargeBody, _: int) -> None:
+        old = bytes(scene.piece(body, position)["piece"])
+        scene.change_piece(body, position, piece=change(old))
+
+    return inject
 
 
-@injects
-def a_row_of_the_older_epoch_written_after_the_newer_began(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    # Later than all of the newer: they may have been written within one millisecond.
-    scene.change(seq, written_at=scene.now() + timedelta(milliseconds=1))
-    return at("stale-epoch", seq)
+def _swapped(scene: Scene, body: LargeBody, _: int) -> None:
+    one, other = (scene.piece(body, at)["piece"] for at in (0, 1))
+    scene.change_piece(body, 0, piece=other)
+    scene.change_piece(body, 1, piece=one)
 
 
-@injects
-def a_row_of_the_newer_epoch_written_long_ago(scene: Scene) -> Expected:
-    seq = scene.late.pop()
-    scene.change(seq, written_at=datetime(2020, 1, 1, tzinfo=UTC))
-    return at("early-epoch", seq)
+def _twice(scene: Scene, body: LargeBody, _: int) -> None:
+    scene.change_piece(body, 1, piece=scene.piece(body, 0)["piece"])
 
 
-@injects
-def a_message_of_the_future(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, written_at=_future())
-    return at("wrong-time", seq)
+_PIECES: list[tuple[str, str, str, int | None, Pieces]] = [
+    ("a large body that is gone", "large", "large-body-missing", None, _without(0, 1, 2)),
+    ("a piece that is gone", "large", "large-piece-missing", 1, _without(1)),
+    ("a last piece that is gone", "large", "large-piece-missing", 2, _without(2)),
+    ("a piece that is cut off", "large", "large-piece-size", 1, _piece(1, lambda _: b"short")),
+    ("a last piece too long", "large", "large-piece-size", 2, _piece(2, lambda _: b"x" * 100)),
+    ("a piece too many", "large", "large-piece-surplus", 3, _one_more),
+    (
+        "a piece with a flipped byte",
+        "large",
+        "large-body-corrupt",
+        None,
+        _piece(1, lambda old: flipped(old, 1_000)),
+    ),
+    ("two pieces that are swapped", "large", "large-body-corrupt", None, _swapped),
+    ("a piece twice", "large", "large-body-corrupt", None, _twice),
+    (
+        "a shared body with a flipped byte",
+        "shared_large+1",
+        "large-body-corrupt",
+        None,
+        _piece(0, lambda old: flipped(old, 5)),
+    ),
+    ("a body not noted with its message", "large", "large-body-unlinked", None, _unlinked),
+    ("a share not noted with its body", "shared_large+2", "large-body-unlinked", None, _unlinked),
+    ("a kept body that is gone", "kept_large", "large-body-missing", None, _without(0, 1, 2)),
+    ("a kept body not noted", "kept_large", "large-body-unlinked", None, _unlinked),
+]
+"""What is spoiled, whose body it is, the fault and the piece it is found at, and the change."""
 
 
-@injects
-def a_time_that_no_clock_says(scene: Scene) -> Expected:
+def _spoiling(pool: str, fault: str, position: int | None, change: Pieces) -> Inject:
+    def inject(scene: Scene) -> Expected:
+        name, _, more = pool.partition("+")
+        seq, body = getattr(scene, name).pop()
+        seq += int(more or 0)
+        change(scene, body, seq)
+        return {(fault, "large", seq, position)}
+
+    return inject
+
+
+# --- what is of several rows
+
+
+def _another_ones_record(scene: Scene) -> Expected:
+    body = scene.shared.pop()
+    scene.change(body + 2, record=scene.record(body + 1))
+    return at("wrong-id", body + 2)
+
+
+def _only_reference_that_is_left(scene: Scene) -> Expected:
+    body = scene.shared.pop()
+    scene.remove(body + 1)
+    scene.flip(body + 2, 7)
+    return at("corrupt-record", body + 2)
+
+
+def _references_without_their_body(scene: Scene) -> Expected:
+    body = scene.shared.pop()
+    scene.remove(body)
+    return at("orphaned-reference", body + 1) | at("orphaned-reference", body + 2)
+
+
+def _body_without_references(scene: Scene) -> Expected:
+    body = scene.shared.pop()
+    scene.remove(body + 1, body + 2)
+    return at("orphaned-body", body)
+
+
+def _of_another_type(column: str, value: str, fault: str) -> Inject:
+    """SQLite keeps anything in any column."""
+
+    def inject(scene: Scene) -> Expected:
+        if scene.store.database.dialect is not Dialect.SQLITE:
+            return set()
+        seq = scene.orders.pop()
+        scene.do(text(f"UPDATE MESSAGES SET {column} = {value} WHERE seq = {seq}"))
+        return at(fault, seq)
+
+    return inject
+
+
+def _queue_that_lost_its_binding(scene: Scene) -> Expected:
+    scene.remove(GONE, table="bindings")
+    return at("unknown-queue", scene.in_queue[GONE][0])
+
+
+def _queue_that_is_bound_to_another_address(scene: Scene) -> Expected:
+    # Its name is that of its messages' address: a dead letter would be right there.
+    renamed = QueueBinding(MOVED, "renamed", "elsewhere", RoutingType.ANYCAST)
+    scene.change(MOVED, "bindings", record=encode_queue_binding(renamed))
+    return at("wrong-address", MOVED, "bindings")
+
+
+def _transaction_whose_message_is_gone(scene: Scene) -> Expected:
+    transaction, seq = scene.in_doubt.pop()
+    scene.remove(seq)
+    return at("broken-transaction", transaction, "bindings")
+
+
+def _time_that_no_clock_says(scene: Scene) -> Expected:
     seq = scene.orders.pop()
     no_time = {
         Dialect.SQLITE: ("MESSAGES", "'noon'"),
@@ -774,146 +657,23 @@ def a_time_that_no_clock_says(scene: Scene) -> Expected:
     return at("wrong-time", seq)
 
 
-# --- transactions of the journal
-
-
-@injects
-def a_transaction_without_an_end(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record_type=13, tx_id=700)
-    return at("unfinished-transaction", seq)
-
-
-@injects
-def an_end_without_a_transaction(scene: Scene) -> Expected:
-    seq = scene.orders.pop()
-    scene.change(seq, record_type=18, tx_id=701, queue_id=None)
-    return at("end-without-transaction", seq)
-
-
-@injects
-def a_transaction_with_its_end(scene: Scene) -> Expected:
-    scene.change(scene.orders.pop(), record_type=13, tx_id=702)
-    scene.change(scene.orders.pop(), record_type=18, tx_id=702, queue_id=None)
-    return set()
-
-
-# --- large bodies
-
-
-def piece_at(fault: str, seq: int, position: int | None) -> Expected:
-    """Return a finding of a body, at the message that needs it."""
-    return {(fault, "large", seq, position)}
-
-
-@injects
-def a_large_body_that_is_gone(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.remove_pieces(body, 0, 1, 2)
-    return piece_at("large-body-missing", seq, None)
-
-
-@injects
-def a_piece_that_is_gone(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.remove_pieces(body, 1)
-    return piece_at("large-piece-missing", seq, 1)
-
-
-@injects
-def a_last_piece_that_is_gone(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.remove_pieces(body, 2)
-    return piece_at("large-piece-missing", seq, 2)
-
-
-@injects
-def a_piece_that_is_cut_off(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.change_piece(body, 1, piece=b"short")
-    return piece_at("large-piece-size", seq, 1)
-
-
-@injects
-def a_last_piece_that_is_too_long(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.change_piece(body, 2, piece=b"x" * 100)
-    return piece_at("large-piece-size", seq, 2)
-
-
-@injects
-def a_piece_too_many(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.add("large", **(scene.piece(body, 2) | {"position": 3}))
-    return piece_at("large-piece-surplus", seq, 3)
-
-
-@injects
-def a_piece_with_a_flipped_byte(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.change_piece(body, 1, piece=flipped(bytes(scene.piece(body, 1)["piece"]), 1_000))
-    return piece_at("large-body-corrupt", seq, None)
-
-
-@injects
-def two_pieces_that_are_swapped(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    one, other = (scene.piece(body, at) for at in (0, 1))
-    scene.change_piece(body, 0, piece=other["piece"])
-    scene.change_piece(body, 1, piece=one["piece"])
-    return piece_at("large-body-corrupt", seq, None)
-
-
-@injects
-def two_bodies_with_a_piece_of_each_other(scene: Scene) -> Expected:
+def _bodies_with_a_piece_of_each_other(scene: Scene) -> Expected:
     (seq, body), (other_seq, other_body) = scene.large.pop(), scene.large.pop()
     one, other = scene.piece(body, 0), scene.piece(other_body, 0)
     scene.change_piece(body, 0, piece=other["piece"])
     scene.change_piece(other_body, 0, piece=one["piece"])
-    return piece_at("large-body-corrupt", seq, None) | piece_at(
-        "large-body-corrupt", other_seq, None
-    )
+    return {("large-body-corrupt", "large", one, None) for one in (seq, other_seq)}
 
 
-@injects
-def a_piece_twice(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.change_piece(body, 1, piece=scene.piece(body, 0)["piece"])
-    return piece_at("large-body-corrupt", seq, None)
-
-
-@injects
-def a_shared_body_with_a_flipped_byte(scene: Scene) -> Expected:
-    seq, body = scene.shared_large.pop()
-    scene.change_piece(body, 0, piece=flipped(bytes(scene.piece(body, 0)["piece"]), 5))
-    return piece_at("large-body-corrupt", seq + 1, None)
-
-
-@injects
-def a_body_that_is_not_noted_with_its_message(scene: Scene) -> Expected:
-    seq, body = scene.large.pop()
-    scene.remove_pieces(body, -seq)
-    return piece_at("large-body-unlinked", seq, None)
-
-
-@injects
-def a_share_that_its_body_is_not_noted_with(scene: Scene) -> Expected:
-    seq, body = scene.shared_large.pop()
-    scene.remove_pieces(body, -(seq + 2))
-    return piece_at("large-body-unlinked", seq + 2, None)
-
-
-@injects
-def two_large_messages_with_each_others_records(scene: Scene) -> Expected:
+def _large_messages_with_each_others_records(scene: Scene) -> Expected:
     (seq, _), (other, _) = scene.large.pop(), scene.large.pop()
     one, two = scene.record(seq), scene.record(other)
     scene.change(seq, record=two)
     scene.change(other, record=one)
-    return piece_at("large-body-unlinked", seq, None) | piece_at("large-body-unlinked", other, None)
+    return {("large-body-unlinked", "large", one, None) for one in (seq, other)}
 
 
-@injects
-def attempts_of_a_message_that_is_gone(scene: Scene) -> Expected:
+def _attempts_of_a_message_that_is_gone(scene: Scene) -> Expected:
     seq = scene.orders.pop()
     for one in (seq, scene.orders[0]):
         attempts = {"kind": 0, "at_ms": 0, "attempts": 2, "retry_ms": 0}
@@ -922,135 +682,51 @@ def attempts_of_a_message_that_is_gone(scene: Scene) -> Expected:
     return at("orphaned-attempts", seq, "times")
 
 
-@injects
-def a_body_that_a_former_node_left(scene: Scene) -> Expected:
+def _body_that_a_former_node_left(scene: Scene) -> Expected:
     scene.add("large", id=600_000, position=0, epoch=1, piece=b"left over")
     return {("large-body-orphaned", "large", 600_000, None)}
 
 
-# --- history
-
-
-@injects
-def a_message_that_is_kept_and_waits(scene: Scene) -> Expected:
+def _message_that_is_kept_and_waits(scene: Scene) -> Expected:
     row = scene.row(scene.orders.pop())
     kept = {name: row[name] for name in ("seq", "id", "queue_id", "epoch", "written_at", "record")}
     scene.add("history", **kept, size=len(row["record"]), reason="acknowledged")
     return at("kept-and-waiting", row["seq"], "history")
 
 
-@injects
-def a_message_that_is_kept_twice(scene: Scene) -> Expected:
-    first, second = scene.kept.pop(), scene.kept.pop()
-    low, high = sorted((first, second))
+def _message_that_is_kept_twice(scene: Scene) -> Expected:
+    low, high = sorted((scene.kept.pop(), scene.kept.pop()))
     scene.change(high, "history", id=low)
     return at("kept-twice", high, "history")
 
 
-@injects
-def a_message_that_left_before_it_was_written(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", removed_at=datetime(2020, 1, 1, tzinfo=UTC))
-    return at("kept-before-written", seq, "history")
+_SEVERAL: list[Inject] = [
+    _another_ones_record,
+    _only_reference_that_is_left,
+    _references_without_their_body,
+    _body_without_references,
+    _queue_that_lost_its_binding,
+    _queue_that_is_bound_to_another_address,
+    _transaction_whose_message_is_gone,
+    _time_that_no_clock_says,
+    _bodies_with_a_piece_of_each_other,
+    _large_messages_with_each_others_records,
+    _attempts_of_a_message_that_is_gone,
+    _body_that_a_former_node_left,
+    _message_that_is_kept_and_waits,
+    _message_that_is_kept_twice,
+]
 
-
-@injects
-def a_kept_record_with_a_flipped_byte(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.flip(seq, 20, "history")
-    return at("corrupt-record", seq, "history")
-
-
-@injects
-def a_kept_message_that_left_for_no_reason(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", reason="because")
-    return at("wrong-reason", seq, "history")
-
-
-@injects
-def a_kept_message_of_another_size(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", size=1)
-    return at("wrong-size", seq, "history")
-
-
-@injects
-def a_kept_message_above_the_fence(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", epoch=UNFENCED)
-    return at("unfenced-epoch", seq, "history")
-
-
-@injects
-def a_kept_message_of_a_newer_epoch_among_older_ones(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", epoch=2)
-    return at("early-epoch", seq, "history")
-
-
-@injects
-def a_kept_message_of_a_negative_epoch(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", epoch=-2)
-    return at("impossible-key", seq, "history")
-
-
-@injects
-def a_kept_message_of_no_queue(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", queue_id=0)
-    return at("impossible-key", seq, "history")
-
-
-@injects
-def a_kept_message_with_an_id_above_its_seq(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", id=seq + 1)
-    return at("wrong-id", seq, "history")
-
-
-@injects
-def a_kept_message_that_is_to_leave_in_the_future(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", removed_at=_future())
-    return at("wrong-time", seq, "history")
-
-
-@injects
-def a_kept_message_of_the_future(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", written_at=_future())
-    return at("wrong-time", seq, "history") | at("kept-before-written", seq, "history")
-
-
-@injects
-def a_kept_message_of_another_queue_than_its_record_says(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    scene.change(seq, "history", queue_id=SPARE)
-    return at("wrong-address", seq, "history")
-
-
-@injects
-def a_kept_message_above_the_reserved_ids(scene: Scene) -> Expected:
-    seq = scene.kept.pop()
-    far, now = FAR_SEQ + 3, scene.now()
-    scene.change(seq, "history", seq=far, id=far, epoch=2, written_at=now, removed_at=now)
-    return at("unreserved-id", FAR_SEQ + 3, "history")
-
-
-@injects
-def a_kept_large_message_without_its_body(scene: Scene) -> Expected:
-    seq, body = scene.kept_large.pop()
-    scene.remove_pieces(body, 0, 1, 2)
-    return piece_at("large-body-missing", seq, None)
-
-
-@injects
-def a_kept_large_message_that_its_body_is_not_noted_with(scene: Scene) -> Expected:
-    seq, body = scene.kept_large.pop()
-    scene.remove_pieces(body, -seq)
-    return piece_at("large-body-unlinked", seq, None)
-
+FAULTS: list[Injected] = [
+    *(Injected(name, _changing(kind, faults, how)) for name, kind, faults, how in _CHANGED),
+    *(Injected(name, _adding(seq, fault, row)) for name, seq, fault, row in _BINDINGS),
+    *(
+        Injected(name, _spoiling(pool, fault, position, how))
+        for name, pool, fault, position, how in _PIECES
+    ),
+    *(Injected(one.__name__.strip("_"), one) for one in _SEVERAL),
+    Injected("an id that is no number", _of_another_type("id", "'abc'", "impossible-key")),
+    Injected("a record that is a number", _of_another_type("record", "7", "corrupt-record")),
+]
 
 assert PIECE_BYTES * 2 < len(DATA) < PIECE_BYTES * 3

@@ -1,10 +1,12 @@
 """Logs of pairs as nodes write them, made up: for what the history makes of them."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
+from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.lives import Life, LoggedEvent, life_of
 from orthia.pipeline.history.outages import LiveLock
@@ -12,13 +14,18 @@ from orthia.pipeline.history.outages import LiveLock
 PERIOD_MS = 2_000
 EXPIRATION_MS = 20_000
 SECOND = 1_000_000
-NOON = 1_800_000_000 * SECOND
+NOON = 1_769_860_800 * SECOND
+"""2026-01-31 12:00:00 UTC: long enough ago for stores that say what is now."""
 OPENING_SECONDS = 0.04
 
 
 def us(seconds: float) -> int:
     """Return the instant so many seconds after noon, in microseconds."""
     return NOON + round(seconds * SECOND)
+
+
+def _time(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def holder(name: str) -> str:
@@ -35,6 +42,9 @@ class Node:
         self.events: list[LoggedEvent] = []
         self.clock_is_off = 0.0
         """The database's clock against this node's, in seconds."""
+        self.own_clock_is_off = 0.0
+        """This node's clock against noon, in seconds."""
+        self._said: dict[int, Event] = {}
 
     def says(self, seconds: float, event: Event, *, knows_time: bool = True) -> "Node":
         """Log ``event`` so many seconds after noon."""
@@ -43,7 +53,7 @@ class Node:
         one = LoggedEvent(
             len(self.events) + 1,
             us(seconds + self.clock_is_off),
-            us(seconds),
+            us(seconds + self.own_clock_is_off),
             type(event).__name__,
             lock.name.lower() if lock is not None else None,
             getattr(event, "token", None),
@@ -51,6 +61,7 @@ class Node:
             knows_time,
         )
         self.events.append(one)
+        self._said[one.seq] = event
         return self
 
     def obtains(
@@ -90,6 +101,28 @@ class Node:
         """Lose the events of these numbers."""
         self.events = [one for one in self.events if one.seq not in numbers]
         return self
+
+    def entries(self, pair: str = "pair") -> list[Entry]:
+        """Return the rows of the table, whose lines of JSON are those of a file."""
+        return [
+            Entry(
+                db_time=_time(one.at) if one.is_placed else None,
+                node_time=_time(one.node_at),
+                node_id=pair if one.is_placed else None,
+                node_name=self.name,
+                holder_id=self.holder,
+                role="live",
+                code=self._said[one.seq].code,
+                level="INFO",
+                event=one.event,
+                lock=one.lock,
+                token=one.token,
+                event_seq=one.seq,
+                message=self._said[one.seq].message,
+                details=dict(one.details),
+            )
+            for one in self.events
+        ]
 
     def life(self) -> Life:
         """Return what the history reads."""

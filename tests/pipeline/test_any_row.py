@@ -20,7 +20,7 @@ from orthia.pipeline.sources.portions import BYTES, ROWS, portions
 from orthia.pipeline.sources.schemas import JOURNAL
 from orthia.pipeline.sources.store import StoreReference
 from tests.journal.support import QUEUE, SqlJournalStore, payload
-from tests.pipeline.test_readers import read
+from tests.pipeline.support import read
 
 pytestmark = pytest.mark.extended
 
@@ -214,22 +214,6 @@ def test_a_binding_without_a_record_is_corrupt(
     assert [row["corrupt"] for row in found] == ["its row has no record, or no type"]
     rows = read(JournalReader(reference, ["queue", "body"]))
     assert rows == [{"queue": None, "body": b"one"}]
-
-
-def test_a_batch_has_so_many_bytes(store: SqlJournalStore, reference: StoreReference) -> None:
-    """Whatever the mix: small rows first, then rows of 95 KiB, on every DBMS."""
-    small = [message(body=b"s") for _ in range(2_500)]
-    large = [message(body=bytes(95 * 1024)) for _ in range(100)]
-    store_all(store, *small, *large, message(body=bytes(BYTES + 1)), *small)
-    reader = JournalReader(reference, ["seq", "record"])
-    sizes, rows = [], 0
-    for partition in reader.partitions():
-        for batch in reader.read(partition):
-            rows += batch.num_rows
-            sizes.append((sum(map(len, batch.column("record").to_pylist())), batch.num_rows))
-    assert rows == len(small) * 2 + len(large) + 1
-    # A row of its own for what is larger than a batch; ADBC adds the row that fills one.
-    assert all(size <= BYTES + 100 * 1024 or count == 1 for size, count in sizes), sizes
 
 
 def test_a_portion_ends_before_it_is_too_large() -> None:

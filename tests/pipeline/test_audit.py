@@ -101,15 +101,6 @@ def order(spark: SparkSession, *others: Row, limits: Limits = NO_LIMITS) -> set[
     return set() if found is None else {(one["fault"], one["seq"]) for one in found.collect()}
 
 
-def test_a_row_written_late_is_stale(spark: SparkSession) -> None:
-    """By the clock, and, if that was set back, by its seq: a row of the old epoch after the new."""
-    late = row(11, written_at=NOON + timedelta(hours=2))
-    above_next_seq = row(SECOND_EPOCH + 10, epoch=1, written_at=NOON + timedelta(seconds=1))
-    assert order(spark) == set()
-    assert order(spark, late) == {("stale-epoch", 11)}
-    assert order(spark, above_next_seq) == {("stale-epoch", SECOND_EPOCH + 10)}
-
-
 def test_a_row_above_the_fence_or_of_the_future_puts_no_other_out_of_order(
     spark: SparkSession,
 ) -> None:
@@ -218,11 +209,6 @@ def test_a_body_is_compared_with_what_its_message_says(
     """Size, pieces and checksum; what is not read is not compared."""
     told = judge_body(PIECE_BYTES + 10, 5, pieces)
     assert [(position, finding.fault) for position, finding in told] == found
-
-
-def test_an_empty_body_has_no_pieces() -> None:
-    """And needs none."""
-    assert judge_body(0, 0, []) == []
 
 
 # --- what is told beside faults

@@ -15,7 +15,7 @@ from orthia.pipeline.sources.store import StoreReference
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import bodies_of, upload
 from tests.journal.support import SqlJournalStore, record
-from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.conftest import reference_to
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
@@ -105,8 +105,7 @@ def test_nothing_is_wrong_because_it_goes_on(
     """On every DBMS: messages, bodies and queues come and go between one table and the next."""
     kind = KeepingStore if history else SqlJournalStore
     worker = Worker(kind(store_settings))
-    reference, password = StoreReference.of(worker.store.settings, PASSWORD_VARIABLE)
-    monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
+    reference = reference_to(worker.store.settings, monkeypatch)
     worker.start()
     try:
         wait_until(lambda: worker.rounds >= KEPT, what="the journal is at work")

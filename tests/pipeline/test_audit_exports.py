@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from orthia.config.address_settings import RoutingType
-from orthia.journal import QueueBinding
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.jobs.audit_limits import Fault
 from orthia.pipeline.sources.inputs import ExportInputs
@@ -20,6 +18,7 @@ from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore
 from tests.pipeline.freeze_columns import FROZEN
+from tests.pipeline.support import with_queues
 
 pytestmark = pytest.mark.extended
 
@@ -49,9 +48,7 @@ def test_what_is_wrong_with_an_export_is_found(
     run: Run, spark: SparkSession, store: SqlJournalStore, tmp_path: Path
 ) -> None:
     """Flipped, swapped and missing pieces, and a lost file; a sound one has nothing."""
-    journal = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, "orders", RoutingType.MULTICAST))
+    journal = with_queues(store, "orders")
     store.append(journal, "no large one")
     bodies = [upload(store, journal, bytes([number]) + DATA) for number in range(4)]
     seqs = [put(store, journal, body)[0].seq for body in bodies[:3]]

@@ -1,4 +1,4 @@
-"""Jobs beside a real pair whose clients go on, through a takeover, on every DBMS."""
+"""Jobs beside a real pair whose clients go on, through a takeover."""
 
 import json
 import threading
@@ -20,12 +20,15 @@ from orthia.pipeline.jobs import audit
 from orthia.pipeline.sources.inputs import StoreInputs
 from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
-from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.conftest import reference_to
 from tests.process.clients import Consumer, Producer, take_all
 from tests.process.nodes import Cluster, cluster
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.extended
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.parametrize("server", ["postgresql"], indirect=True),
+]
 
 __all__ = ["run"]
 
@@ -103,8 +106,7 @@ def test_an_audit_beside_clients_finds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While messages, large ones too, come and go; and again while the live node is killed."""
-    reference, password = StoreReference.of(store_settings, PASSWORD_VARIABLE)
-    monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
+    reference = reference_to(store_settings, monkeypatch)
     live, backup = nodes.pair()
 
     def clients_go_on() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader
 from sqlalchemy import delete
 
 from orthia.journal.engine.abc import PIECE_BYTES
@@ -32,17 +31,10 @@ from tests.journal.support import (
     JournalStore,
     SqlJournalStore,
 )
+from tests.pipeline.support import read
 
 SMALL = b"small" * 30_000
 COLUMNS = ["kind", "body", "body_size", "large", "large_id", "address", "corrupt"]
-
-
-def rows_of(reader: DataSourceReader) -> list[dict[str, Any]]:
-    """Return all rows of a reader, task by task."""
-    batches: list[Any] = [
-        batch for partition in reader.partitions() for batch in reader.read(partition)
-    ]
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def joined(rows: list[dict[str, Any]]) -> dict[int, bytes]:
@@ -64,13 +56,15 @@ def two_bodies(store: JournalStore) -> list[LargeBody]:
     return bodies
 
 
-def check_column(read: Callable[[int], list[dict[str, Any]]], bodies: list[LargeBody]) -> None:
+def check_column(
+    rows_up_to: Callable[[int], list[dict[str, Any]]], bodies: list[LargeBody]
+) -> None:
     """Check the column ``body`` without a limit, with one between both bodies, and with one above.
 
     What is left out still has its size.
     """
     for limit, first, second in ((0, None, None), (len(SMALL), None, SMALL), (2**30, DATA, SMALL)):
-        rows = read(limit)
+        rows = rows_up_to(limit)
         assert [row["body"] for row in rows] == [first, first, first, second, b"no large one"]
         assert [row["body_size"] for row in rows] == [*[len(DATA)] * 3, len(SMALL), 12]
         ids = [body.id for body in bodies]
@@ -83,7 +77,7 @@ def test_a_body_is_a_column_up_to_a_limit(
 ) -> None:
     """With ``maxLargeBodyBytes`` the column has bodies up to that size, others are NULL."""
     bodies = two_bodies(store)
-    check_column(lambda limit: rows_of(JournalReader(reference, COLUMNS, max_body=limit)), bodies)
+    check_column(lambda limit: read(JournalReader(reference, COLUMNS, max_body=limit)), bodies)
 
 
 def test_a_body_of_a_file_journal_is_a_column_too(tmp_path: Path) -> None:
@@ -92,7 +86,7 @@ def test_a_body_of_a_file_journal_is_a_column_too(tmp_path: Path) -> None:
     bodies = two_bodies(store)
     store.close()
     files = FileReference.of(store.settings)
-    check_column(lambda limit: rows_of(FileJournalReader(files, COLUMNS, max_body=limit)), bodies)
+    check_column(lambda limit: read(FileJournalReader(files, COLUMNS, max_body=limit)), bodies)
 
 
 def test_bodies_are_a_source_of_their_own(
@@ -102,7 +96,7 @@ def test_bodies_are_a_source_of_their_own(
     bodies = two_bodies(store)
     for partitions in (None, 1, 3):
         reader = SqlBodiesReader(reference, partitions)
-        assert joined(rows_of(reader)) == {bodies[0].id: DATA, bodies[1].id: SMALL}
+        assert joined(read(reader)) == {bodies[0].id: DATA, bodies[1].id: SMALL}
     batch: Any = next(iter(reader.read(reader.partitions()[0])))
     assert batch.schema.equals(arrow_schema(BODIES))
 
@@ -113,10 +107,10 @@ def test_bodies_of_a_file_journal_are_a_source_too(tmp_path: Path) -> None:
     bodies = two_bodies(store)
     directory = store.settings.large_messages_directory
     for partitions in (None, 3):
-        found = joined(rows_of(FileBodiesReader(directory, partitions)))
+        found = joined(read(FileBodiesReader(directory, partitions)))
         assert found == {bodies[0].id: DATA, bodies[1].id: SMALL}
     store.close()
-    assert rows_of(FileBodiesReader(tmp_path / "nowhere")) == []
+    assert read(FileBodiesReader(tmp_path / "nowhere")) == []
 
 
 def test_a_body_that_is_not_whole_is_said_to_be(
@@ -128,7 +122,7 @@ def test_a_body_that_is_not_whole_is_said_to_be(
     with store.database.engine.begin() as connection:
         lost = (table.c.id == bodies[0].id) & (table.c.position == 1)
         connection.execute(delete(table).where(lost))
-    rows = rows_of(JournalReader(reference, COLUMNS, max_body=2**30))
+    rows = read(JournalReader(reference, COLUMNS, max_body=2**30))
     assert [row["body"] for row in rows] == [None, None, None, SMALL, b"no large one"]
     assert f"body {bodies[0].id} ends after {PIECE_BYTES} of {len(DATA)}" in rows[1]["corrupt"]
     assert {row["address"] for row in rows} == {"orders"}

@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from sqlalchemy import MetaData, delete
 from orthia.broker.cli.opening import opened
 from orthia.nodemanager import events
 from orthia.nodemanager.errors import FailoverLogUnreadable
-from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.history.account import account_of
-from orthia.pipeline.history.lives import Life, LoggedEvent, life_of
+from orthia.pipeline.history.lives import LoggedEvent
 from orthia.pipeline.history.rows import TABLES, rows_of
 from orthia.pipeline.jobs.failovers import Period, analyse
 from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
@@ -28,70 +26,37 @@ from orthia.pipeline.sources.failover_log import find_files
 from orthia.pipeline.sources.failover_parts import NamedStore, StoreLog, ask_all
 from orthia.pipeline.sources.store import StoreReference
 from tests.journal.support import SqlJournalStore
-from tests.pipeline.forging import SECOND
+from tests.pipeline.forging import SECOND, Node, holder, lives, us
 
-NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-NOON_US = round(NOON.timestamp() * SECOND)
+NOON_US = us(0)
 Row = dict[str, Any]
 
 
-class Node:
-    """Writes the log of one life of one node."""
-
-    def __init__(self, name: str, pair: str = "pair", off_seconds: float = 0) -> None:
-        self.entries: list[Entry] = []
-        self._name = name
-        self._pair = pair
-        self._off = timedelta(seconds=off_seconds)
-
-    def says(self, seconds: float, event: Event, *, knows_time: bool = True) -> "Node":
-        """Log ``event`` so many seconds after noon."""
-        lock = getattr(event, "lock", None)
-        at = NOON + timedelta(seconds=seconds)
-        self.entries.append(
-            Entry(
-                db_time=at if knows_time else None,
-                node_time=at + self._off,
-                node_id=self._pair if knows_time else None,
-                node_name=self._name,
-                holder_id=f"{self._name}@host:1:x/2000/20000",
-                role="live",
-                code=event.code,
-                level="INFO",
-                event=type(event).__name__,
-                lock=lock.name.lower() if lock is not None else None,
-                token=getattr(event, "token", None),
-                event_seq=len(self.entries) + 1,
-                message=event.message,
-                details=event.details(),
-            )
-        )
-        return self
-
-    def becomes_live(self, seconds: float, token: int, former: str | None = None) -> "Node":
-        """Log an activation that takes 40 ms from the lock to the open acceptor."""
-        seen = (None, None, None) if former is None else (former, 3_000.0, 1_000.0)
-        self.says(seconds, events.LiveLockObtained(Lock.LIVE, token, *seen))
-        self.says(seconds + 0.04, events.LiveActive(token))
-        return self.says(seconds + 0.05, events.TakeoverTimings(token, 3_000.0, 5.0, 20.0, 15.0))
-
-
-def write(path: Path, *nodes: Node) -> str:
+def write(path: Path, *nodes: Node, pair: str = "pair") -> str:
     """Write the events of some nodes as a file."""
-    lines = [entry.to_json() + "\n" for node in nodes for entry in node.entries]
-    path.write_text("".join(lines))
+    path.write_text("".join(map(_line, entries_of(nodes, pair))))
     return str(path)
 
 
-def a_crash(pair: str = "pair") -> list[Node]:
+def entries_of(nodes: Sequence[Node], pair: str = "pair") -> list[Entry]:
+    """Return all that nodes of a pair have logged."""
+    return [entry for node in nodes for entry in node.entries(pair)]
+
+
+def _line(entry: Entry) -> str:
+    return entry.to_json() + "\n"
+
+
+def a_crash() -> list[Node]:
     """Return two nodes, of which the second takes over from the first."""
-    first = Node("a", pair).becomes_live(0, 1)
+    first = Node("a").becomes_live(0, 1)
     first.says(40, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
     first.says(60, events.RenewalSlow(Lock.LIVE, 1, 2_300.0, 2_000))
-    second = Node("b", pair, off_seconds=3)
+    second = Node("b")
+    second.own_clock_is_off = 3
     second.says(0.5, events.StoreUnavailableEvent("no answer"), knows_time=False)
-    second.says(0.6, events.NodeStarted("0.1.0", "backup", "the store", pair))
-    return [first, second.becomes_live(102.6, 2, "a@host:1:x/2000/20000")]
+    second.says(0.6, events.NodeStarted("0.1.0", "backup", "the store", "pair"))
+    return [first, second.becomes_live(102.6, 2, holder("a"), renewed=99.6, gone=101.6)]
 
 
 def test_an_account_is_told_in_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,7 +68,7 @@ def test_an_account_is_told_in_tables(spark: SparkSession, tmp_path: Path) -> No
     assert (pair["pair"], pair["takeovers"], pair["outages"]) == ("pair", 1, 1)
     assert pair["period_from"] == "2026-01-31T12:00:00.040Z"
     # Of what comes after the last event files tell nothing, whatever is asked for.
-    assert pair["period_to"] == "2026-01-31T12:01:42.650Z"
+    assert pair["period_to"] == "2026-01-31T12:01:42.643Z"
     assert pair["availability"] < pair["availability_most"] < 1
     outage = next(row for row in tables["outages"] if row["known"])
     assert (outage["out_ms"], outage["out_least_ms"]) == (3_040.0, 1_025.0)
@@ -124,8 +89,9 @@ def test_a_pair_has_one_name_wherever_its_events_were_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Also those from before a node knew its pair, and those that were read twice."""
-    nodes = a_crash("node-id")
-    both = [write(tmp_path / f"{name}.jsonl", *nodes) for name in ("one", "two")]
+    both = [
+        write(tmp_path / f"{name}.jsonl", *a_crash(), pair="node-id") for name in ("one", "two")
+    ]
     named = StoreLog("eu", "node-id")
     tables = analyse(spark, [named], both, now=NOON_US + 200 * SECOND)
     assert [row["pair"] for row in tables["availability"]] == ["eu"]
@@ -193,7 +159,7 @@ def test_a_directory_gives_the_files_that_were_rotated_too(
     assert [path.name for path in find_files(f"{tmp_path}/*-a.jsonl")] == ["failover-a.jsonl"]
     (batch,) = read_part(LogPart(files=[str(tmp_path / "failover-a.jsonl.2.gz")]))
     (row,) = batch.to_pylist()
-    assert len(list(events_in(row["events"]))) == 3
+    assert len(list(events_in(row["events"]))) == 4
 
 
 def test_what_is_named_and_is_no_log_is_refused(tmp_path: Path) -> None:
@@ -204,7 +170,7 @@ def test_what_is_named_and_is_no_log_is_refused(tmp_path: Path) -> None:
             find_files(str(name))
 
 
-LINE = json.loads(Node("a").becomes_live(0, 1).entries[0].to_json())
+LINE = json.loads(Node("a").becomes_live(0, 1).entries()[0].to_json())
 
 
 @pytest.mark.parametrize(
@@ -235,7 +201,7 @@ def random_lives(chance: random.Random, pair: str, count: int) -> Iterator[Node]
     """Yield the lives of a pair's nodes, with every way of beginning and ending they have."""
     seconds = 0.0
     for token in range(1, count + 1):
-        node = Node(f"{pair}-{token}", pair)
+        node = Node(f"{pair}-{token}")
         if chance.random() < 0.4:
             node.says(seconds, events.BackupLockObtained(Lock.BACKUP, token))
         if chance.random() < 0.5:
@@ -263,41 +229,24 @@ def random_lives(chance: random.Random, pair: str, count: int) -> Iterator[Node]
         yield node
 
 
-def life(node: Node) -> Life:
-    """Return the life of a node, without Spark."""
-    said = [
-        LoggedEvent(
-            one.event_seq,
-            _us(one.db_time or one.node_time),
-            _us(one.node_time),
-            *(one.event, one.lock, one.token, one.details, one.db_time is not None),
-        )
-        for one in node.entries
-    ]
-    return life_of(node.entries[0].holder_id, node.entries[0].node_name, said)
-
-
-def _us(at: datetime) -> int:
-    return round(at.timestamp() * SECOND)
-
-
 def test_spark_tells_what_the_rules_tell_of_each_pair(spark: SparkSession, tmp_path: Path) -> None:
     """Random lives of some pairs, from files in any order, cut into pieces and in part twice."""
     chance = random.Random(5)
     pairs = {f"pair-{n}": list(random_lives(chance, f"pair-{n}", 25)) for n in range(4)}
-    entries = [one for nodes in pairs.values() for node in nodes for one in node.entries]
+    entries = [one for pair, nodes in pairs.items() for one in entries_of(nodes, pair)]
     pieces = [chance.sample(entries, len(entries) // 2), entries]
     files = []
     for number, piece in enumerate(pieces):
         file = tmp_path / f"{number}.jsonl"
-        file.write_text("".join(chance.sample([one.to_json() + "\n" for one in piece], len(piece))))
+        file.write_text("".join(chance.sample(list(map(_line, piece)), len(piece))))
         files.append(str(file))
-    until = max(_us(one.db_time or one.node_time) for one in entries) - SECOND
+    until = max(one.at for nodes in pairs.values() for node in nodes for one in node.events)
+    until -= SECOND
     found = analyse(spark, [], files, Period(until=until), now=0)
     wanted: dict[str, list[Row]] = {name: [] for name in TABLES}
     for pair, nodes in pairs.items():
-        lives = sorted(map(life, nodes), key=lambda one: one.holder)
-        for name, row in rows_of(pair, account_of(lives, None, None, until), lives):
+        of_lives = sorted(lives(*nodes), key=lambda one: one.holder)
+        for name, row in rows_of(pair, account_of(of_lives, None, None, until), of_lives):
             wanted[name].append(json.loads(json.dumps(row)))
     for name in TABLES:
         assert _sorted(found[name]) == _sorted(wanted[name]), name
@@ -312,9 +261,8 @@ def test_a_table_is_read_on_every_dbms(
 ) -> None:
     """Its columns say what its lines of JSON say; what the store says of its locks closes it."""
     table = FailoverLogTable(store.database, store.settings)
-    for node in a_crash():
-        for entry in node.entries:
-            table.insert(entry)
+    for entry in entries_of(a_crash()):
+        table.insert(entry)
     (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
     assert log.error is None
     assert log.live_lock is not None
@@ -324,11 +272,10 @@ def test_a_table_is_read_on_every_dbms(
             for row in batch.to_pylist():
                 said.setdefault(row["holder"], []).extend(events_in(row["events"]))
     for node in a_crash():
-        entries = node.entries
-        found = said[entries[0].holder_id]
-        assert [one.event for one in found] == [one.event for one in entries]
-        assert [one.at for one in found][1:] == [_us(one.db_time or NOON) for one in entries][1:]
-        obtained = next(one for one in entries if one.event == "LiveLockObtained")
+        found = said[node.holder]
+        assert [one.event for one in found] == [one.event for one in node.events]
+        assert [one.at for one in found][1:] == [one.at for one in node.events][1:]
+        obtained = next(one for one in node.events if one.event == "LiveLockObtained")
         assert next(one for one in found if one.event == obtained.event).details == obtained.details
     tables = analyse(spark, [log], now=0)
     (pair,) = tables["availability"]
@@ -343,13 +290,12 @@ def test_rows_that_were_deleted_from_the_table_are_named(
 ) -> None:
     """Their numbers are missing."""
     table = FailoverLogTable(store.database, store.settings)
-    for node in a_crash():
-        for entry in node.entries:
-            table.insert(entry)
+    for entry in entries_of(a_crash()):
+        table.insert(entry)
     rows = failover_log(MetaData(), "FAILOVER_LOG", store.database.dialect)
     with store.database.engine.begin() as connection:
-        connection.execute(delete(rows).where(rows.c.event == "LiveActive", rows.c.token == 1))
+        connection.execute(delete(rows).where(rows.c.event == "LiveActive", rows.c.token == 2))
     (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
     found = analyse(spark, [log], now=0)["doubts"]
     (missing,) = (row for row in found if row["kind"] == "events missing")
-    assert "1 of the events of a@host" in missing["what"]
+    assert "1 of the events of b@host" in missing["what"]

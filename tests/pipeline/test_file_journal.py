@@ -21,7 +21,7 @@ from orthia.pipeline.sources.schemas import JOURNAL
 from tests.cli.conftest import Run, run
 from tests.file_journal.support import BODY, DirectJournal, file_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
-from tests.pipeline.test_readers import read
+from tests.pipeline.support import read
 
 pytestmark = pytest.mark.extended
 

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +32,7 @@ def log() -> list[dict[str, Any]]:
     first = Node("a").becomes_live(0, 1)
     first.says(50, events.RenewalSlow(Lock.LIVE, 1, 2_500.0, 2_000))
     second = Node("b").becomes_live(118.1, 2, holder("a"), renewed=98, gone=118)
-    return [line for node in (first, second) for line in _lines(node)]
-
-
-def _lines(node: Node) -> Iterator[dict[str, Any]]:
-    for one in node.events:
-        yield {
-            "db_time": _iso(one.at),
-            "node_time": _iso(one.node_at),
-            "node_id": "pair",
-            "node_name": node.name,
-            "holder_id": node.holder,
-            "event": one.event,
-            "lock": one.lock,
-            "token": one.token,
-            "event_seq": one.seq,
-            "details": dict(one.details),
-        }
-
-
-def _iso(micros: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+    return [json.loads(one.to_json()) for node in (first, second) for one in node.entries()]
 
 
 def told(path: Path, lines: list[dict[str, Any]]) -> dict[str, list[Row]]:

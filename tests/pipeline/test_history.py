@@ -1,6 +1,5 @@
 """What left the queues, as the pipeline sees it: read, exported, told of, checked, sent again."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,21 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
-from orthia.config.address_settings import RoutingType
 from orthia.config.settings import Role
-from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.journal import MessageLocation, QueueBinding
+from orthia.journal import MessageLocation
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import AppendedMessage, Unit
 from orthia.pipeline.jobs import replay, traffic
 from orthia.pipeline.sources.journal import JournalReader
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
-from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
-from tests.pipeline.conftest import PASSWORD_VARIABLE
-from tests.pipeline.test_readers import read
+from tests.pipeline.conftest import reference_to
+from tests.pipeline.support import answer, read, with_queues
 from tests.process.clients import take_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
@@ -40,24 +36,12 @@ NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SENT = 20
 
 
-@pytest.fixture
-def keeping(store_settings: DatabaseStoreSettings) -> Iterator[KeepingStore]:
-    """Give a database with retention, on every DBMS."""
-    opened = KeepingStore(store_settings)
-    yield opened
-    opened.close()
-
-
 def test_the_history_is_read_as_messages_are(
     keeping: KeepingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each queue's message shows its body, its queue, why it left it and when."""
-    reference, password = StoreReference.of(keeping.settings, PASSWORD_VARIABLE)
-    monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
-    journal = keeping.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, "shop", RoutingType.MULTICAST))
-    keeping.settle(journal)
+    reference = reference_to(keeping.settings, monkeypatch)
+    with_queues(keeping, "shop")
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
     places = unit.place(2_000_000)
@@ -152,12 +136,6 @@ def live(cluster: FileCluster) -> FileNodeProcess:
 def consumed(node: FileNodeProcess, queue: str) -> int:
     """Take everything out of a queue; return how many messages it was."""
     return len(take_all(node.port, queue))
-
-
-def answer(result: Any) -> Any:
-    """Return the JSON a command printed."""
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_what_was_consumed_is_sent_again(

@@ -1,29 +1,27 @@
 """The history as a stream: all that left its queue, once, in the order of leaving."""
 
-import json
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from sqlalchemy import MetaData, select, update
 
-from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal import MessageLocation
 from orthia.journal.sql.tables import history_table
 from orthia.pipeline.errors import BadOption, HistoryPruned
-from orthia.pipeline.sources.history_stream import HistoryStreamReader, Offset
+from orthia.pipeline.sources.history_stream import HistoryStreamReader
 from orthia.pipeline.sources.journal import JournalSource, conditions_of
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema
 from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
-from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.conftest import reference_to
+from tests.pipeline.support import ALL_AVAILABLE, tail
 from tests.pipeline.test_streams import produce
 from tests.process.clients import take_all
 from tests.process.file_nodes import file_cluster
@@ -34,36 +32,13 @@ pytestmark = pytest.mark.extended
 
 __all__ = ["run"]
 
-ALL = ReadAllAvailable()
 COLUMNS = ["seq", "body", "reason", "removed_at"]
-
-
-@pytest.fixture
-def keeping(store_settings: DatabaseStoreSettings) -> Iterator[KeepingStore]:
-    """Give a database with retention, on every DBMS."""
-    opened = KeepingStore(store_settings)
-    opened.open().close(drain=True)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
 def reference(keeping: KeepingStore, monkeypatch: pytest.MonkeyPatch) -> StoreReference:
     """Give the name of ``keeping`` as a reader takes it."""
-    found, password = StoreReference.of(keeping.settings, PASSWORD_VARIABLE)
-    monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
-    return found
-
-
-def tail(
-    reader: HistoryStreamReader, start: Offset, limit: ReadLimit = ALL
-) -> tuple[list[int], Offset]:
-    """Read one micro-batch as Spark does; return the seqs, in order, and where it ends."""
-    end = json.loads(json.dumps(reader.latestOffset(start, limit)))
-    batches: list[Any] = [
-        batch for partition in reader.partitions(start, end) for batch in reader.read(partition)
-    ]
-    return [row["seq"] for batch in batches for row in batch.to_pylist()], end
+    return reference_to(keeping.settings, monkeypatch)
 
 
 def test_what_left_comes_once_and_in_the_order_of_leaving(
@@ -137,7 +112,7 @@ def test_the_rows_are_those_of_the_history(
         reference, HISTORY.fieldNames(), conditions=conditions_of({"minseq": "6"})
     )
     start = reader.initialOffset()
-    (partition,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    (partition,) = reader.partitions(start, reader.latestOffset(start, ALL_AVAILABLE))
     (batch,) = reader.read(partition)
     found: Any = batch
     assert found.schema.equals(arrow_schema(HISTORY))
@@ -156,7 +131,7 @@ def test_a_stream_that_pruning_overtook_says_so(
     keeping.age(days=9)
     _, place = tail(reader, reader.initialOffset())
     keeping.keep(b"missed", first=2)
-    later = reader.latestOffset(place, ALL)
+    later = reader.latestOffset(place, ALL_AVAILABLE)
     keeping.pruner().prune()
     assert tail(reader, place)[0] == [2]
     (stretch,) = reader.partitions(place, later)
@@ -164,7 +139,7 @@ def test_a_stream_that_pruning_overtook_says_so(
     keeping.keep(b"there", first=3)
     assert keeping.pruner().prune() == 1
     with pytest.raises(HistoryPruned, match="may be missing from the stream"):
-        reader.latestOffset(place, ALL)
+        reader.latestOffset(place, ALL_AVAILABLE)
     with pytest.raises(HistoryPruned):
         list(reader.read(stretch))
     caplog.set_level(logging.WARNING, "orthia.pipeline")
@@ -183,17 +158,17 @@ def test_the_first_micro_batch_is_overtaken_by_nothing(
     keeping.age(days=9)
     keeping.keep(b"there", first=2)
     start = reader.initialOffset()
-    end = reader.latestOffset(start, ALL)
+    end = reader.latestOffset(start, ALL_AVAILABLE)
     (stretch,) = reader.partitions(start, end)
     assert keeping.pruner().prune() == 1
     (batch,) = reader.read(stretch)
     found: Any = batch
     assert [row["seq"] for row in found.to_pylist()] == [2]
-    assert reader.latestOffset(start, ALL) == end
+    assert reader.latestOffset(start, ALL_AVAILABLE) == end
     # With nothing there it has not begun yet.
     keeping.age(days=9)
     assert keeping.pruner().prune() == 1
-    assert reader.latestOffset(start, ALL) == start
+    assert reader.latestOffset(start, ALL_AVAILABLE) == start
     keeping.keep(b"first", first=3)
     assert tail(reader, start)[0] == [3]
 

@@ -10,9 +10,6 @@ from pyspark.sql import SparkSession
 from sqlalchemy import text, update
 
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.address_settings import RoutingType
-from orthia.journal import QueueBinding
-from orthia.journal.journal import MessageJournal
 from orthia.journal.model.unit import Unit
 from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
 from orthia.pipeline.jobs.contents import Contents
@@ -23,6 +20,7 @@ from orthia.pipeline.sources.inputs import ExportInputs
 from tests.cli.conftest import Run as RunCommand
 from tests.cli.conftest import run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.pipeline.support import with_queues
 
 pytestmark = pytest.mark.extended
 
@@ -118,7 +116,7 @@ def test_every_message_is_in_one_run(
         assert result.exit_code == 0, result.stderr
         return json.loads(result.stdout)
 
-    journal = named(store)
+    journal = with_queues(store)
     stored = store.append(journal, "one", "two")
     store.append(journal, "another", queue=OTHER_QUEUE)
     first = exported()
@@ -143,21 +141,12 @@ def test_every_message_is_in_one_run(
     assert (refused.exit_code, "were of orders" in refused.stderr) == (ExitCode.USAGE, True)
 
 
-def named(store: SqlJournalStore) -> MessageJournal:
-    """Open the journal with two queues that have names."""
-    journal = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
-    store.settle(journal)
-    return journal
-
-
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_an_export_that_failed_leaves_nothing_and_can_be_given_again(
     run: RunCommand, spark: SparkSession, store: SqlJournalStore, tmp_path: Path
 ) -> None:
     """It had written the messages when the failover log could not be read."""
-    journal = named(store)
+    journal = with_queues(store)
     good, bad = store.append(journal, "good", "bad")
     store.spoil(bad, payload("bad")[:-1] + b"x")
     out = tmp_path / "out"

@@ -14,7 +14,6 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import (
     DatabaseStoreSettings,
     RetentionSettings,
-    SharedFileLockerSettings,
 )
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
@@ -23,10 +22,7 @@ from orthia.journal.sql.tables import bindings_table
 from orthia.nodemanager import State
 from orthia.nodemanager.errors import StoreInUse
 from orthia.nodemanager.failover_log import FailoverLogTable
-from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock
-from orthia.nodemanager.locks.lock_directory import LockDirectory
-from orthia.nodemanager.locks.shared_file import SharedFileLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
@@ -149,25 +145,6 @@ def test_a_held_lease_is_refused(
     path = target.jdbc_connection_url.sqlite_path
     assert path is not None
     assert not path.exists()
-
-
-def test_a_lock_that_is_never_renewed_is_refused_too(
-    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
-) -> None:
-    """Its row has expired; its lock file says that its node lives."""
-    locker = SharedFileLockerSettings(lock_keep_alive_period=0, directory=tmp_path / "locks")
-    (tmp_path / "locks").mkdir()
-    holder = HolderId.new("node-a", crash_detection=False, kind="shared-file-locker")
-    database = Database.from_settings(old)
-    rows = SqlNodeManagerStore(database, old, database.engine)
-    assert rows.try_acquire(Lock.LIVE, holder, -5_000) is not None
-    database.dispose()
-    file = SharedFileLock(LockDirectory(tmp_path / "locks"), Lock.LIVE, holder)
-    assert file.try_acquire()
-    target = SqliteServer(tmp_path).settings("new.sqlite")
-    with pytest.raises(StoreInUse, match=r"node-a@.* live lock .* as its process lives"):
-        migrate(spark, end(replace(old, locker=locker)), end(target))
-    file.release()
 
 
 def test_a_store_that_is_not_empty_is_refused(

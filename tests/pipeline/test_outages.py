@@ -334,14 +334,6 @@ def test_a_waiting_node_does_not_make_its_own_wait_an_outage() -> None:
     assert (outage.cause, list(found.overlaps)) == ("released", [])
 
 
-def test_files_alone_do_not_tell_what_came_after_them() -> None:
-    """A killed node's file looks as that of one that serves: the log cannot tell."""
-    found = account(a().says(100, events.ClockDrift(300.0, 250)))
-    (outage,) = found.outages
-    assert (outage.is_known, outage.cause) == (False, "unknown: the log ends")
-    assert found.availability == pytest.approx((1 / 3, 1.0))
-
-
 @pytest.mark.parametrize(
     ("end", "cause"),
     [
@@ -365,16 +357,6 @@ def test_files_alone_do_not_tell_that_nobody_came_after_a_service(
     # The store knows.
     (outage,) = account(ended, now=live_lock(300, None, 1)).outages
     assert (outage.is_known, outage.is_open) == (True, True)
-
-
-def test_files_alone_do_not_tell_whether_another_served_where_one_could_not() -> None:
-    """It took the lock, could not open its port, and gave the lock back."""
-    second = b().obtains(118, 2, A, renewed=98, gone=118)
-    second.says(119, events.StartFailed("the port is taken"))
-    second.says(119.1, events.LockReleased(Lock.LIVE, 2))
-    (outage,) = account(a(), second).outages
-    assert (outage.is_known, outage.begin) == (False, (us(98), us(102)))
-    assert outage.cause == "unknown: lease expired, b has not served, and the log ends"
 
 
 def test_what_a_file_says_later_tells_that_its_node_served_until_then() -> None:
@@ -408,14 +390,6 @@ def test_the_store_knows_a_holder_that_the_log_does_not() -> None:
     assert found.availability == pytest.approx((0.0, 1.0), abs=1e-3)
 
 
-def test_a_backups_file_alone_does_not_make_a_pair_that_never_served() -> None:
-    """It says who did; not whether that was so all the time."""
-    alone = b().says(2, events.BackupAnnounced(A))
-    found = account(alone, until=100)
-    assert found.availability == (0.0, 1.0)
-    assert [one.kind for one in found.doubts] == ["log missing"]
-
-
 def test_a_pair_that_never_served_is_out() -> None:
     """A backup waits for a live node that was never started."""
     found = account(b(), now=live_lock(300, None, 0, state=State.NOT_STARTED))
@@ -434,25 +408,6 @@ def test_lost_rows_are_named_and_what_they_hid_is_a_range() -> None:
     assert "3 to 5" in doubt.what
     (outage,) = found.outages
     assert told(outage).seconds == pytest.approx((118.1 - 102, 130 - 98))
-
-
-def test_a_life_whose_first_events_are_gone_is_named() -> None:
-    """Such as after somebody deleted old rows."""
-    first = a().says(20, events.ClockDrift(300.0, 250)).without(1, 2)
-    found = account(first, now=live_lock(300, A, 1, renewed=299))
-    assert [one.what for one in found.doubts] == [
-        f"2 of the events of {A} are not in the log: 1 to 2"
-    ]
-    assert found.availability == (1.0, 1.0)
-
-
-def test_an_outage_that_was_over_after_the_period_is_open_at_its_end() -> None:
-    """What was logged later tells of the time before, too."""
-    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
-    found = account(a(), second, now=SERVED_BY_B, until=110)
-    (outage,) = found.outages
-    assert (outage.is_open, found.serving) == (True, None)
-    assert found.availability == pytest.approx((98 / 110, 102 / 110))
 
 
 def test_a_period_that_is_over_was_served_by_who_served_at_its_end() -> None:
@@ -476,23 +431,6 @@ def test_doubts_and_overlaps_are_counted_as_they_are_shown() -> None:
         shown = [name for name, _ in rows]
         assert (pair["doubts"], shown.count("doubts")) == (count, count)
         assert (pair["overlaps"], shown.count("overlaps")) == (count, count)
-
-
-@pytest.mark.parametrize("off", [-3_600, 3_600], ids=["back", "forward"])
-def test_a_clock_that_steps_during_an_outage_makes_it_uncertain(off: float) -> None:
-    """Availability stays what it can be: between nothing and all."""
-    second = b()
-    second.says(99, events.ClockDrift(1.0, 250))
-    second.clock_is_off = off
-    second.becomes_live(118.1, 2, A, renewed=98, gone=118)
-    until = 300 + off
-    found = account(a(), second, now=live_lock(until, B, 2, renewed=until - 1), until=until)
-    assert "clock stepped" in {one.kind for one in found.doubts}
-    if found.availability is not None:
-        least, most = found.availability
-        assert 0 <= least <= most <= 1
-    if off > 0:
-        assert found.out_least_us <= 20_140_000 <= found.out_most_us
 
 
 @pytest.mark.parametrize("off", [-10, 10], ids=["back", "forward"])

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from orthia.config.address_settings import RoutingType
-from orthia.journal import MessageJournal, QueueBinding
+from orthia.journal import MessageJournal
 from orthia.pipeline.sources.file_journal import FileReference
 from orthia.pipeline.sources.journal import JournalSource, NarrowedFileReader, NarrowedReader
 from orthia.pipeline.sources.journal_rows import Condition
@@ -32,11 +31,11 @@ from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.support import (
     OTHER_QUEUE,
-    QUEUE,
     FileJournalStore,
     JournalStore,
     SqlJournalStore,
 )
+from tests.pipeline.support import with_queues
 from tests.support.servers import PASSWORD, url_with_password
 
 pytestmark = pytest.mark.extended
@@ -49,9 +48,7 @@ SEQ, QUEUE_NAME, WRITTEN = ("seq",), ("queue",), ("written_at",)
 
 def filled(store: JournalStore) -> tuple[MessageJournal, list[int]]:
     """Store three messages in ``orders`` and one in ``audit``; return where they are."""
-    journal = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
+    journal = with_queues(store)
     seqs = store.append(journal, "one", "two", "three")
     return journal, [*seqs, *store.append(journal, "four", queue=OTHER_QUEUE)]
 

@@ -3,14 +3,10 @@
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSourceReader
 
-from orthia.config.address_settings import RoutingType
-from orthia.journal import JournalLimits, QueueBinding
+from orthia.journal import JournalLimits
 from orthia.journal.model.unit import Unit
 from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
@@ -28,25 +24,13 @@ from orthia.pipeline.sources.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.pipeline.support import read, with_queues
 from tests.support.servers import PASSWORD, SERVER_NAMES
-
-
-def read(reader: DataSourceReader) -> list[dict[str, Any]]:
-    """Read everything as Spark does: the reader pickled, partition by partition."""
-    travelled: DataSourceReader = pickle.loads(pickle.dumps(reader))
-    rows: list[dict[str, Any]] = []
-    for partition in reader.partitions():
-        for batch in travelled.read(pickle.loads(pickle.dumps(partition))):
-            assert isinstance(batch, pa.RecordBatch)
-            rows += batch.to_pylist()
-    return rows
 
 
 def fill(store: SqlJournalStore) -> None:
     """Store two queues, three messages of one queue each, and one of both."""
-    journal = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, "shop", RoutingType.MULTICAST))
+    journal = with_queues(store, "shop")
     store.append(journal, "one", "two")
     store.append(journal, "three", queue=OTHER_QUEUE)
     unit = Unit()
@@ -190,18 +174,6 @@ def test_a_prepared_transaction_is_a_binding_and_no_message(
     found = [row for row in read(BindingsReader(reference)) if row["type"] == "transaction"]
     assert [row["name"] for row in found] == [str(xid)]
     assert read(JournalReader(reference, ["seq"])) == []
-
-
-def test_many_rows_come_in_batches(store: SqlJournalStore, reference: StoreReference) -> None:
-    """A result of more than one fetch is whole."""
-    journal = store.open()
-    unit = Unit()
-    for number in range(12_500):
-        unit.add_message([QUEUE], payload(f"{number}"))
-    journal.append_unit(unit)
-    store.settle(journal)
-    rows = read(JournalReader(reference, ["body"]))
-    assert sorted(int(row["body"]) for row in rows) == list(range(12_500))
 
 
 def test_a_reader_that_stops_early_leaves_no_connection(

@@ -12,9 +12,6 @@ from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, Table, delete, select
 
 from orthia import migrations
-from orthia.broker.client.connection import BrokerAddress
-from orthia.broker.client.failover import FailoverLink
-from orthia.broker.client.traffic import Producer
 from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.database import Database
@@ -36,7 +33,7 @@ from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
-from tests.process.clients import take_all
+from tests.pipeline.support import answer
 from tests.process.nodes import cluster
 from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer, url_with_password
@@ -117,12 +114,6 @@ def rows_of(settings: DatabaseStoreSettings, *without: str) -> dict[str, list[An
 
 def _plain(value: object) -> object:
     return bytes(value) if isinstance(value, memoryview) else value
-
-
-def answer(result: Any, exit_code: int = 0) -> Any:
-    """Return the JSON a command printed."""
-    assert result.exit_code == exit_code, result.stderr
-    return json.loads(result.stdout)
 
 
 def exported(run: Run, url: str, out: Path) -> Path:
@@ -290,26 +281,3 @@ def test_what_was_left_half_done_is_not_served(
     rows = {row["table"]: (row["rows"], row["left_out"]) for row in found["tables"]}
     # Two references and the body they share.
     assert rows["MESSAGES"] == (COUNT - 400 + 3, 3)
-
-
-@pytest.mark.usefixtures("spark")
-def test_a_node_serves_what_was_brought_back(run: Run, tmp_path: Path) -> None:
-    """What clients sent to one pair, a large message among it, clients of another get, in order."""
-    first, second = (tmp_path / name for name in ("first", "second"))
-    first.mkdir()
-    second.mkdir()
-    url = f"sqlite:///{first / 'orthia.db'}"
-    bodies = [b"message %d" % number for number in range(30)]
-    bodies.insert(10, b"large " * 100_000)
-    with cluster(url, first) as nodes:
-        node = nodes.live().wait_serving()
-        link = FailoverLink([BrokerAddress("127.0.0.1", node.port)])
-        Producer(link, "/queue/orders", body=lambda n: bodies[n], count=len(bodies)).run()
-        node.terminate()
-    out = exported(run, url, tmp_path / "exported")
-    target = f"sqlite:///{second / 'orthia.db'}"
-    answer(run("pipeline", "import", "--from", out, "--url", target, "--json", "-q"))
-    with cluster(target, second) as nodes:
-        node = nodes.live().wait_serving()
-        assert [frame.body for frame in take_all(node.port, "/queue/orders")] == bodies
-        node.terminate()

@@ -194,13 +194,11 @@ def test_two_attempts_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 COUNT = 300
 
 
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_every_row_arrives_once_though_task_and_node_die(
     spark: SparkSession, store_settings: DatabaseStoreSettings, tmp_path: Path
 ) -> None:
-    """A write fails amid a partition; the same write again meets a kill -9 of the live node.
-
-    On every DBMS.
-    """
+    """A write fails amid a partition; the same write again meets a kill -9 of the live node."""
     failed, halfway, served = (tmp_path / name for name in ("failed", "halfway", "served"))
 
     def troubled(batches: Iterator[Any]) -> Iterator[Any]:

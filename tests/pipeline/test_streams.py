@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 from sqlalchemy import MetaData, insert, select, update
 
@@ -33,28 +33,14 @@ from orthia.pipeline.sources.streams import FailoverLogStreamReader, JournalStre
 from tests.cli.test_failover_log import NOON, entry
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START
+from tests.pipeline.support import ALL_AVAILABLE, tail
 from tests.process.clients import Producer
 from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
-ALL = ReadAllAvailable()
 _Result = TypeVar("_Result")
-
-
-def tail(
-    reader: JournalStreamReader, start: dict[str, int], limit: ReadLimit = ALL
-) -> tuple[list[int], dict[str, int]]:
-    """Read one micro-batch as Spark does; return the seqs and where it ends."""
-    end = reader.latestOffset(start, limit)
-    seqs = [
-        row["seq"]
-        for partition in reader.partitions(start, end)
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
-    return sorted(seqs), end
 
 
 def test_the_tail_goes_on_after_a_takeover(
@@ -80,7 +66,7 @@ def test_acknowledged_messages_do_not_set_the_tail_back(
     (seq,) = store.append(store.open(), "one")
     place = tail(reader, {"seq": 0})[1]
     store.remove(seq)
-    assert reader.latestOffset(place, ALL) == place == {"seq": seq}
+    assert reader.latestOffset(place, ALL_AVAILABLE) == place == {"seq": seq}
 
 
 def test_a_micro_batch_takes_so_many_rows(
@@ -155,7 +141,7 @@ def test_an_event_with_a_lower_id_that_comes_late_is_not_missed(
     reader = FailoverLogStreamReader(reference)
 
     def new(start: dict[str, int]) -> tuple[list[tuple[str, int]], dict[str, int]]:
-        end = reader.latestOffset(start, ALL)
+        end = reader.latestOffset(start, ALL_AVAILABLE)
         rows = [
             (row["node_name"], row["event_seq"])
             for partition in reader.partitions(start, end)

@@ -1,18 +1,16 @@
 """Messages that cannot be read end no job: it says how many there are, which, what of them."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.address_settings import RoutingType
-from orthia.journal import Message, QueueBinding, encode_message
+from orthia.journal import Message, encode_message
 from orthia.journal.model.unit import Unit
 from tests.cli.conftest import Run, run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.pipeline.support import answer, with_queues
 
 __all__ = ["run"]
 
@@ -27,9 +25,7 @@ REASON = "its checksum does not match"
 @pytest.fixture
 def url(store: SqlJournalStore) -> str:
     """Give a store with a good message, one that never expires in a calendar, and two bad ones."""
-    journal = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        journal.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
+    journal = with_queues(store)
     late = Message("orders", b"", b"late", 1_700_000_000_000, 9_999_999_999_999_999, 4)
     unit = Unit()
     unit.add_message([QUEUE], payload("good"))
@@ -41,12 +37,6 @@ def url(store: SqlJournalStore) -> str:
     for seq in sorted(store.rows())[2:]:
         store.spoil(seq, payload("bad")[:-1] + b"x")
     return store.settings.jdbc_connection_url.display
-
-
-def answer(result: Result) -> Any:
-    """Return the JSON a command printed."""
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_a_replay_says_what_it_leaves_out(run: Run, url: str) -> None:

@@ -18,6 +18,7 @@ from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.support import answer
 from tests.process.clients import Producer, take_all
 from tests.process.nodes import cluster
 from tests.support.servers import (
@@ -67,12 +68,6 @@ def story(shared_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
         backup.terminate()
     yield Story(settings, url, len(receipted), killed_at, served_by, directory)
     server.drop_database(name)
-
-
-def answer(result: Any, exit_code: int = 0) -> Any:
-    """Return the JSON a command printed."""
-    assert result.exit_code == exit_code, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_an_export_holds_every_message_and_is_sound(
@@ -186,24 +181,6 @@ def test_passwords_are_nowhere_in_spark(spark: SparkSession, story: Story) -> No
     shown = f"{plan} {spark.sparkContext.getConf().getAll()} {frame!r}"
     assert "battery" not in shown
     assert PASSWORD not in shown
-
-
-def test_a_filter_on_a_frame_does_not_change_the_frame(spark: SparkSession, story: Story) -> None:
-    """A DataFrame answers the same whatever was asked of it before."""
-    reference, _ = StoreReference.of(story.settings, PASSWORD_VARIABLE)
-    reader = spark.read.format("orthia.journal").options(**reference.to_options())
-    frame = reader.option("columns", "seq,epoch").load()
-    older, newer = frame.where("epoch = 1"), frame.where("epoch = 2")
-    assert older.count() + newer.count() == frame.count()
-    assert older.union(newer).distinct().count() == frame.count()
-
-
-def test_a_store_that_is_away_is_one_clear_line(run: Run, spark: SparkSession) -> None:
-    """No traceback of Java or Python, and the exit code of what is unavailable."""
-    result = run("pipeline", "audit", "--url", "postgresql://u@127.0.0.1:1/none")
-    assert result.exit_code == 69
-    assert "Traceback" not in result.stderr
-    assert "127.0.0.1" in result.stderr
 
 
 def test_a_replay_is_a_dry_run_unless_told_to_send(
