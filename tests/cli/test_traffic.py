@@ -7,13 +7,14 @@ import re
 import subprocess
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orthia.broker.cli.progress import PlainLines
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, BrokerUnreachable
 from orthia.broker.client.failover import FailoverLink
-from orthia.broker.client.traffic import Consumer, Producer
+from orthia.broker.client.traffic import Consumer, Producer, TrafficReport
 from tests.cli.conftest import PROGRAM, Run
 from tests.cli.scripted_broker import Script, scripted_broker
 from tests.core.test_server import serving
@@ -29,14 +30,17 @@ def numbered(number: int) -> bytes:
     return b"m%d" % number
 
 
+def produce(script: Script, count: int = 5, **options: Any) -> TrafficReport:
+    """Send numbered messages to a broker that keeps to ``script``."""
+    with scripted_broker(script) as address:
+        return Producer(link(address), "/queue/q", body=numbered, count=count, **options).run()
+
+
 def test_every_message_is_sent_once_and_confirmed() -> None:
     """Without trouble the broker has each message once, in order, and each has its receipt."""
     script = Script()
     confirmed: list[int] = []
-    with scripted_broker(script) as address:
-        report = Producer(
-            link(address), "/queue/q", body=numbered, count=500, on_confirmed=confirmed.append
-        ).run()
+    report = produce(script, 500, on_confirmed=confirmed.append)
     assert script.stored == [numbered(n) for n in range(500)]
     assert confirmed == list(range(500))
     assert (report.confirmed, report.repeated, report.complete) == (500, 0, True)
@@ -46,8 +50,7 @@ def test_every_message_is_sent_once_and_confirmed() -> None:
 def test_what_had_no_receipt_is_sent_again() -> None:
     """When the connection breaks, messages without a receipt are sent again, and no others."""
     script = Script(drop_after_sends=deque([40]), receipts_lost=10)
-    with scripted_broker(script) as address:
-        report = Producer(link(address), "/queue/q", body=numbered, count=60, outstanding=20).run()
+    report = produce(script, 60, outstanding=20)
     assert set(script.stored) == {numbered(n) for n in range(60)}
     assert report.confirmed == 60
     assert report.repeated >= 11  # the ten, the last one, and what was under way
@@ -81,8 +84,7 @@ def test_a_frozen_node_is_left() -> None:
 def test_outstanding_messages_are_bounded() -> None:
     """A producer that waits for each receipt has nothing to repeat but one message."""
     script = Script(drop_after_sends=deque([5]))
-    with scripted_broker(script) as address:
-        report = Producer(link(address), "/queue/q", body=numbered, count=9, outstanding=1).run()
+    report = produce(script, 9, outstanding=1)
     assert report.repeated == 1
     assert len(script.stored) == 10
 
@@ -113,28 +115,30 @@ def test_a_node_that_is_not_there_yet_is_told_at_once() -> None:
     assert said == ["no node serves yet (127.0.0.1:1: Connection refused); trying for 3 s"]
 
 
-def test_a_refusal_is_not_retried() -> None:
-    """An ERROR frame ends the work with the broker's own words."""
-    script = Script(refuse="wrong passcode")
-    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="wrong passcode"):
-        Producer(link(address), "/queue/q", body=numbered, count=1).run()
-    assert script.connections == 1
+@pytest.mark.parametrize(
+    ("script", "words", "connections"),
+    [
+        (Script(refuse="wrong passcode"), "wrong passcode", 1),
+        (
+            Script(error_at_send=deque(["message:no such address\nreceipt-id:0"])),
+            "no such address",
+            1,
+        ),
+        # A broker that ends every connection without progress is not tried for ever.
+        (Script(error_at_send=deque(["message:frame too large"] * 100)), "frame too large", 5),
+    ],
+)
+def test_a_refusal_ends_the_work(script: Script, words: str, connections: int) -> None:
+    """With the broker's own words, and without another attempt where it answers a frame."""
+    with pytest.raises(BrokerRefused, match=words):
+        produce(script)
+    assert script.connections == connections
 
 
 def test_a_broker_that_stops_is_not_a_refusal() -> None:
     """An ERROR that answers nothing is a node on its way out: the work goes on elsewhere."""
     script = Script(error_at_send=deque(["message:stopping"]))
-    with scripted_broker(script) as address:
-        report = Producer(link(address), "/queue/q", body=numbered, count=5).run()
-    assert (report.confirmed, script.connections) == (5, 2)
-
-
-def test_a_refused_message_ends_the_work() -> None:
-    """An ERROR that answers a SEND is final."""
-    script = Script(error_at_send=deque(["message:no such address\nreceipt-id:0"]))
-    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="no such address"):
-        Producer(link(address), "/queue/q", body=numbered, count=5).run()
-    assert script.connections == 1
+    assert (produce(script).confirmed, script.connections) == (5, 2)
 
 
 def test_a_refusal_is_told_once() -> None:
@@ -143,14 +147,6 @@ def test_a_refusal_is_told_once() -> None:
     with scripted_broker(script) as address, pytest.raises(BrokerRefused) as refused:
         Producer(link(address), "/queue/q", body=numbered, count=5).run()
     assert str(refused.value) == f"{address}: no such address"
-
-
-def test_a_broker_that_cannot_bear_the_work_is_given_up() -> None:
-    """A broker that ends every connection without progress is not tried for ever."""
-    script = Script(error_at_send=deque(["message:frame too large"] * 100))
-    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="frame too large"):
-        Producer(link(address), "/queue/q", body=numbered, count=5).run()
-    assert script.connections == 5
 
 
 def test_a_consumer_takes_as_many_as_it_wants() -> None:
