@@ -165,6 +165,15 @@ def test_bootstrap_names_the_domains(instance: Instance) -> None:
     )
 
 
+def test_a_domain_of_certificates_asks_for_nothing_else(instance: Instance) -> None:
+    """A password would be asked for there, too, and is not looked at."""
+    both = domain(PROPERTIES, "required") + domain(PROPERTIES, "required", name="cert")
+    instance.write("login.config", both)
+    security = '<jaas-security domain="activemq" certificate-domain="cert"/>'
+    instance.write("bootstrap.xml", f"<broker>{security}</broker>")
+    assert "has more for certificates than TextFileCertificateLoginModule" in instance.refused()
+
+
 @pytest.mark.parametrize("flag", ["required", "requisite"])
 def test_a_module_that_must_be_asked_and_cannot_is_refused(instance: Instance, flag: str) -> None:
     """By name and line: without it the others would let in whom Artemis does not."""

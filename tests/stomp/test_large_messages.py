@@ -234,21 +234,22 @@ def test_what_a_browser_has_read_is_shown_though_it_is_taken_meanwhile(
 
 
 def test_nothing_is_written_inside_a_body(node: Node) -> None:
-    """Receipts and heart-beats wait for its end."""
+    """Receipts and heart-beats wait for its end, and come in their order."""
     Client(node).send_stored(LONG)
     consumer = Client(node, heart_beat="1,1")
     consumer.stall()
     consumer.subscribe()
     consumer.wait_head()
-    consumer.send("SEND", "small", destination="/queue/other", receipt="mine")
+    for receipt in ("first", "second"):
+        consumer.send("SEND", "small", destination="/queue/other", receipt=receipt)
     other = Client(node)
     other.send_stored("behind it", destination="/queue/other")
     consumer.session.tick(1.0)
     consumer.drain()
-    node.wait(lambda: b"RECEIPT" in consumer.written, "the receipt")
-    message, receipt = consumer.frames()
+    node.wait(lambda: b"second" in consumer.written, "the receipts")
+    message, *receipts = consumer.frames()
     assert message.body.decode() == LONG
-    assert receipt.get(b"receipt-id") == "mine"
+    assert [one.get(b"receipt-id") for one in receipts] == ["first", "second"]
 
 
 def test_a_client_that_does_not_read_holds_a_piece(node: Node) -> None:
