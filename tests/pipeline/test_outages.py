@@ -240,6 +240,13 @@ def test_a_cause_is_what_whoever_took_over_saw(second: Node, cause: str) -> None
     assert alone.cause in (cause, "first start")
 
 
+def test_of_the_first_takeover_that_is_known_its_node_saw_the_outage_begin() -> None:
+    """Between the last renewal of whoever is not in the log, and when its lock was free."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    (first,) = account(second, now=SERVED_BY_B).takeovers
+    assert first.begin == (us(98), us(118))
+
+
 def test_an_outage_ends_between_the_loaded_journal_and_the_word_of_the_open_acceptors() -> None:
     """Clients are served before the node comes to say so. Without its timings: since it may be."""
     second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
