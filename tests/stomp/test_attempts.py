@@ -1,5 +1,7 @@
 """What counts as a delivery in vain, and that nothing is lost by being delivered too often."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -81,39 +83,48 @@ def test_what_ends_its_consumer_each_time_becomes_a_dead_letter(ack: str) -> Non
     assert consumed == ["a", "b", "c", "d"]
 
 
-def test_what_never_left_for_the_client_is_not_counted() -> None:
-    """Its socket had not taken a byte of it."""
+def _lost(client: Client, taken: int | None = None) -> None:
+    """Lose a connection whose socket has taken so many bytes of what it was delivered."""
+    if taken is not None:
+        client.left = client.total + taken
+    client.subscribe()
+    client.session.connection_lost()
+
+
+def _left(client: Client, command: str) -> None:
+    client.subscribe()
+    client.send(command, id="s")
+
+
+def _lost_in_transaction(client: Client, command: str) -> None:
+    client.send("BEGIN", transaction="t")
+    for frame in client.subscribe():
+        acknowledge(client, frame, command, transaction="t")
+    client.session.connection_lost()
+
+
+@pytest.mark.parametrize(
+    ("ends", "dead"),
+    [
+        pytest.param(lambda one: _lost(one, 0), [], id="not a byte of it has left"),
+        pytest.param(lambda one: _lost(one, 100), ["a"], id="a part of it has left"),
+        # In good order, as in Artemis: however often it comes and goes.
+        pytest.param(lambda one: _left(one, "UNSUBSCRIBE"), [], id="unsubscribes"),
+        pytest.param(lambda one: _left(one, "DISCONNECT"), [], id="disconnects"),
+        # Acknowledged before its work: the newest of the transaction.
+        pytest.param(lambda one: _lost_in_transaction(one, "ACK"), ["b"], id="amid a transaction"),
+        pytest.param(lambda one: _lost_in_transaction(one, "NACK"), ["b"], id="amid rejections"),
+    ],
+)
+def test_how_a_client_ends_says_what_was_delivered_in_vain(
+    ends: Callable[[Client], None], dead: list[str]
+) -> None:
+    """What its client may have seen, and did not come to do anything with."""
     core = core_of("a", "b")
-    for _ in range(ATTEMPTS + 1):
-        client = Client(core)
-        client.left = client.total
-        client.subscribe()
-        client.session.connection_lost()
-    assert dead_letters(core) == []
-    assert waiting(core) == ["a", "b"]
-
-
-def test_a_message_that_is_too_long_for_its_client_is_counted() -> None:
-    """A client that ends at the head of it, before all of it has left, has seen it."""
-    core = core_of("long" * 10_000)
     for _ in range(ATTEMPTS):
-        client = Client(core)
-        client.left = client.total + 100
-        client.subscribe()
-        client.session.connection_lost()
-    assert dead_letters(core) == ["long" * 10_000]
-
-
-@pytest.mark.parametrize("command", ["UNSUBSCRIBE", "DISCONNECT"])
-def test_a_client_that_leaves_in_good_order_did_not_fail(command: str) -> None:
-    """As in Artemis: however often it comes and goes."""
-    core = core_of("a", "b")
-    for _ in range(ATTEMPTS + 1):
-        client = Client(core)
-        client.subscribe()
-        client.send(command, id="s")
-    assert dead_letters(core) == []
-    assert waiting(core) == ["a", "b"]
+        ends(Client(core))
+    assert dead_letters(core) == dead
+    assert waiting(core) == [text for text in "ab" if text not in dead]
 
 
 def test_a_nack_counts_for_all_that_it_means() -> None:
@@ -126,20 +137,6 @@ def test_a_nack_counts_for_all_that_it_means() -> None:
         acknowledge(client, named, "NACK")
         frames = client.frames()
     assert dead_letters(core) == ["a", "b"]
-
-
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_a_message_acknowledged_before_its_work_counts(command: str) -> None:
-    """In a transaction that was open when the connection was lost: the newest of it."""
-    core = core_of("a", "poison")
-    for _ in range(ATTEMPTS):
-        client = Client(core)
-        client.send("BEGIN", transaction="t")
-        for frame in client.subscribe():
-            acknowledge(client, frame, command, transaction="t")
-        client.session.connection_lost()
-    assert dead_letters(core) == ["poison"]
-    assert waiting(core) == ["a"]
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
