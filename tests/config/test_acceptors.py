@@ -12,7 +12,7 @@ from orthia.config.acceptor_parameters import CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import AcceptorSettings, Settings, StompLimits, VirtualTopicConsumers
+from orthia.config.settings import AcceptorSettings, ClientLimits, Settings, VirtualTopicConsumers
 from tests.support.broker_xml import broker_xml
 
 _ROOT = Path(__file__).parents[2]

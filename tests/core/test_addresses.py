@@ -22,7 +22,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.security_settings import ResourceLimitSetting, SecuritySetting
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, declared, message
 
 _ALL = frozenset({"all"})

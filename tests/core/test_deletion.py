@@ -300,7 +300,7 @@ def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
     assert 0 < dead.depth == 3_000 - ended[0] < 3_000
     assert (use.used, use.messages) == (0, 0)
     assert core.broker.store_use.used == dead.use.used
-    assert core.memory_used == dead.bytes_in_memory
+    assert core.memory_used == dead.log.bytes_in_memory
 
 
 def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing() -> None:
@@ -315,7 +315,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     core.settle()
     assert ended == [2]
     consumer.end.close()
-    assert (queue.depth, queue.in_memory, core.memory_used) == (0, 0, 0)
+    assert (queue.depth, queue.log.in_memory, core.memory_used) == (0, 0, 0)
     assert core.broker.parts.factory.budget.claimed == 0
 
 

@@ -697,7 +697,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def numbers_stored(self) -> set[int]:
         """Return what the store has of the queue."""
-        ids = self.core.broker.queues()[NAME].ids
+        ids = self.core.broker.queues()[NAME].log.ids
         return {
             int(decode_message(row.record, row.seq).body)
             for row, _ in self.core.journal.store.messages.values()
@@ -787,8 +787,8 @@ class QueueMachine(RuleBasedStateMachine):
         queue = self.core.broker.queues()[NAME]
         known = sum(self.sent[one].was_delivered for one in self.waiting)
         if self.in_memory >= 0 and not self.is_slow:
-            assert queue.in_memory <= self.in_memory + refill.WINDOW_MESSAGES + known
-        assert (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
+            assert queue.log.in_memory <= self.in_memory + refill.WINDOW_MESSAGES + known
+        assert (queue.log.in_memory == 0) is (queue.log.bytes_in_memory == 0)
 
     def teardown(self) -> None:
         """Take the rest: each message is once where it belongs, and no memory is taken."""

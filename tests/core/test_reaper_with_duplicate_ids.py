@@ -342,7 +342,7 @@ def test_ids_of_addresses_without_a_queue_count_as_queues(
 
 def test_ids_of_an_address_with_a_queue_do_not_count() -> None:
     """Its queue does, with which they go."""
-    core = CoreUnderTest(replace(deleting(), stomp_limits=StompLimits(max_queues=2))).counted()
+    core = CoreUnderTest(replace(deleting(), stomp_limits=ClientLimits(max_queues=2))).counted()
     send(core, "/queue/auto.1", "1")
     send(core, "/queue/auto.2", "1")
     assert caches(core) == 2

@@ -14,7 +14,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, declared
 
 _ON: dict[str, Any] = {
@@ -131,7 +131,7 @@ def test_a_queue_that_a_client_made_before_gets_none_of_it(
 def test_they_count_as_queues_of_whoever_made_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """No client fills the node with them; beyond the limit one queue has what is left."""
     configured = declared("DLQ", "DLQ")
-    limits = StompLimits(max_queues=4)
+    limits = ClientLimits(max_queues=4)
     core = CoreUnderTest(replace(_with(), stomp_limits=limits, addresses=(configured,)))
     _reject(core, "/queue/a", "1")
     _reject(core, "/queue/b", "2")

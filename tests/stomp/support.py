@@ -19,7 +19,7 @@ from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest
 
 QUEUE = "/queue/orders"

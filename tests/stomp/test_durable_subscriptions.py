@@ -10,7 +10,7 @@ from orthia.config.address_settings import (
     QueueSettings,
     RoutingType,
 )
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message
 from tests.stomp.support import PASSCODE, Client, bodies, secured
 
@@ -63,7 +63,7 @@ def test_what_is_sent_while_a_subscriber_is_away_waits_for_it(version: str, head
 
 def _with_selectors(characters: int) -> Settings:
     """Return settings of two users, with room for so many characters of selectors."""
-    limits = StompLimits(max_selector_bytes=100 * characters)
+    limits = ClientLimits(max_selector_bytes=100 * characters)
     return secured(
         dict.fromkeys(("ada", "bob"), "all"), {"#": {"all": _NEEDED}}, stomp_limits=limits
     )

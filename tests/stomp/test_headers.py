@@ -18,7 +18,7 @@ from orthia.broker.protocols.stomp.headers import (
     Rule,
     resendable,
 )
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import PASSCODE, QUEUE, Client, bodies, fill, secured
 from tools.documents.stomp_headers import reference

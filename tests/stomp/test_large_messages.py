@@ -18,7 +18,7 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.states import State
 from orthia.config.address_settings import AddressFullPolicy, DivertSettings
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client
 
@@ -107,7 +107,7 @@ REFUSED: list[tuple[list[Frame], str]] = [
 def test_a_frame_that_cannot_be_done_is_refused(frames: list[Frame], complaint: str) -> None:
     """By name, with what was expected; the ERROR names the receipt that was asked for."""
     core = CoreUnderTest()
-    client = Client(core, limits=StompLimits(max_transactions=2, max_subscriptions=2))
+    client = Client(core, limits=ClientLimits(max_transactions=2, max_subscriptions=2))
     for number, (command, headers) in enumerate(frames, 1):
         assert client.frames() == []
         receipt = {"receipt": "mine"} if number == len(frames) else {}

@@ -15,9 +15,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.database import StoreUnavailable
-from orthia.journal.errors import UnitRefused
 from orthia.journal.model.message import Message
-from orthia.journal.model.unit import Unit
 from tests.core.support import NOON_MS, SETTINGS, Clock, anyone, settings
 from tests.stomp.support import Client
 

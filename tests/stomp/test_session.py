@@ -4,7 +4,7 @@ import pytest
 
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
-from orthia.config.settings import StompLimits
+from orthia.config.settings import ClientLimits
 from orthia.journal.model.fields import Fields
 from tests.core.support import ANYONE, CoreUnderTest, settings
 from tests.stomp.support import PASSCODE, QUEUE, Client, acknowledge, bodies, fill, secured

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.protocols.stomp.client_frame import Frame
-from orthia.config.settings import Settings, StompLimits
+from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.engine.abc import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
