@@ -8,6 +8,7 @@ import pytest
 
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotLive
+from orthia.broker.core.queue.pace import AT_ONCE
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.address_settings import (
@@ -16,6 +17,7 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.settings import ClientLimits, Settings
+from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.fields import Fields, Property
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, declared, message, opened, settings
@@ -48,6 +50,32 @@ def test_a_message_is_delivered_only_once_it_is_stored() -> None:
     core.journal.commit()
     core.settle()
     assert (consumer.texts, stored) == (["a"], ["a"])
+
+
+@pytest.mark.parametrize("selector", [None, "kind = 'a'"])
+def test_a_full_journal_delivers_no_backlog_to_who_acknowledges_at_once(
+    selector: str | None,
+) -> None:
+    """What it delivers is deleted, and others wait to be stored behind that; a message passes."""
+    journal = MemoryJournal(limits=JournalLimits(max_waiting_rows=300))
+    core = CoreUnderTest(journal=journal)
+    core.send(QUEUE, *map(str, range(2_000)), headers=b"kind:a\n")
+    other = core.consume("/queue/other", auto=True)
+    core.send("/queue/other", "before", headers=b"kind:a\n")
+    journal.auto_commit = False
+    consumer = core.consume(QUEUE, auto=True, selector=selector)
+    for _ in range(20):
+        core.settle()
+        consumer.end.resume()
+    assert journal.is_full
+    assert 300 <= len(consumer.received) < 300 + 2 * AT_ONCE
+    core.broker.send(ANYONE, "/queue/other", message("x"), None)
+    while len(consumer.received) < 2_000:
+        journal.commit()
+        core.settle()
+        assert len(journal.waiting) < 300 + 2 * AT_ONCE
+    assert other.texts == ["before", "x"]
+    assert consumer.texts == [*map(str, range(2_000))]
 
 
 def test_a_failed_journal_confirms_and_delivers_nothing() -> None:

@@ -77,6 +77,8 @@ class HeadDelivery(Delivery):
         pace = self._pace
         if pace.is_delivering or pace.held or (pace.is_going_on and pace.is_put_off()):
             return False
+        if pace.waits_for_journal and pace.has_no_room(self._queue):
+            return False
         pace.is_delivering = True
         most = AT_ONCE
         queue, ready, returned = self._queue, self._ready, self._returned
@@ -84,7 +86,8 @@ class HeadDelivery(Delivery):
         try:
             while (ready or returned) and gate.may_deliver(queue):
                 if not most:
-                    pace.go_on_later(queue.dispatch)
+                    if not pace.has_no_room(queue):
+                        pace.go_on_later(queue.dispatch)
                     return False
                 most -= 1
                 subscription = self._turns.next()

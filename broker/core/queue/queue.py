@@ -117,7 +117,7 @@ class Queue(DeliveringQueue):
             keeps_in_memory=not (options.non_destructive or is_schedule),
             has_levels=options.last_value_key is None and not is_schedule,
         )
-        self.pace = Pace(services.slices)
+        self.pace = Pace(services.slices, services.journal, services.journal_full)
         self.reader = WindowReader(self.name, services.journal, services.timers)
         self.unsettled = Unsettled(self, self.log, self.counters, self.pace, services)
         self._consumers = Consumers(

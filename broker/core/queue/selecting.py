@@ -459,7 +459,7 @@ class SelectingDelivery(Delivery):
     @override
     def dispatch(self) -> bool:
         pace = self._pace
-        if pace.is_blocked:
+        if pace.is_blocked(self._queue):
             return False
         pace.is_delivering = True
         try:
@@ -480,7 +480,8 @@ class SelectingDelivery(Delivery):
         while True:
             while active and self._gate.may_deliver(self._queue):
                 if self._work <= 0:
-                    self._pace.go_on_later(self._queue.dispatch)
+                    if not self._pace.has_no_room(self._queue):
+                        self._pace.go_on_later(self._queue.dispatch)
                     return False
                 view = next(iter(active))
                 del active[view]
