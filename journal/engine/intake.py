@@ -7,6 +7,7 @@ from typing import Final
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.batch import BatchReport
+from orthia.journal.engine.storing_rate import LEAST_ROWS, StoringRate
 from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.changes import MessageLocation
@@ -62,6 +63,7 @@ class Intake:
         self._reserve_at = first_id + self._block // 2
         self._max_record_bytes = max_record_bytes
         self._limits = limits
+        self._rate = StoringRate(limits.waiting_seconds, limits.max_waiting_rows, 2 * LEAST_ROWS)
         self._submit = submit
         self._rows = 0
         self._bytes = 0
@@ -82,10 +84,7 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """True while what waits exceeds a bound; remembered, so that room is announced."""
-        if (
-            self._rows >= self._limits.max_waiting_rows
-            or self._bytes >= self._limits.max_waiting_bytes
-        ):
+        if self._rows >= self._rate.rows or self._bytes >= self._limits.max_waiting_bytes:
             self._was_full = True
         return self._was_full
 
@@ -198,6 +197,8 @@ class Intake:
         self._completed(report, then)
 
     def _completed(self, report: BatchReport, then: Done | None) -> None:
+        if report.attempts == 1:
+            self._rate.stored(report.rows + report.deletes, report.commit_seconds)
         for report_to in self._batch_listeners:
             report_to(report)
         self._announce_room()
@@ -293,7 +294,7 @@ class Intake:
     def _announce_room(self) -> None:
         if (
             self._was_full
-            and self._rows <= self._limits.max_waiting_rows // 2
+            and self._rows <= self._rate.rows // 2
             and self._bytes <= self._limits.max_waiting_bytes // 2
         ):
             self._was_full = False

@@ -22,6 +22,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.engine.senders import in_turn, storable
 from orthia.journal.engine.storing import Parts, Storing
+from orthia.journal.engine.storing_rate import StoringRate
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import StoreFull
 from orthia.journal.limits import JournalLimits
@@ -51,6 +52,7 @@ class Writer:
     ) -> None:
         self._store = store
         self._limits = limits
+        self._rate = StoringRate(limits.batch_seconds, limits.max_batch_rows)
         self._still_valid = still_valid
         self._stored = stored
         self._refused = refused
@@ -106,7 +108,7 @@ class Writer:
         batch = Batch()
         batch.add(first)
         take = self._worker.take_now
-        max_rows, max_bytes = self._limits.max_batch_rows, self._limits.max_batch_bytes
+        max_rows, max_bytes = self._rate.rows, self._limits.max_batch_bytes
         try:
             while batch.size < max_rows and batch.payload_bytes < max_bytes:
                 item = take()
@@ -193,6 +195,8 @@ class Writer:
             seconds = self._clock() - started
             if attempts > 1:
                 self._locks.stored_after_failure()
+            elif attempts == 1:
+                self._rate.stored(stored.size, seconds)
             if stored.guarded:
                 storing.duplicates.stored(stored)
             if stored is part:

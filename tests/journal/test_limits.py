@@ -3,6 +3,9 @@
 import pytest
 
 from orthia.journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
+from orthia.journal.engine.batch import BatchReport
+from orthia.journal.engine.intake import Intake
+from orthia.journal.model.unit import Appended
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
 from tests.support.servers import MYSQL_FAMILY, ServerProcess
 
@@ -23,6 +26,20 @@ def test_a_record_too_large_harms_nobody_else() -> None:
     journal.run_posted()
     assert done == [1, 4]
     assert len(journal.store.messages) == 2
+
+
+def test_fewer_messages_wait_for_a_slow_store() -> None:
+    """The journal is full when storing what waits takes long, however few they are."""
+    waiting: list[Appended] = []
+    intake = Intake(first_id=1, max_record_bytes=100, limits=JournalLimits(), submit=waiting.append)
+    full_at: list[int] = []
+    for seconds in (*[0.01] * 2, *[1.0] * 5, *[0.01] * 5):
+        while not intake.is_full:
+            intake.message(QUEUE, b"x", None)
+        full_at.append(len(waiting))
+        intake.complete(waiting, BatchReport(2_000, 2_000, 0, 0, seconds, 1))
+        waiting.clear()
+    assert (full_at[0], full_at[6], full_at[-1] > 3_000) == (4_000, 1_000, True)
 
 
 @pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)

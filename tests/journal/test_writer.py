@@ -16,6 +16,7 @@ import pytest
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, RefusedForNow, StoreUnavailable
 from orthia.database import UnknownOutcome as Unknown
+from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retry import ATTEMPTS, UNANSWERED
 from orthia.journal.errors import (
     Fenced,
@@ -34,6 +35,7 @@ from tests.journal.scripted import (
     Full,
     Rule,
     ScriptedStore,
+    Writing,
     deletion,
     end_of_ids,
     failing,
@@ -219,3 +221,23 @@ def test_what_becomes_of_units(name: str) -> None:
     ):
         assert expected is None or expected == found
     assert not any(store.locks) or row.stays_locked
+
+
+def test_a_batch_is_as_long_as_its_rows_take() -> None:
+    """Whoever sends one message waits for the batch under way: in seconds, not in rows."""
+    now = 0.0
+
+    def slow(batch: Batch) -> None:
+        nonlocal now
+        now += (0.001 if batch.items[0].last_seq < 9_000 else 1e-6) * len(batch.items)
+
+    limits = JournalLimits(max_batch_rows=2_000, batch_seconds=0.8)
+    writing = Writing(ScriptedStore(slow), limits, clock=lambda: now)
+    writing.submit(*(message(seq) for seq in range(1, 20_001)))
+    writing.writer.finish()
+    writing.writer.start()
+    assert writing.writer.join(120)
+    assert writing.sizes[0] == 2_000
+    assert all(700 < size < 900 for size in writing.sizes[5:9])
+    assert writing.sizes[-2] > 1_900  # it is fast again
+    assert [seq for _, seq in writing.told] == [*range(1, 20_001)]
