@@ -23,6 +23,9 @@ class JournalLimits:
     """How long storing what waits is to take: fewer rows may wait where a row costs more."""
     max_waiting_bytes: int = 8 * 1024 * 1024
     """Payload appended and not yet stored, above which ``is_full``."""
+    max_put_aside_rows: int = 20_000
+    """Rows of units that wait for locks of other sessions, above which ``is_full``. They are
+    counted apart: none of what others send waits for them."""
     drain_timeout_ms: int = 10_000
     """How long ``close(drain=True)`` waits for what was appended to be stored."""
     abandon_timeout_ms: int = 1_000

@@ -67,6 +67,9 @@ class Intake:
         self._submit = submit
         self._rows = 0
         self._bytes = 0
+        self._aside: set[Unit] = set()
+        """Units that wait for locks of other sessions, which ``_rows`` does not count."""
+        self._aside_rows = 0
         self._was_full = False
         self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
         self._under_way: deque[Iterator[bool]] = deque()
@@ -84,7 +87,11 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """True while what waits exceeds a bound; remembered, so that room is announced."""
-        if self._rows >= self._rate.rows or self._bytes >= self._limits.max_waiting_bytes:
+        if (
+            self._rows >= self._rate.rows
+            or self._bytes >= self._limits.max_waiting_bytes
+            or self._aside_rows >= self._limits.max_put_aside_rows
+        ):
             self._was_full = True
         return self._was_full
 
@@ -246,13 +253,25 @@ class Intake:
             item.refused(reason)
         self._announce_room()
 
+    def put_aside(self, units: Iterable[Unit]) -> None:
+        """Count units that wait for a lock of another session apart from what waits."""
+        for unit in units:
+            self._aside.add(unit)
+            self._rows -= unit.cost_rows
+            self._aside_rows += unit.cost_rows
+        self._announce_room()
+
     def _settle(self, item: Appended) -> None:
         """Stop counting ``item`` as waiting."""
         if isinstance(item, AppendedMessage):
             self._rows -= 1
             self._bytes -= len(item.payload)
         else:
-            self._rows -= item.cost_rows
+            if item in self._aside:
+                self._aside.remove(item)
+                self._aside_rows -= item.cost_rows
+            else:
+                self._rows -= item.cost_rows
             self._bytes -= item.payload_bytes
         # A unit that was kept until there was room is older than what was stored meanwhile.
         self.last_committed_seq = max(self.last_committed_seq, item.last_seq)
@@ -296,6 +315,7 @@ class Intake:
             self._was_full
             and self._rows <= self._rate.rows // 2
             and self._bytes <= self._limits.max_waiting_bytes // 2
+            and self._aside_rows < self._limits.max_put_aside_rows
         ):
             self._was_full = False
             for announce in self._room_listeners:

@@ -16,7 +16,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locks import PutAside, RowKey, RowKind, can_wait, rows_of
 from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.errors import HeldElsewhere
-from orthia.journal.model.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 _LOOKS_AT_ONCE = 16
 """How many look-ups in a row may find some rows still locked: all other work waits for them."""
@@ -43,9 +43,14 @@ class LockedRows:
         watch: LockWatch,
         clock: Callable[[], float],
         refuse: Callable[[Appended, OrthiaError], None],
+        aside: Callable[[Sequence[Unit]], None] = lambda _: None,
     ) -> None:
-        """``refuse`` is called with each unit that cannot wait, and the reason."""
+        """``refuse`` is called with each unit that cannot wait, and the reason.
+
+        ``aside`` is called with those that are put aside, once.
+        """
         self._refuse = refuse
+        self._tell_aside = aside
         self._store = store
         self._watch = watch
         self._clock = clock
@@ -87,7 +92,9 @@ class LockedRows:
         with contextlib.suppress(StoreError):  # then the batch runs into whatever is locked
             self._find(batch)
         sift = self._aside.sift_again if again else self._aside.sift
-        stored, refused, left = sift(batch, unresolved=unresolved)
+        stored, refused, waiting, left = sift(batch, unresolved=unresolved)
+        if waiting:
+            self._tell_aside(waiting)
         for unit in refused:
             self._refuse(unit, HeldElsewhere())
         return stored, left

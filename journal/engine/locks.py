@@ -17,9 +17,9 @@ is ``behind_all``               put aside behind what is put aside
 deletes what one of these does  as if that row was locked
 ==============================  ========================================================
 
-A unit put aside is not confirmed, counts as waiting (see ``JournalLimits``), and keeps its order
-among units that change the same rows. Rows of evicted duplicate ids stay until they are free; until
-then the ids count as evicted.
+A unit put aside is not confirmed, counts apart from what waits (see ``JournalLimits``), and keeps
+its order among units that change the same rows. Rows of evicted duplicate ids stay until they are
+free; until then the ids count as evicted.
 """
 
 from bisect import insort
@@ -70,6 +70,8 @@ class Sifted(NamedTuple):
     stored: Batch
     refused: Sequence[Unit]
     """Before anything of ``stored``."""
+    waiting: Sequence[Unit] = ()
+    """Those put aside that were not before."""
     left: Batch | None = None
     """The rest, whose first unit is refused once ``stored`` is: callers are told in order."""
 
@@ -151,16 +153,19 @@ class PutAside:
         """
         stored: list[Appended] = []
         refused: list[Unit] = []
+        waiting: list[Unit] = []
         for place, item in enumerate(batch.items):
             if isinstance(item, AppendedMessage) or self._passes(item):
                 stored.append(item)
             elif can_wait(item):
                 self._wait(item, unresolved=unresolved)
+                waiting.append(item)
             elif stored:
-                return Sifted(batch_of(stored), refused, batch_of(batch.items[place:]))
+                return Sifted(batch_of(stored), refused, waiting, batch_of(batch.items[place:]))
             else:
                 refused.append(item)
-        return Sifted(batch if len(stored) == len(batch.items) else batch_of(stored), refused)
+        left = batch if len(stored) == len(batch.items) else batch_of(stored)
+        return Sifted(left, refused, waiting)
 
     def sift_again(self, batch: Batch, *, unresolved: bool) -> Sifted:
         """Sift units that ``take_free`` returned; those that must wait again keep their place."""

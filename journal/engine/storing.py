@@ -7,7 +7,7 @@ the store refuses while it takes others is split, or its only unit is refused; s
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.retry import NextStep, after_probe, is_answer
 from orthia.journal.engine.senders import mark_refused
 from orthia.journal.errors import UnitRefused
-from orthia.journal.model.unit import Appended
+from orthia.journal.model.unit import Appended, Unit
 
 LOGGER = logging.getLogger("orthia.journal")
 
@@ -41,8 +41,12 @@ class Storing:
         refused: Callable[[Appended, OrthiaError], None],
         lock_watch: LockWatch | None,
         clock: Callable[[], float],
+        aside: Callable[[Sequence[Unit]], None],
     ) -> None:
-        """``refused`` is called with each unit that is refused, and why."""
+        """``refused`` is called with each unit that is refused, and why.
+
+        ``aside`` is called with those that wait for a lock of another session.
+        """
         self._refused = refused
         self.unanswered = 0
         """Units refused in a row without an answer of the database; 0 once it stores something."""
@@ -50,7 +54,7 @@ class Storing:
         self.has_refused = False
         """Whether any unit was refused: until then no sender need be checked."""
         self.duplicates = DuplicateIds(store.duplicate_ids)
-        self.locks = LockedRows(store, lock_watch or LockWatch(), clock, self.refuse)
+        self.locks = LockedRows(store, lock_watch or LockWatch(), clock, self.refuse, aside)
         self.attempts = Attempts(
             store,
             still_valid=still_valid,

@@ -22,7 +22,7 @@ from orthia.journal.engine.writer import Writer
 from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.history import HistoryTotals
-from orthia.journal.model.unit import Appended
+from orthia.journal.model.unit import Appended, Unit
 
 _Answer = TypeVar("_Answer")
 
@@ -91,6 +91,7 @@ class ThreadedJournal(MessageJournal):
             refused=lambda item, reason: post(partial(self._refuse, item, reason)),
             failed=lambda error: post(partial(self._fail, error)),
             full=lambda error: post(partial(self._say_full, error)),
+            aside=lambda units: post(partial(self._put_aside, units)),
             lock_watch=self._lock_watch,
         )
         self.reader = ReadThread(
@@ -201,6 +202,10 @@ class ThreadedJournal(MessageJournal):
     def _refuse(self, item: Appended, reason: OrthiaError) -> None:
         if not self._silent:
             self.intake.refuse(item, reason)
+
+    def _put_aside(self, units: Sequence[Unit]) -> None:
+        if not self._silent:
+            self.intake.put_aside(units)
 
     def _say_full(self, error: OrthiaError | None) -> None:
         if not self._silent:

@@ -7,7 +7,7 @@ themselves, at rest a single message is stored at once.
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty
 
 from orthia.config.clock import monotonic_seconds
@@ -26,7 +26,7 @@ from orthia.journal.engine.storing_rate import StoringRate
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import StoreFull
 from orthia.journal.limits import JournalLimits
-from orthia.journal.model.unit import Appended
+from orthia.journal.model.unit import Appended, Unit
 
 
 class Writer:
@@ -35,6 +35,7 @@ class Writer:
     ``stored``, ``refused`` and ``failed`` are called on the writer's thread, the first two in the
     order of submission, except for units kept until there was room; ``failed`` at most once, and
     nothing is stored after it. ``full`` gets why there is no room, and None when there is again.
+    ``aside`` gets the units that wait for a lock of another session, before they are stored.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Writer:
         refused: Callable[[Appended, OrthiaError], None],
         failed: Callable[[OrthiaError], None],
         full: Callable[[StoreFull | None], None] = lambda _: None,
+        aside: Callable[[Sequence[Unit]], None] = lambda _: None,
         lock_watch: LockWatch | None = None,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
@@ -72,6 +74,7 @@ class Writer:
             refused=refused,
             lock_watch=lock_watch,
             clock=clock,
+            aside=aside,
         )
         self._locks = self._storing.locks
         self._full_store = FullStore(

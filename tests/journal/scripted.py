@@ -190,6 +190,8 @@ class Writing:
         """Of the batches that were told of as stored."""
         self.reasons: dict[int, OrthiaError] = {}
         self.full: list[StoreFull | None] = []
+        self.aside: list[int] = []
+        """Units that were put aside, by their highest seqs."""
         self.failures: list[OrthiaError] = []
         self.is_valid = True
         self.asked = 0
@@ -203,6 +205,7 @@ class Writing:
             refused=self._refused,
             failed=self.failures.append,
             full=self.full.append,
+            aside=lambda units: self.aside.extend(one.last_seq for one in units),
             clock=clock,
         )
 

@@ -5,6 +5,7 @@ import pytest
 from orthia.journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.intake import Intake
+from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.unit import Appended
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
 from tests.support.servers import MYSQL_FAMILY, ServerProcess
@@ -40,6 +41,27 @@ def test_fewer_messages_wait_for_a_slow_store() -> None:
         intake.complete(waiting, BatchReport(2_000, 2_000, 0, 0, seconds, 1))
         waiting.clear()
     assert (full_at[0], full_at[6], full_at[-1] > 3_000) == (4_000, 1_000, True)
+
+
+def test_what_waits_for_a_lock_keeps_nobody_from_being_read() -> None:
+    """It is bounded by itself: what others send does not wait behind it."""
+    waiting: list[Appended] = []
+    limits = JournalLimits(max_waiting_rows=100, max_put_aside_rows=150)
+    intake = Intake(first_id=1, max_record_bytes=100, limits=limits, submit=waiting.append)
+    room: list[bool] = []
+    intake.register_room_listener(lambda: room.append(intake.is_full))
+    full: list[bool] = []
+    for _ in range(2):
+        intake.deletion([MessageLocation(seq) for seq in range(100)], None)
+        full.append(intake.is_full)
+        intake.put_aside([unit for unit in waiting[-1:] if isinstance(unit, Unit)])
+        full.append(intake.is_full)
+    assert (full, room) == ([True, False, True, True], [False])
+    for unit in waiting:
+        intake.complete([unit], BatchReport(1, 0, 100, 0, 0.01, 1))
+    assert room == [False, False]
+    intake.deletion([MessageLocation(seq) for seq in range(99)], None)
+    assert not intake.is_full
 
 
 @pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)

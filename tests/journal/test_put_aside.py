@@ -45,7 +45,7 @@ def test_what_meets_no_lock_passes() -> None:
     aside = PutAside()
     aside.are_locked([row(1)])
     messages = AppendedMessage(9, 7, b"", None)
-    stored, refused, _ = submit(aside, messages, deletion(1), deletion(2))
+    stored, refused, *_ = submit(aside, messages, deletion(1), deletion(2))
     assert seqs_of(stored) == [9, 2]
     assert refused == []
     assert len(aside) == 1
@@ -75,7 +75,7 @@ def test_what_is_locked_again_goes_back_in_front() -> None:
     assert seqs_of(free) == [1, 1, 1]
     assert not unresolved
     aside.are_locked([row(2)])
-    stored, _, _ = aside.sift_again(free, unresolved=True)
+    stored, *_ = aside.sift_again(free, unresolved=True)
     assert [item.deletes for item in stored.items if isinstance(item, Unit)] == [[1]]
     aside.looked([row(2), row(5)], [])
     free, unresolved = aside.take_free(MOST)
@@ -107,7 +107,7 @@ def test_a_part_of_what_is_free_is_not_put_aside_for_the_rest() -> None:
     aside.looked([row(1)], [])
     taken = []
     while (free := aside.take_free(1)[0]).items:
-        stored, _, _ = aside.sift_again(free, unresolved=False)
+        stored, *_ = aside.sift_again(free, unresolved=False)
         taken += seqs_of(stored)
     assert taken == [1, 1, 1]
     assert not aside

@@ -241,3 +241,11 @@ def test_a_batch_is_as_long_as_its_rows_take() -> None:
     assert all(700 < size < 900 for size in writing.sizes[5:9])
     assert writing.sizes[-2] > 1_900  # it is fast again
     assert [seq for _, seq in writing.told] == [*range(1, 20_001)]
+
+
+def test_what_is_put_aside_is_told_of_once() -> None:
+    """However often its row is looked at: until it is stored it is counted apart."""
+    store = ScriptedStore(locked=[{1}, {1}, {1}])
+    writing = write(store, deletion(1), message(2), deletion(3))
+    assert writing.aside == [1]
+    assert sorted(writing.told) == [("stored", 1), ("stored", 2), ("stored", 3)]
