@@ -200,10 +200,10 @@ class Slices:
         end = now + SLICE_SECONDS
         try:
             while self._ending and now < end - OTHERS_SECONDS:
-                steps = self._ending.popleft()
+                ending = self._ending.popleft()
                 self._until = until = end - OTHERS_SECONDS
-                if self._advance(steps, until) is False:
-                    self._ending.appendleft(steps)
+                if self._advance(ending, until) is False:
+                    self._ending.appendleft(ending)
                 now = clock()
             while now < end and (steps := self._next()) is not None:
                 self._until = until = min(now + QUANTUM_SECONDS, end)
