@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol, Socket):
             self._lingering.cancel()
         # Until its turn comes the client gets nothing: in ``auto`` mode that would be lost.
         self.protocol.set_writable(writable=False)
-        self._core.slices.run(self._ending())
+        self._core.slices.run_last(self._ending())
 
     def _ending(self) -> Steps:
         with ExitStack() as ends:  # from the last to the first, whatever one of them raises

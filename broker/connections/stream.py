@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orthia.broker.connections.websocket import Code, Decoded, WebSocket
 from orthia.broker.core.limits.refusals import Refusal
-from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.slices import GO_ON, Slices, Steps, Usage
 from orthia.broker.protocols.abc import ProtocolConnection
 
 
@@ -38,12 +38,13 @@ class _Owner(Protocol):
 class WebSocketStream:
     """Passes bytes through one WebSocket, both ways; called on the loop by the socket's owner."""
 
-    __slots__ = ("_ending", "_owner", "_slices", "_websocket", "is_late")
+    __slots__ = ("_ending", "_owner", "_slices", "_usage", "_websocket", "is_late")
 
     def __init__(self, websocket: WebSocket, owner: _Owner, slices: Slices) -> None:
         self._websocket = websocket
         self._owner = owner
         self._slices = slices
+        self._usage = Usage()
         self._ending: tuple[int, str] | None = None
         self.is_late = False
         """Whether bytes are left for a later turn of the loop: no more are to be read."""
@@ -56,7 +57,7 @@ class WebSocketStream:
     def receive(self, data: bytes) -> None:
         """Take bytes from the client."""
         self._websocket.put(data)
-        if not self.is_late and not self._slices.run(self._handling()):
+        if not self.is_late and not self._slices.run(self._handling(), self._usage):
             self.is_late = True
 
     def frame(self, data: bytes, *, is_last: bool) -> bytes:

@@ -7,7 +7,8 @@ of a number that clients choose (queues, subscriptions, filters, due messages) i
 All tasks of all connections together have ``SLICE_SECONDS`` in one turn of the loop. They share it
 in turns of ``QUANTUM_SECONDS``: a new task and one that has had a turn alternate. So short tasks
 end soon, however many long ones there are, and long ones never starve. A task without a turn comes
-first in the next turn of the loop.
+first in the next turn of the loop, unless its client had much of the loop's time lately: see
+``Usage``. Then it waits behind the others that had.
 
 *Ending* tasks come before all others, and leave them ``OTHERS_SECONDS`` of a turn. They end what
 the others began: what tells every client that its messages are stored is one task, whose work grows
@@ -31,6 +32,9 @@ QUANTUM_SECONDS: Final = 0.0005
 """The time of one task before the next has its turn."""
 OTHERS_SECONDS: Final = 0.001
 """The least that ending tasks leave to others of their time in one turn of the loop."""
+LIGHT_SECONDS: Final = 0.002
+"""So much of the loop's time a client may have in ``USAGE_SECONDS`` before its tasks wait."""
+USAGE_SECONDS: Final = 1.0
 GO_ON: Final = False
 """Yielded where the work may be suspended, and could continue."""
 REST: Final = True
@@ -85,6 +89,34 @@ def found(finding: Finding[_Result]) -> _Result:
             return result
 
 
+class Usage:
+    """How much of the loop's time one client had lately.
+
+    Without it a client that sends one message would wait for one of each client that always has
+    another.
+    """
+
+    __slots__ = ("_seconds", "_since")
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def add(self, began: float, ended: float) -> None:
+        """Count a turn of its work."""
+        if began - self._since > USAGE_SECONDS:
+            self._since = began
+            self._seconds = 0.0
+        self._seconds += ended - began
+
+    def is_light(self, now: float) -> bool:
+        """Return whether it had little."""
+        return self._seconds < LIGHT_SECONDS or now - self._since > USAGE_SECONDS
+
+
+_Task = tuple[Steps, Usage | None]
+
+
 class Slices:
     """The running tasks, and their time budget."""
 
@@ -103,11 +135,11 @@ class Slices:
         self._clock = clock
         self._ending: deque[Steps] = deque()
         """Tasks that come before all others, in order."""
-        self._new: deque[Steps] = deque()
+        self._new: deque[_Task] = deque()
         """Tasks that had no turn yet, or resume after a wait."""
-        self._ring: deque[Steps] = deque()
-        """Unfinished tasks that had a turn."""
-        self._resting: deque[Steps] = deque()
+        self._ring: deque[_Task] = deque()
+        """Unfinished tasks that had a turn, and those of clients that had much time."""
+        self._resting: deque[_Task] = deque()
         """Tasks that cannot continue in this turn of the loop."""
         self._prefers_new = True
         self._left = SLICE_SECONDS
@@ -121,44 +153,55 @@ class Slices:
         """Whether no task is running."""
         return not (self._ring or self._new or self._ending)
 
-    def run(self, steps: Steps) -> bool:
+    def run(self, steps: Steps, usage: Usage | None = None) -> bool:
         """Run ``steps`` while there is time, the rest in later turns; return whether all are done.
 
-        An exception of a step in this turn is raised here.
+        ``usage`` is of the client whose work it is. An exception of a step in this turn is raised
+        here.
         """
-        done = self._begin(steps)
+        done = self._begin(steps, usage)
         if done is False:
-            self.later(steps)
+            self.later(steps, usage)
         return done is True
+
+    def run_last(self, steps: Steps) -> None:
+        """As ``run``, for what nobody waits for: it has its turns behind what is under way."""
+        if self._begin(steps, None) is False:
+            self._ring.append((steps, None))
+            self._go_on_soon()
 
     def end(self, steps: Iterator[bool]) -> None:
         """Run ``steps``, which end what other tasks began: the rest goes before all others.
 
         They yield ``GO_ON`` only.
         """
-        if self._ending or self._begin(steps) is False:
+        if self._ending or self._begin(steps, None) is False:
             self._ending.append(steps)
             self._go_on_soon()
 
-    def _begin(self, steps: Steps) -> bool | None:
+    def _begin(self, steps: Steps, usage: Usage | None) -> bool | None:
         """Run ``steps`` while there is time; return as ``_advance`` does."""
         if self._until is not None:
-            return self._advance(steps, self._until)
+            return self._advance(steps, self._until, usage)
         if self._left <= 0:
             return False
         began = self._clock()
         self._until = began + self._left
         try:
-            return self._advance(steps, self._until)
+            return self._advance(steps, self._until, usage)
         finally:
             self._until = None
-            self._left = left = self._left - self._clock() + began
+            ended = self._clock()
+            if usage is not None:
+                usage.add(began, ended)
+            self._left = left = self._left - ended + began
             if left <= 0 or self._resting:
                 self._end_turn()
 
-    def later(self, steps: Steps) -> None:
+    def later(self, steps: Steps, usage: Usage | None = None) -> None:
         """Run ``steps`` in later turns."""
-        self._new.append(steps)
+        is_light = usage is None or usage.is_light(self._clock())
+        (self._new if is_light else self._ring).append((steps, usage))
         self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -166,21 +209,21 @@ class Slices:
             self._is_due = True
             self._call_soon(self._turn)
 
-    def _advance(self, steps: Steps, until: float) -> bool | None:
+    def _advance(self, steps: Steps, until: float, usage: Usage | None = None) -> bool | None:
         """Continue ``steps``; return whether they are done, or None if they wait."""
         clock = self._clock
         for rests in steps:
             if rests is not GO_ON:
                 if isinstance(rests, Wait):
-                    rests.then(partial(self.later, steps))
+                    rests.then(partial(self.later, steps, usage))
                     return None
-                self._resting.append(steps)
+                self._resting.append((steps, usage))
                 return None
             if clock() >= until:
                 return False
         return True
 
-    def _next(self) -> Steps | None:
+    def _next(self) -> _Task | None:
         """Return the next task, alternately a new one and another one."""
         new, ring = self._new, self._ring
         if new and (self._prefers_new or not ring):
@@ -205,11 +248,16 @@ class Slices:
                 if self._advance(ending, until) is False:
                     self._ending.appendleft(ending)
                 now = clock()
-            while now < end and (steps := self._next()) is not None:
+            while now < end and (task := self._next()) is not None:
+                steps, usage = task
                 self._until = until = min(now + QUANTUM_SECONDS, end)
-                if self._advance(steps, until) is False:
-                    ring.append(steps)
-                now = clock()
+                done = self._advance(steps, until, usage)
+                began, now = now, clock()
+                if usage is not None:
+                    usage.add(began, now)
+                if done is False:
+                    is_light = usage is not None and usage.is_light(now)
+                    (self._new if is_light else ring).append(task)
         finally:
             self._until = None
             self._left = end - clock()

@@ -8,7 +8,16 @@ import pytest
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.taken import ExpiryLook
-from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps, Wait
+from orthia.broker.core.slices import (
+    GO_ON,
+    REST,
+    SLICE_SECONDS,
+    USAGE_SECONDS,
+    Slices,
+    Steps,
+    Usage,
+    Wait,
+)
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, fan_out, message, settings
 from tests.stomp.support import Client
 
@@ -131,6 +140,61 @@ def test_short_work_is_done_before_long_work_goes_on() -> None:
     assert turns <= 3
     assert done == [0, 1, 2]
     assert went_on > before
+
+
+def test_who_had_little_time_waits_for_nobody_who_had_much() -> None:
+    """A client that sends one frame does not wait for one of each that always has another."""
+    work = Work()
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, work)
+    done: list[str] = []
+
+    def frame(name: str, steps: int = 8) -> Steps:
+        for _ in range(steps):
+            yield GO_ON
+        done.append(name)
+
+    busy = [Usage() for _ in range(64)]
+    for usage in busy:
+        slices.later(frame("first"), usage)
+    while due:
+        due.pop()()
+    done.clear()
+    assert not any(usage.is_light(work.now) for usage in busy)
+    for usage in busy:
+        slices.later(frame("next"), usage)
+    slices.later(frame("only", 2), Usage())
+    turns = 0
+    while "only" not in done:
+        due.pop()()
+        turns += 1
+    assert turns <= 5
+    while due:
+        due.pop()()
+    assert len(done) == 65
+    work.now += 2 * USAGE_SECONDS
+    assert busy[0].is_light(work.now)
+
+
+def test_what_nobody_waits_for_is_done_behind_what_is_new() -> None:
+    """All clients may be lost at once: who sends a frame then does not wait for their ends."""
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, Work())
+    done: list[str] = []
+
+    def step(name: str) -> Steps:
+        done.append(name)
+        yield GO_ON
+
+    for _ in range(1_000):
+        slices.run_last(step("end"))
+    slices.later(step("frame"))
+    while "frame" not in done:
+        due.pop()()
+    assert len(done) < 50
+    while due:
+        due.pop()()
+    assert len(done) == 1_001
 
 
 def test_what_ends_the_work_of_others_comes_before_it() -> None:

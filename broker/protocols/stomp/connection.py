@@ -19,7 +19,7 @@ from orthia.broker.core.api import Done
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.limits.refusals import Refusal, refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Steps, Usage, Wait
 from orthia.broker.protocols.abc import Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connect import LoginHandler
@@ -67,6 +67,7 @@ class StompConnection(Session):
     ) -> None:
         """Begin a connection; ``clock`` is monotonic, in seconds."""
         super().__init__(core, options, socket, clock)
+        self._usage = Usage()
         self._is_late = False
         """Whether frames are left for a later turn of the loop."""
         self._steps: Steps | None = None
@@ -120,7 +121,11 @@ class StompConnection(Session):
             return
         self._timeouts.beats.read(self.clock())
         self._input.put(data)
-        if self._row and not self._is_late and not self.core.slices.run(self._handling()):
+        if (
+            self._row
+            and not self._is_late
+            and not self.core.slices.run(self._handling(), self._usage)
+        ):
             self._is_late = True
         if self.state is _LOGGING_IN and self._input.size > self.options.limits.max_header_bytes:
             self.refuse("too much was sent before CONNECTED", None, Refusal.LIMIT)
@@ -358,7 +363,7 @@ class StompConnection(Session):
         self._clear()
         self.receipts.begin()
         taken_bytes = self.socket.bytes_taken() if failed else None
-        self.core.slices.run(self._subscriber.close(works, taken_bytes))
+        self.core.slices.run_last(self._subscriber.close(works, taken_bytes))
 
     def _clear(self) -> None:
         self._input.clear()
