@@ -95,7 +95,9 @@ _KNOWS = {
         # A protocol by its interface, and none by its name.
         *("broker.protocols.abc", "broker.protocols.registry", "broker.protocols.foreign"),
     },
-    "broker.management": {*_BELOW, "broker.quoting", "broker.core", "broker.tls.expiry"},
+    "broker.management": {
+        *(*_BELOW, "broker.quoting", "broker.core", "broker.security", "broker.tls.expiry")
+    },
     "broker.client": {
         *("config", "broker.quoting", "broker.core.destinations", "broker.protocols", "broker.tls")
     },

@@ -51,6 +51,10 @@ class Clients(Generic[_Client]):
         self._clients: set[_Client] = set()
         self._principals: dict[_Client, Principal] = {}
         """Those whose user was verified."""
+        self._logged_in: dict[str, tuple[_Client, Principal]] = {}
+        """All that have logged in, by the id of their connection."""
+        self._ids: dict[_Client, str] = {}
+        """Those ids, by connection."""
         self._ending: dict[_Client, float] = {}
         """When the login of each ends that is not for ever, on the monotonic clock."""
         self._all_gone: Callable[[], None] = lambda: None
@@ -66,6 +70,14 @@ class Clients(Generic[_Client]):
     def all(self) -> list[_Client]:
         """Return them, in no particular order."""
         return list(self._clients)
+
+    def logged_in(self) -> list[tuple[_Client, Principal]]:
+        """Return those that have logged in, and for whom each acts."""
+        return list(self._logged_in.values())
+
+    def with_id(self, connection: str) -> _Client | None:
+        """Return the client of the connection that has an id; None if there is none."""
+        return self._logged_in.get(connection, (None,))[0]
 
     def accept(self, most: int) -> None:
         """Start accepting connections, at most ``most``."""
@@ -112,6 +124,9 @@ class Clients(Generic[_Client]):
         """
         user = None if principal.unrestricted else principal.name
         self._admission.log_in(client, user)
+        if client in self._clients:
+            self._ids[client] = principal.origin.connection
+            self._logged_in[principal.origin.connection] = client, principal
         if user is not None and client in self._clients:
             self._principals[client] = principal
             if principal.valid_until is not None:
@@ -152,6 +167,7 @@ class Clients(Generic[_Client]):
             client.acceptor.connections -= 1
         self._clients.discard(client)
         self._principals.pop(client, None)
+        self._logged_in.pop(self._ids.pop(client, ""), None)
         self._ending.pop(client, None)
         if not self._clients:
             self._all_gone()

@@ -8,6 +8,7 @@ is full, no client is read from.
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import cast
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol, Socket):
         "_lingering", "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading",
         "_received", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written",
         "acceptor", "account", "activity", "address", "held", "is_admitted", "port", "protocol",
-        "source",
+        "since_ms", "source",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +68,8 @@ class Connection(asyncio.Protocol, Socket):
         self.is_admitted = False
         self.account = clients.memory.unauthenticated
         """The account whose bound it shares with others."""
+        self.since_ms = time.time_ns() // 1_000_000
+        """When it was accepted, milliseconds since 1970 UTC, for operators to see."""
         now = monotonic_seconds()
         self.activity = Activity(now)
         self._received = 0
@@ -267,6 +270,11 @@ class Connection(asyncio.Protocol, Socket):
             transport.resume_reading()
         else:
             transport.pause_reading()
+
+    @property
+    def received(self) -> int:
+        """How many bytes came from its client."""
+        return self._received
 
     @property
     def unread(self) -> asyncio.Transport | None:

@@ -13,6 +13,7 @@ from orthia.broker.core.limits.quota import StoreUse
 from orthia.broker.core.queue.factory import QueueFactory
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.administered import Administered
 from orthia.broker.core.routing.auto_creation import AutoCreation
 from orthia.broker.core.routing.durable import DurableSubscriptions
 from orthia.broker.core.routing.resources import UndeliverableQueues
@@ -116,6 +117,10 @@ class CoreParts:
         self.temporaries: Final = TemporaryDestinations(
             self.book, self.deletions, security, creations, self.store_use
         )
+        self.administered: Final = Administered(journal, self.book)
+        self.creation: Final = creation
+        self.creations: Final = creations
+        self.max_body_bytes: Final = limits.max_body_bytes
         self.inspection: Final = QueueInspection(self.book, security, gate)
         self.housekeeping: Final = Housekeeping(
             settings,

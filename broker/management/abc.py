@@ -1,10 +1,12 @@
-"""The interface between the HTTP server's probes and metrics and a node."""
+"""The interfaces between what operators use and a node."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
+
+from orthia.broker.management.views import ConnectionView
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,25 @@ class HealthSource(ABC):
     @abstractmethod
     def describe_role(self) -> Mapping[str, object]:
         """Return the JSON object of ``/role``: ``name``, ``role``, ``token`` and others."""
+
+
+class ConnectedClients(ABC):
+    """The connections of a live node; on the loop's thread."""
+
+    @abstractmethod
+    def connections(self) -> Iterable[ConnectionView]:
+        """Yield those that have logged in, in no order, with 0 for how many consumers each has."""
+
+    @abstractmethod
+    def end(self, connection: str, reason: str) -> bool:
+        """Tell a client why, and disconnect it; False if there is no such connection."""
+
+    @property
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """What clients make the broker hold."""
+
+    @property
+    @abstractmethod
+    def limit_bytes(self) -> int:
+        """What they may at most."""

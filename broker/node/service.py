@@ -13,12 +13,14 @@ from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
+from orthia.broker.management.facade import Management
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
 from orthia.broker.node.log_queue import FLUSH_SECONDS
 from orthia.broker.node.login_files import tokens_of
+from orthia.broker.node.served_clients import ServedClients
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.security.users import TakesTokens
 from orthia.broker.tls.certificates import Certificates
@@ -60,6 +62,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broker: Broker | None = None
         self._server: Acceptors | None = None
+        self._management: Management | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
         self._progress = 0
@@ -91,6 +94,14 @@ class Service:
     def settings(self) -> Settings:
         """The settings in effect, which a changed ``broker.xml`` replaces. Any thread."""
         return self._settings
+
+    @property
+    def management(self) -> Management | None:
+        """What operators do with this node while it serves; None while it does not. Any thread.
+
+        Its methods are for the loop alone.
+        """
+        return self._management
 
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
@@ -230,6 +241,7 @@ class Service:
             self._settings.acceptors,
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
         )
+        self._management = Management(broker, ServedClients(server), self._settings.name)
         broker.count_backlogs()
         broker.start_schedule()
 
@@ -243,6 +255,7 @@ class Service:
                 until = monotonic_seconds() + SLICE_SECONDS
 
     async def _stop_accepting(self) -> None:
+        self._end_management()
         if self._server is not None:
             self._server.stop_reading()
         if self._broker is not None:
@@ -267,7 +280,13 @@ class Service:
         self._broker = None
         self._server = None
 
+    def _end_management(self) -> None:
+        if self._management is not None:
+            self._management.end()
+            self._management = None
+
     def _cut_off(self) -> None:
+        self._end_management()
         if self._broker is not None:
             self._broker.stop()
         if self._server is not None:

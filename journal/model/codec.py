@@ -17,7 +17,7 @@ A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it ra
 
 import struct
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -115,6 +115,19 @@ class IdCacheBinding:
     user: str | None = None
     """Who counts for it as for a queue, as an address without a queue needs one; empty for somebody
     whom nobody knows, None where it counts for nobody."""
+
+
+@dataclass(frozen=True)
+class OperatorRecord:
+    """What an operator asked for that outlives its node."""
+
+    record_id: int
+    kind: str
+    """What is said by it; ``orthia.broker.core.upkeep.operators`` knows of what."""
+    name: str
+    """The queue or the address that it is of."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """A JSON object, whose fields whoever knows the kind reads."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +293,19 @@ def decode_id_cache(data: bytes, cache_id: int) -> IdCacheBinding:
     return IdCacheBinding(cache_id, document.text("address"), user)
 
 
+def encode_operator_record(record: OperatorRecord) -> bytes:
+    """Return the stored form of ``record``; its id is the row's ``id`` column."""
+    return encode_document({"kind": record.kind, "name": record.name, "details": record.details})
+
+
+def decode_operator_record(data: bytes, record_id: int) -> OperatorRecord:
+    """Return the record stored as ``data`` in row ``record_id``; raise CorruptRecord."""
+    document = read_document(data, record_id)
+    return OperatorRecord(
+        record_id, document.text("kind"), document.text("name"), document.plain("details")
+    )
+
+
 def encode_duplicate_id(digest: bytes) -> bytes:
     """Return the record of a duplicate id, of which its digest is kept."""
     return encode_document({"duplicate-id": digest.hex()})
@@ -365,7 +391,14 @@ def _prepared_delete(
 
 def decode_binding(
     user_record_type: int, data: bytes, binding_id: int
-) -> QueueBinding | AddressBinding | PreparedTransaction | RecordVersion | IdCacheBinding:
+) -> (
+    QueueBinding
+    | AddressBinding
+    | PreparedTransaction
+    | RecordVersion
+    | IdCacheBinding
+    | OperatorRecord
+):
     """Return what is in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
     if user_record_type == UserRecordType.QUEUE_BINDING:
         return decode_queue_binding(data, binding_id)
@@ -377,6 +410,8 @@ def decode_binding(
         return decode_record_version(data, binding_id)
     if user_record_type == UserRecordType.ID_CACHE:
         return decode_id_cache(data, binding_id)
+    if user_record_type == UserRecordType.OPERATOR_RECORD:
+        return decode_operator_record(data, binding_id)
     raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 

@@ -81,6 +81,11 @@ class Document:
             raise CorruptRecord(self.seq, f"its field {name!r} is not a JSON object")
         return Document(value, self.seq)
 
+    def plain(self, name: str) -> dict[str, Any]:
+        """Return the object that a field is, with its fields unchecked."""
+        self.inner(name)
+        return dict(self._fields[name])
+
     def has(self, name: str) -> bool:
         """Tell whether a field is there."""
         return name in self._fields

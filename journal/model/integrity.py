@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.model.codec import (
     IdCacheBinding,
+    OperatorRecord,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
@@ -50,6 +51,7 @@ _BINDING_TYPES: Final = (
     UserRecordType.PREPARED_TRANSACTION,
     UserRecordType.RECORD_VERSION,
     UserRecordType.ID_CACHE,
+    UserRecordType.OPERATOR_RECORD,
 )
 
 
@@ -307,6 +309,8 @@ def _check_binding_record(
         return checked._replace(type="record-version", name=str(binding.version))
     if isinstance(binding, IdCacheBinding):
         return checked._replace(type="id-cache", name=binding.address, address=binding.address)
+    if isinstance(binding, OperatorRecord):
+        return checked._replace(type="operator-record", name=binding.kind)
     return checked._replace(type="address", name=binding.name, address=binding.name)
 
 

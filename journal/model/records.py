@@ -39,6 +39,9 @@ class UserRecordType(IntEnum):
     DUPLICATE_ID = 37
     """That a message with this id was stored; its ``queue_id`` is that of its address' id cache."""
     ADDRESS_BINDING = 44
+    OPERATOR_RECORD = 104
+    """What an operator asked for: a pause, or how far an operation on many messages is. Orthia's
+    own; a node that knows none refuses the journal, and does not deliver what is paused."""
     DELIVERY_ATTEMPTS = 103
     """How often delivery of a message, the record's ``id``, failed; in files only. Orthia's own:
     Artemis updates the message's record, which an older node would take for damage."""

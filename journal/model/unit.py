@@ -24,6 +24,7 @@ from orthia.journal.model.changes import (
 from orthia.journal.model.codec import (
     AddressBinding,
     IdCacheBinding,
+    OperatorRecord,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
@@ -32,6 +33,7 @@ from orthia.journal.model.codec import (
     encode_attempts,
     encode_duplicate_id,
     encode_id_cache,
+    encode_operator_record,
     encode_prepared_transaction,
     encode_queue_binding,
     encode_record_version,
@@ -44,7 +46,14 @@ from orthia.journal.model.records import RemovalReason, UserRecordType
 Done = Callable[[], None]
 Refused = Callable[[OrthiaError], None]
 """Called with the reason why a unit is not stored, and never will be, though others are."""
-Binding = QueueBinding | AddressBinding | PreparedTransaction | RecordVersion | IdCacheBinding
+Binding = (
+    QueueBinding
+    | AddressBinding
+    | PreparedTransaction
+    | RecordVersion
+    | IdCacheBinding
+    | OperatorRecord
+)
 
 
 class Sender:
@@ -313,6 +322,10 @@ def binding_row(binding: Binding) -> Row:
         cache_id = binding.cache_id
         record = encode_id_cache(binding)
         return Row(cache_id, cache_id, UserRecordType.ID_CACHE, None, record)
+    if isinstance(binding, OperatorRecord):
+        record_id = binding.record_id
+        record = encode_operator_record(binding)
+        return Row(record_id, record_id, UserRecordType.OPERATOR_RECORD, None, record)
     address_id = binding.address_id
     record = encode_address_binding(binding)
     return Row(address_id, address_id, UserRecordType.ADDRESS_BINDING, None, record)

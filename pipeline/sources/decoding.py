@@ -13,6 +13,7 @@ from orthia.journal.errors import CorruptRecord
 from orthia.journal.model.codec import (
     AddressBinding,
     IdCacheBinding,
+    OperatorRecord,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
@@ -278,6 +279,8 @@ def _binding(row: dict[str, Any]) -> dict[str, Any]:
         return shared | {"type": "record-version", "name": str(binding.version)}
     if isinstance(binding, IdCacheBinding):
         return shared | {"type": "id-cache", "name": binding.address, "address": binding.address}
+    if isinstance(binding, OperatorRecord):
+        return shared | {"type": "operator-record", "name": binding.kind}
     return shared | _of_queue(binding)
 
 

@@ -110,9 +110,10 @@ BINDINGS: Final = StructType(
 )
 """BINDINGS. ``type`` is ``queue``, ``address``, ``transaction`` (prepared and in doubt; ``name`` is
 its xid), ``id-cache`` (the duplicate ids of an address), ``record-version`` (the highest that
-messages may be stored in; ``name`` is its number),
-``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given out. But
-for those ``seq`` is the id of the queue, address or transaction."""
+messages may be stored in; ``name`` is its number), ``operator-record`` (what an operator asked for;
+``name`` is what kind of thing), ``other``, or ``counter``: the row whose ``id`` is the highest id
+that may have been given out. But for those ``seq`` is the id of the queue, address, transaction or
+whatever else it is."""
 
 BODIES: Final = StructType(
     [

@@ -22,16 +22,20 @@ from orthia.journal import (
 from orthia.journal.model.codec import (
     DurableSubscription,
     IdCacheBinding,
+    OperatorRecord,
     ReferenceRecord,
     decode_address_binding,
     decode_binding,
+    decode_operator_record,
     decode_queue_binding,
     decode_reference,
     encode_address_binding,
     encode_id_cache,
+    encode_operator_record,
     encode_queue_binding,
     encode_reference,
 )
+from orthia.journal.model.document import encode_document
 from orthia.journal.model.message import LargeBody
 from orthia.journal.model.records import UserRecordType
 
@@ -188,6 +192,15 @@ def test_an_id_cache_comes_back_as_it_was(user: str | None) -> None:
     stored = encode_id_cache(cache)
     assert decode_binding(UserRecordType.ID_CACHE, stored, 3) == cache
     assert (b"user" in stored) is (user is not None)
+
+
+def test_what_an_operator_asked_for_comes_back_as_it_was() -> None:
+    """Its details are whoever's who wrote it."""
+    record = OperatorRecord(3, "job", "orders", {"done": 7, "of": ["a"]})
+    stored = encode_operator_record(record)
+    assert decode_binding(UserRecordType.OPERATOR_RECORD, stored, 3) == record
+    with pytest.raises(CorruptRecord, match="'details' is not a JSON object"):
+        decode_operator_record(encode_document({"kind": "a", "name": "b", "details": 1}), 3)
 
 
 def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:

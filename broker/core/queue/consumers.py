@@ -22,8 +22,8 @@ class Consumers:
     """Those that take messages out of one queue; all calls on the loop's thread."""
 
     __slots__ = (
-        "_before_dispatch", "_budget", "_delay_ms", "_one", "_source", "_starts", "_timers",
-        "is_started", "most", "subscriptions",
+        "_before_dispatch", "_budget", "_delay_ms", "_has_started", "_one", "_paused_by", "_source",
+        "_starts", "_timers", "is_started", "most", "subscriptions",
     )  # fmt: skip
 
     def __init__(
@@ -44,8 +44,12 @@ class Consumers:
         self._before_dispatch = options.consumers_before_dispatch
         self._delay_ms = options.delay_before_dispatch
         self._one = OneConsumer() if options.exclusive else None
-        self.is_started = self._before_dispatch <= 0
-        """Whether messages are delivered, as far as it depends on the consumers there are."""
+        self._has_started = self._before_dispatch <= 0
+        """Whether there are consumers enough."""
+        self._paused_by: frozenset[str] = frozenset()
+        """Whether it is paused by itself, or with its address, or both."""
+        self.is_started = self._has_started
+        """Whether messages are delivered, as far as it depends on consumers and operators."""
         self._starts = 0
         """Counts how often delivery waited for consumers: a delay that ends is that of one wait."""
 
@@ -70,20 +74,36 @@ class Consumers:
 
         If it begins later, ``started`` is called then.
         """
-        if self.is_started:
+        if self._has_started:
             return False
         if number >= self._before_dispatch:
-            self.is_started = True
+            self._set(has_started=True)
         elif number == 1 and self._delay_ms >= 0:
             self._timers.call_later(self._delay_ms, partial(self._start, self._starts, started))
-        return self.is_started
+        return self._has_started
 
     def _start(self, of_start: int, started: Callable[[], None]) -> None:
         if of_start == self._starts:
-            self.is_started = True
+            self._set(has_started=True)
             started()
 
     def all_left(self) -> None:
         """Note that there is no consumer any more."""
         self._starts += 1
-        self.is_started = self._before_dispatch <= 0
+        self._set(has_started=self._before_dispatch <= 0)
+
+    def _set(self, *, has_started: bool) -> None:
+        self._has_started = has_started
+        self.is_started = has_started and not self._paused_by
+
+    # --- what operators say
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is delivered, whoever consumes."""
+        return bool(self._paused_by)
+
+    def pause(self, by: str, *, is_paused: bool) -> None:
+        """Deliver nothing, or deliver again unless it is paused otherwise, too."""
+        self._paused_by = self._paused_by | {by} if is_paused else self._paused_by - {by}
+        self._set(has_started=self._has_started)

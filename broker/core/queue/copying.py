@@ -192,6 +192,10 @@ class Onlooker(Showing):
             del self._watched.at_end[self]
 
     @override
+    def _wants_more(self) -> bool:
+        return self._watched.shows_to(self) and super()._wants_more()
+
+    @override
     def _is_there(self, queue_id: int, reference: MessageReference) -> bool:
         record = reference.record
         return (

@@ -13,6 +13,8 @@ class QueueCounters:
     expired: int = 0
     dead_lettered: int = 0
     redelivered: int = 0
+    removed: int = 0
+    """By operators: deleted, moved away."""
 
     def add(self, other: "QueueCounters") -> None:
         """Count what ``other`` counted too."""
@@ -21,3 +23,4 @@ class QueueCounters:
         self.expired += other.expired
         self.dead_lettered += other.dead_lettered
         self.redelivered += other.redelivered
+        self.removed += other.removed

@@ -39,7 +39,7 @@ class QueueLog:
     __slots__ = (
         "_budget", "_has_levels", "_holder", "_keeps_in_memory", "_max_messages",
         "bytes_in_memory", "cursor", "id", "in_memory", "is_holder", "levels", "max_bytes",
-        "ready", "use", "withheld",
+        "ready", "stored_bytes", "use", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,8 @@ class QueueLog:
         self.in_memory = 0
         """How many messages are in memory, those that consumers have included."""
         self.bytes_in_memory = 0
+        self.stored_bytes = 0
+        """What all of its messages count for against the limits, as far as they are counted."""
         self.max_bytes: int | None = None
         self._max_messages: int | None = None
 
@@ -125,6 +127,16 @@ class QueueLog:
         self.bytes_in_memory -= reference.size
         self._budget.used -= reference.size
 
+    def charge(self, size: int, messages: int = 1) -> None:
+        """Count messages against the limits that were counted before, or by nobody."""
+        self.stored_bytes += size
+        self.use.add(size, messages)
+
+    def release(self, size: int) -> None:
+        """Discount a message that is gone for good."""
+        self.stored_bytes -= size
+        self.use.release(size)
+
     def hold(self) -> None:
         """Let the queue be asked to shed when another needs room."""
         if not self.is_holder:
@@ -137,7 +149,7 @@ class QueueLog:
         if cursor.is_counted(seq):
             cursor.unread -= 1
         else:
-            self.use.add(size_in_store(record))
+            self.charge(size_in_store(record))
         reference = MessageReference(
             seq,
             record,
@@ -225,7 +237,7 @@ class QueueLog:
         """
         cursor.count(messages, up_to)
         outside = RECORD_OVERHEAD + len(address.encode())
-        self.use.add(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
+        self.charge(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
 
     @property
     def is_counted(self) -> bool:
@@ -239,10 +251,10 @@ class QueueLog:
         It was stored under ``queue_id``.
         """
         if any(one.is_counted(seq) for found, one in self.cursors() if found == queue_id):
-            self.use.release(size)
+            self.release(size)
 
     def left(self, seq: int, size: int) -> None:
         """Discount a message of ``size`` bytes that the table has lost."""
         if self.cursor.is_counted(seq):
             self.cursor.unread -= 1
-            self.use.release(size)
+            self.release(size)

@@ -218,6 +218,24 @@ class Queue(DeliveringQueue):
         values = self.last_values
         return self._consumers.is_started and (values is None or values.is_ready)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused it, or its address."""
+        return self._consumers.is_paused
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Deliver nothing more, or deliver again; what consumers have stays with them."""
+        self._pause("queue", is_paused=is_paused)
+
+    def pause_with_address(self, *, is_paused: bool) -> None:
+        """Do the same with all queues of the address."""
+        self._pause("address", is_paused=is_paused)
+
+    def _pause(self, by: str, *, is_paused: bool) -> None:
+        self._consumers.pause(by, is_paused=is_paused)
+        if not is_paused:
+            self.resume()
+
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
         expires = record.expires_ms
@@ -260,6 +278,8 @@ class Queue(DeliveringQueue):
         if may_be and is_grouped(record):
             self.has_groups()
         log = self.log
+        large = record.large
+        log.stored_bytes += reference.size if large is None else reference.size + large.size
         level = None if log.levels is None else log.levels.get(record.priority)
         if level is not None and level.id != self.id:
             self._place_in(level, reference)
@@ -397,7 +417,7 @@ class Queue(DeliveringQueue):
         self.counters.expired += 1
         self.unsettled.retries.pop(reference.seq, None)
         self.drop(reference)
-        self.use.release(size_in_store(reference.record))
+        self.log.release(size_in_store(reference.record))
         self.disposal.expire(self, reference)
 
     def drop(self, reference: MessageReference) -> None:
@@ -617,7 +637,7 @@ class Queue(DeliveringQueue):
         self.log.forget(self.unsettled.delivered)
         lost = [one for one in references if one.location is None]
         for one in lost:
-            self.use.release(size_in_store(one.record))
+            self.log.release(size_in_store(one.record))
         return len(lost)
 
     # --- priorities

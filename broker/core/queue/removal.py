@@ -66,7 +66,7 @@ def pop_oldest(queue: Queue, *, of_lowest: bool) -> MessageReference | None:
     else:
         unsettled.retries.pop(oldest.seq, None)
         queue.log.let_go(oldest)
-    queue.use.release(size_in_store(oldest.record))
+    queue.log.release(size_in_store(oldest.record))
     return oldest
 
 
@@ -96,7 +96,7 @@ def remove(queue: Queue, seq: int, size: int) -> None:
         queue.let_go(reference)
     elif not selecting.pass_over(seq):
         return
-    queue.use.release(size)
+    queue.log.release(size)
     if not queue.delivers:
         selecting.tidy()  # which is done with every delivery, where there are any
 
@@ -105,5 +105,5 @@ def remove_delayed(queue: Queue, reference: MessageReference) -> None:
     """Remove a message that waits for its redelivery, and its row."""
     queue.unsettled.stop_waiting(reference)
     queue.let_go(reference)
-    queue.use.release(size_in_store(reference.record))
+    queue.log.release(size_in_store(reference.record))
     queue.delete_rows([] if reference.location is None else [reference.location])

@@ -183,7 +183,7 @@ class Retention(Policy):
                 rows.append(message.location)
                 if cursor.is_counted(seq):
                     cursor.unread -= 1
-                    queue.use.release(size)
+                    queue.log.release(size)
         cursor.pass_to(passed)
         if rows:
             queue.delete_rows(rows)

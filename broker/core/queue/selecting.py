@@ -222,6 +222,16 @@ class SelectingDelivery(Delivery):
             for one in where.all()
         ]
 
+    def first_ones(self) -> Iterable[MessageReference]:
+        """Return the oldest message in memory that nobody has, of each level."""
+        found = [
+            where.get(where.first_seq)
+            for lane in self._lanes
+            for where in (lane.here, lane.returned)
+            if where.first_seq is not None
+        ]
+        return [one for one in found if one is not None]
+
     def leave_newest(self) -> MessageReference | None:
         """Leave a message that was never delivered to the table again, and return it.
 

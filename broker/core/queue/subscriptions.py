@@ -8,8 +8,9 @@ behind, the queue knows.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final, Generic, TypeVar
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.identity import Principal
@@ -90,6 +91,7 @@ class _Nobody:
 
 
 _NOBODY = _Nobody()
+_NUMBERS: Final = count(1)
 
 
 class Subscription(Generic[Reference]):
@@ -101,7 +103,7 @@ class Subscription(Generic[Reference]):
 
     __slots__ = (
         "_aside", "_consumer", "_cost", "_delivered", "_delivered_bytes", "_max_bytes", "_pool",
-        "_prefetch", "_queue", "has_turn", "is_closed", "taken", "view",
+        "_prefetch", "_queue", "has_turn", "is_closed", "number", "taken", "view",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +120,8 @@ class Subscription(Generic[Reference]):
         Each delivered message counts for the client with so much as it ``cost``, or its own size.
         """
         self.is_closed = False
+        self.number = next(_NUMBERS)
+        """Which it is of all subscriptions of this process."""
         self.taken = 0
         """How many messages left it, acknowledged or rejected."""
         self.has_turn = False
@@ -150,6 +154,33 @@ class Subscription(Generic[Reference]):
     def routing_type(self) -> RoutingType:
         """That of its queue."""
         return self._queue.type_of_queue()
+
+    # --- what operators see
+
+    @property
+    def prefetch(self) -> int:
+        """Messages it may have at a time; 0 for any number."""
+        return self._prefetch
+
+    @property
+    def delivering(self) -> int:
+        """How many messages its client has, those of open transactions included."""
+        return len(self._delivered) + len(self._aside)
+
+    @property
+    def delivering_bytes(self) -> int:
+        """What those count for that are in no transaction."""
+        return self._delivered_bytes
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether its connection takes more at this moment."""
+        return self._consumer.is_writable
+
+    def held(self) -> Iterator[Reference]:
+        """Yield the messages its client has, the oldest delivery first."""
+        yield from self._delivered.values()
+        yield from self._aside.values()
 
     # --- credit
 

@@ -122,6 +122,7 @@ class Unsettled:
         log.bytes_in_memory -= size
         budget.used -= size
         budget.unclaim(size)
+        log.stored_bytes -= size + large
         log.use.release(size + large, number)
 
     def restored(self, references: Sequence[MessageReference]) -> None:
@@ -135,7 +136,7 @@ class Unsettled:
         budget.used += size
         budget.claim(size)
         stored = sum([size_in_store(reference.record) for reference in references])
-        log.use.add(stored, number)
+        log.charge(stored, number)
 
     # --- coming back
 
@@ -208,7 +209,7 @@ class Unsettled:
             self._log.in_memory -= len(references)
             self._services.budget.unclaim(sum([one.size for one in references]))
             for lost in [one for one in references if one.location is None]:
-                self._log.use.release(size_in_store(lost.record))
+                self._log.release(size_in_store(lost.record))
             return
         if queue.is_leaving:
             failed = set()  # what is moved from here on would be deleted here, too
@@ -265,7 +266,7 @@ class Unsettled:
             return max(delay_ms, BACK_OFF_MS)
         self._counters.dead_lettered += 1
         self._queue.drop(reference)
-        self._log.use.release(size_in_store(reference.record))
+        self._log.release(size_in_store(reference.record))
         self._services.budget.unclaim(reference.size)
         return None
 
@@ -274,7 +275,7 @@ class Unsettled:
     def take_back(self, reference: MessageReference) -> None:
         """Count a message again that could not be moved; it is delivered again after a while."""
         self._log.keep(reference)
-        self._log.use.add(size_in_store(reference.record))
+        self._log.charge(size_in_store(reference.record))
         self._services.budget.claim(reference.size)
         self._delay([reference], BACK_OFF_MS)
 

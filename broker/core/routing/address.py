@@ -29,12 +29,14 @@ class Address:
     __slots__ = (
         "anycast_queues",
         "configured",
+        "created",
         "diverts",
         "forward",
         "gates",
         "heard_by",
         "heard_up_to",
         "hearing",
+        "is_paused",
         "multicast_queues",
         "of_origin",
         "origins",
@@ -59,6 +61,10 @@ class Address:
         """Its subscribers without a queue; None until there is one."""
         self.configured: frozenset[RoutingType] = frozenset()
         """The routing types it is configured with; empty if it is not configured."""
+        self.created: frozenset[RoutingType] = frozenset()
+        """The routing types it was created with by an operator."""
+        self.is_paused = False
+        """Whether an operator has paused it, and with it its queues."""
         self.types: frozenset[RoutingType] = frozenset()
         """Its routing types: as it is configured, and as its queues are."""
         self.anycast_queues: deque[Queue] = deque()
@@ -103,6 +109,8 @@ class Address:
         """Whether anything would be lost if the node forgot the address."""
         return bool(
             self.configured
+            or self.created
+            or self.is_paused
             or self.anycast_queues
             or self.multicast_queues
             or self.schedules
@@ -113,7 +121,7 @@ class Address:
     @property
     def type_of_plain_name(self) -> RoutingType:
         """The routing type that its name means without a prefix."""
-        known = self.configured or self.types
+        known = self.configured or self.created or self.types
         if len(known) == 1:
             return next(iter(known))
         return self.settings.default_address_routing_type
@@ -129,6 +137,11 @@ class Address:
     def declare(self, types: frozenset[RoutingType]) -> None:
         """Set the routing types that the address is configured with."""
         self.configured = types
+        self._find_types()
+
+    def create(self, types: frozenset[RoutingType]) -> None:
+        """Set the routing types that an operator created the address with."""
+        self.created = types
         self._find_types()
 
     def set_gate(self, queue: Queue, gate: Gate | None, origin: str | None = None) -> None:
@@ -150,6 +163,8 @@ class Address:
     def add_queue(self, queue: Queue, gate: Gate | None = None, origin: str | None = None) -> None:
         """Add a queue, with its gate: see ``set_gate``."""
         self.set_gate(queue, gate, origin)
+        if self.is_paused:
+            queue.pause_with_address(is_paused=True)
         self.types |= {queue.routing_type}
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.append(queue)
@@ -211,7 +226,7 @@ class Address:
 
     def _find_types(self) -> None:
         left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
-        self.types = self.configured | frozenset(left)
+        self.types = self.configured | self.created | frozenset(left)
 
     def anycast(self) -> Queue | None:
         """Return the ANYCAST queue whose turn it is."""

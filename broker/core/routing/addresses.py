@@ -203,7 +203,8 @@ class AddressBook:
     def is_needed(self, address: str) -> bool:
         """Return whether an address has a queue or scheduled messages, or is configured."""
         is_used = self.has_queues(address) or self.has_schedules(address)
-        return is_used or (address in self.known and bool(self.known[address].configured))
+        known = self.known.get(address)
+        return is_used or (known is not None and bool(known.configured or known.created))
 
     def is_last(self, queue: Queue) -> bool:
         """Return whether an address has no queue beside this one."""

@@ -104,6 +104,11 @@ class VolatileQueue(Source[PublishedReference]):
         self._turns.join(subscription)
         return subscription
 
+    @property
+    def selector_text(self) -> str | None:
+        """Its consumer's selector; None without one."""
+        return None if self._selector is None else self._selector.text
+
     def sort(self) -> None:
         """Deliver by priority from here on."""
         self._ready = SortedWaiting(self._ready)

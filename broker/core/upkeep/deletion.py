@@ -107,7 +107,7 @@ class Deletions:
             raise DestinationRefused(
                 f"queue {quoted(queue.name)} is configured, and would be created again at the next"
                 " start: remove it first from broker.xml of every node, which they notice by"
-                " themselves (configuration-file-refresh-period)"
+                " themselves (configuration-file-refresh-period); a purge deletes only its messages"
             )
 
     def end_subscription(self, principal: Principal, queue: Queue, done: Deleted) -> None:

@@ -1,0 +1,774 @@
+"""Everything an operator sees of a live node and does to it: each a method, and one way in.
+
+The HTTP API, Jolokia, ``activemq.management`` and the commands call these; none of them touches the
+core beside. Every method is called on the loop's thread. It checks the caller's permission by the
+names that Artemis' management has for what it does, writes one line to the audit log, and raises a
+``BrokerError`` that says what is refused and why; then nothing has happened.
+
+| raises            | what is the case                                                         |
+|-------------------|--------------------------------------------------------------------------|
+| ``NotAuthorized`` | the permission that the text names is missing                            |
+| ``NotFound``      | there is no such thing; asked for only by who may know                   |
+| others            | see ``orthia.broker.management.errors`` and ``core.errors``              |
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import Any, Final
+
+from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.destinations import QUALIFIED, is_name, is_schedule
+from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.seen import oldest_ms, selector_of
+from orthia.broker.core.queue.subscriptions import Subscription
+from orthia.broker.core.routing.address import Address
+from orthia.broker.core.routing.addresses import refuse_if_leaving
+from orthia.broker.core.selectors import Selector, SelectorRefused
+from orthia.broker.core.selectors import parse as parse_selector
+from orthia.broker.core.slices import GO_ON, Finding
+from orthia.broker.management.abc import ConnectedClients
+from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
+from orthia.broker.management.messages import (
+    RETURNS,
+    Found,
+    Messages,
+    Place,
+    body_of,
+    properties_of,
+)
+from orthia.broker.management.snapshots import Snapshot, Snapshots
+from orthia.broker.management.views import (
+    AddressView,
+    BindingView,
+    ConnectionView,
+    ConsumerView,
+    MemoryView,
+    MessagePage,
+    MessageView,
+    OverviewView,
+    QueueView,
+    TransactionView,
+)
+from orthia.broker.management.waiting import Waiting
+from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+from orthia.config.addresses import options_of
+from orthia.config.errors import OrthiaError
+from orthia.config.queues import QueueOptions
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, Property, decode_fields, encode_fields
+from orthia.journal.model.message import DEFAULT_PRIORITY
+from orthia.journal.xa import XaTransactions
+
+MOST_MESSAGES_OF_A_PAGE: Final = 500
+MOST_BODY_BYTES: Final = 1024 * 1024
+"""Of a body that is shown; a longer one is consumed by a client, not looked at."""
+_BROKER: Final = "broker"
+_OPTIONS: Final = frozenset(QueueOptions.__dataclass_fields__)
+_PRIORITIES: Final = range(10)
+
+
+class Management:
+    """What operators do with a live node; on the loop's thread."""
+
+    def __init__(self, broker: Broker, clients: ConnectedClients, name: str) -> None:
+        """``name`` is the node's."""
+        self._broker = broker
+        self._parts = parts = broker.parts
+        self._book = parts.book
+        self._security = broker.security
+        self._clients = clients
+        self._name = name
+        self._waiting = Waiting(broker.slices)
+        self._messages = Messages(parts.journal, self._waiting)
+        self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
+
+    def end(self) -> None:
+        """End whatever is under way: the node is stopping."""
+        self._waiting.end()
+
+    def _allow(
+        self, principal: Principal, resource: str, operation: str, *arguments: object
+    ) -> None:
+        """Raise NotLive or NotAuthorized, or note that a user does something."""
+        self._parts.gate.refuse_if_stopped()
+        self._security.check_management(principal, resource, operation, arguments)
+
+    # --- queues and addresses, seen
+
+    async def overview(self, principal: Principal) -> OverviewView:
+        """Return the node in a few numbers."""
+        self._allow(principal, _BROKER, "getStatus")
+        counters = self._broker.counters()
+        queues = (await self._snapshots.queues()).queues
+        return OverviewView(
+            name=self._name,
+            queues=len(queues),
+            addresses=sum(one.is_used for one in self._book.known.values()),
+            consumers=sum(one.consumers for one in queues),
+            connections=sum(1 for _ in self._clients.connections()),
+            messages=sum(one.messages for one in queues),
+            delivering=sum(one.delivering for one in queues),
+            added=counters.added,
+            acknowledged=counters.acknowledged,
+            expired=counters.expired,
+            killed=counters.dead_lettered,
+            redelivered=counters.redelivered,
+            jobs=0,
+            journal_full=self._parts.journal.is_full,
+            last_seq=self._parts.journal.last_committed_seq,
+        )
+
+    async def queues(self, principal: Principal) -> Snapshot:
+        """Return all queues but those of scheduled messages, as they were a moment ago."""
+        self._allow(principal, _BROKER, "listQueues")
+        return await self._snapshots.queues()
+
+    def _all_queues(self) -> Finding[tuple[QueueView, ...]]:
+        found: list[QueueView] = []
+        for queue in self._book.consumable_queues():
+            if self._book.queues.get(queue.name) is queue:
+                found.append(self._view(queue))
+            yield GO_ON
+        return tuple(found)
+
+    async def queue(self, principal: Principal, name: str) -> QueueView:
+        """Return one queue; its oldest message is looked for in the store, too."""
+        self._allow(principal, f"queue.{name}", "getAttributes")
+        queue = self._queue(name)
+        view = self._view(queue)
+        if view.oldest_ms is None and view.messages:
+            page = await self._messages.page(queue, None, None, 1, self._shown(queue, 0))
+            if page.messages:
+                return view._replace(oldest_ms=page.messages[0].timestamp_ms)
+        return view
+
+    async def addresses(self, principal: Principal) -> tuple[AddressView, ...]:
+        """Return all addresses in use, by name."""
+        self._allow(principal, _BROKER, "listAddresses")
+        return await self._waiting.steps(self._all_addresses())
+
+    def _all_addresses(self) -> Finding[tuple[AddressView, ...]]:
+        found: list[AddressView] = []
+        for name, address in sorted(self._book.known.items()):
+            if address.is_used:
+                found.append(self._view_of_address(name, address))
+            yield GO_ON
+        return tuple(found)
+
+    async def address(self, principal: Principal, name: str) -> AddressView:
+        """Return one address."""
+        self._allow(principal, f"address.{name}", "getAttributes")
+        return self._view_of_address(name, self._address(name))
+
+    async def settings(self, principal: Principal, address: str) -> Mapping[str, Any]:
+        """Return the settings in effect of an address, which may not exist yet, by their names."""
+        self._allow(principal, _BROKER, "getAddressSettingsAsJSON", address)
+        if not is_name(address):
+            raise WrongArgument("address", f"{quoted(address[:300])} is no name of an address")
+        resolved = asdict(self._book.rules.settings_of(address))
+        return {
+            name.replace("_", "-"): value.value if isinstance(value, Enum) else value
+            for name, value in resolved.items()
+        }
+
+    async def bindings(self, principal: Principal, address: str) -> tuple[BindingView, ...]:
+        """Return what of an address goes to which of its queues."""
+        self._allow(principal, _BROKER, "listBindingsForAddress", address)
+        known = self._address(address)
+        found: list[BindingView] = []
+        for queue in (*known.anycast_queues, *known.multicast_queues):
+            options = self._book.bindings[queue.name].options
+            found.append(
+                BindingView(
+                    address, queue.name, queue.routing_type, options.filter, options.enabled
+                )
+            )
+        return tuple(found)
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._book.queues.get(name)
+        if queue is None:
+            raise NotFound("queue", name)
+        return queue
+
+    def _address(self, name: str) -> Address:
+        address = self._book.known.get(name)
+        if address is None or not address.is_used:
+            raise NotFound("address", name)
+        return address
+
+    def _view(self, queue: Queue) -> QueueView:
+        name, address = queue.name, queue.address
+        binding = self._book.bindings[name]
+        options, counters, unsettled = binding.options, queue.counters, queue.unsettled
+        messages = queue.depth
+        return QueueView(
+            name,
+            address,
+            queue.routing_type,
+            queue.durable,
+            address in self._book.temporary,
+            name in self._book.rules.queues,
+            binding.auto_created,
+            queue.user,
+            options.filter,
+            options.exclusive,
+            options.last_value_key,
+            options.non_destructive,
+            None if options.ring_size < 0 else options.ring_size,
+            queue.max_consumers,
+            queue.is_paused,
+            messages,
+            queue.is_counted,
+            queue.log.stored_bytes if messages else 0,
+            oldest_ms(queue),
+            queue.consumers,
+            unsettled.delivered,
+            len(unsettled.delayed),
+            self._scheduled_for(queue),
+            counters.added,
+            counters.acknowledged,
+            counters.expired,
+            counters.dead_lettered,
+            counters.redelivered,
+            counters.removed,
+        )
+
+    def _scheduled_for(self, queue: Queue) -> int:
+        """Return how many messages are not due yet that go to a queue, as it is now."""
+        schedules = self._book.known[queue.address].schedules
+        if not schedules:
+            return 0
+        own = f"{QUALIFIED}{queue.name}"
+        return sum(
+            one.depth
+            for one in schedules
+            if (QUALIFIED not in one.name and one.routing_type is queue.routing_type)
+            or one.name.endswith(own)
+        )
+
+    def _view_of_address(self, name: str, address: Address) -> AddressView:
+        queues = (*address.anycast_queues, *address.multicast_queues)
+        settings, topic = address.settings, address.topic
+        return AddressView(
+            name=name,
+            routing_types=tuple(sorted(address.types, key=lambda one: one.value)),
+            configured=name in self._book.rules.addresses,
+            created=bool(address.created),
+            temporary=name in self._book.temporary,
+            paused=address.is_paused,
+            queues=tuple(sorted(one.name for one in queues)),
+            messages=sum(one.depth for one in queues),
+            bytes=address.use.used + address.use.uploading,
+            max_size_bytes=settings.max_size_bytes,
+            max_size_messages=settings.max_size_messages,
+            page_limit_bytes=settings.page_limit_bytes,
+            page_limit_messages=settings.page_limit_messages,
+            address_full_policy=settings.address_full_policy.value,
+            page_full_policy=settings.page_full_policy.value,
+            subscribers=0 if topic is None else len(topic.subscribers),
+            added=sum(one.counters.added for one in queues),
+            diverts=tuple(one.address for one in address.diverts),
+        )
+
+    # --- consumers and connections
+
+    async def consumers(
+        self, principal: Principal, queue: str | None = None
+    ) -> tuple[ConsumerView, ...]:
+        """Return the consumers of a queue; or of all queues and topics."""
+        if queue is None:
+            self._allow(principal, _BROKER, "listAllConsumersAsJSON")
+            return await self._waiting.steps(self._all_consumers())
+        self._allow(principal, f"queue.{queue}", "listConsumersAsJSON")
+        return await self._waiting.steps(self._consumers_of(self._queue(queue)))
+
+    def _all_consumers(self) -> Finding[tuple[ConsumerView, ...]]:
+        found: list[ConsumerView] = []
+        for queue in list(self._book.queues.values()):
+            found += yield from self._consumers_of(queue)
+            yield GO_ON
+        for name, address in list(self._book.known.items()):
+            for one in [] if address.topic is None else list(address.topic.subscribers):
+                if one.subscription is not None and not one.subscription.is_closed:
+                    found.append(_consumer(one.subscription, None, name, one.selector_text))
+                yield GO_ON
+            yield GO_ON
+        return tuple(found)
+
+    @staticmethod
+    def _consumers_of(queue: Queue) -> Finding[tuple[ConsumerView, ...]]:
+        found: list[ConsumerView] = []
+        for one in queue.subscriptions:
+            if not one.is_closed:
+                selector = selector_of(one.view)
+                found.append(_consumer(one, queue.name, queue.address, selector))
+            yield GO_ON
+        return tuple(found)
+
+    async def connections(self, principal: Principal) -> tuple[ConnectionView, ...]:
+        """Return the connections of clients that have logged in, by id."""
+        self._allow(principal, _BROKER, "listConnectionsAsJSON")
+        consumers: dict[str, int] = {}
+        for one in await self._waiting.steps(self._all_consumers()):
+            consumers[one.connection] = consumers.get(one.connection, 0) + 1
+        found = [
+            replace(one, consumers=consumers.get(one.id, 0)) for one in self._clients.connections()
+        ]
+        return tuple(sorted(found, key=lambda one: one.id))
+
+    async def close_connection(
+        self, principal: Principal, connection: str, reason: str = ""
+    ) -> None:
+        """Disconnect a client, which is told the ``reason``; what it had goes back."""
+        self._allow(principal, _BROKER, "closeConnectionWithID", connection)
+        if not self._clients.end(connection, _told(principal, "connection", reason)):
+            raise NotFound("connection", connection, ": perhaps its client has left by now")
+
+    async def close_consumer(self, principal: Principal, consumer: str, reason: str = "") -> None:
+        """Disconnect the client of a consumer, which is told the ``reason``.
+
+        With all that the connection does, as no protocol tells a client of one consumer alone.
+        """
+        self._allow(principal, _BROKER, "closeConsumerWithID", consumer)
+        for one in await self._waiting.steps(self._all_consumers()):
+            if one.id == consumer:
+                if not self._clients.end(one.connection, _told(principal, "consumer", reason)):
+                    break
+                return
+        raise NotFound("consumer", consumer, ": perhaps its client has left by now")
+
+    async def close_connections(
+        self,
+        principal: Principal,
+        *,
+        user: str | None = None,
+        address: str | None = None,
+        reason: str = "",
+    ) -> int:
+        """Disconnect all clients of a user, or at an IP address; return how many there were."""
+        if (user is None) == (address is None):
+            raise WrongArgument("user", "say whose connections: those of a user, or of an address")
+        if user is not None:
+            self._allow(principal, _BROKER, "closeConnectionsForUser", user)
+        else:
+            self._allow(principal, _BROKER, "closeConnectionsForAddress", address)
+        ids = [
+            one.id
+            for one in self._clients.connections()
+            if user == one.user or (address is not None and address == one.address)
+        ]
+        told = _told(principal, "connection", reason)
+        return sum(self._clients.end(one, told) for one in ids)
+
+    # --- messages
+
+    async def browse(
+        self,
+        principal: Principal,
+        queue: str,
+        selector: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        *,
+        body_bytes: int = 0,
+    ) -> MessagePage:
+        """Return a page of a queue's messages, which stay; ``after`` is ``next`` of a page.
+
+        Bodies of up to ``body_bytes`` are shown.
+        """
+        self._allow(principal, f"queue.{queue}", "browse", selector or "")
+        found = self._queue(queue)
+        _check_limit(limit, body_bytes)
+        wanted = _selector(selector)
+        place = None if after is None else Place.parse(after, found)
+        return await self._messages.page(
+            found, wanted, place, limit, self._shown(found, body_bytes)
+        )
+
+    async def message(
+        self, principal: Principal, queue: str, message: int, *, body_bytes: int = MOST_BODY_BYTES
+    ) -> MessageView:
+        """Return one message by its id."""
+        self._allow(principal, f"queue.{queue}", "getMessage", message)
+        found = self._queue(queue)
+        _check_limit(1, body_bytes)
+        one = await self._messages.one(found, message)
+        if one is None:
+            raise NotFound("message", str(message), f" in queue {quoted(queue)} any more")
+        return self._shown(found, body_bytes)(one)
+
+    async def count(self, principal: Principal, queue: str, selector: str | None = None) -> int:
+        """Return how many messages a queue has, or how many of them a selector matches."""
+        self._allow(principal, f"queue.{queue}", "countMessages", selector or "")
+        found = self._queue(queue)
+        wanted = _selector(selector)
+        if wanted is None:
+            return found.depth
+        return await self._messages.count(found, wanted)
+
+    def _shown(self, queue: Queue, body_bytes: int) -> Callable[[Found], MessageView]:
+        """Return what makes views of a queue's messages as they are at this moment."""
+        delivered = queue.unsettled.delivered and {
+            one.seq for subscription in queue.subscriptions for one in subscription.held()
+        }
+
+        def show(found: Found) -> MessageView:
+            record = found.record
+            properties = properties_of(record)
+            returns = str(properties.get(RETURNS, ""))
+            due_ms = decode_fields(record.stated).delivery_ms if record.stated else None
+            return MessageView(
+                id=found.seq,
+                queue=queue.name,
+                address=record.address,
+                priority=record.priority,
+                timestamp_ms=record.timestamp_ms,
+                expires_ms=record.expires_ms,
+                durable=found.is_stored,
+                large=record.large is not None,
+                size=len(record.head) + len(record.stated) + record.body_size,
+                body_size=record.body_size,
+                attempts=found.attempts,
+                delivering=bool(delivered) and found.seq in delivered,
+                due_ms=due_ms,
+                origin_queue=_text(properties.get("_AMQ_ORIG_QUEUE")),
+                origin_address=_text(properties.get("_AMQ_ORIG_ADDRESS")),
+                returns=int(returns) if returns.isdecimal() else 0,
+                properties=properties,
+                body=body_of(record, body_bytes) if body_bytes else None,
+            )
+
+        return show
+
+    async def send(
+        self,
+        principal: Principal,
+        destination: str,
+        body: bytes,
+        *,
+        properties: Mapping[str, Property] | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        durable: bool = True,
+        expires_ms: int = 0,
+        delivery_ms: int | None = None,
+    ) -> None:
+        """Send a message to ``/queue/NAME``, ``/topic/NAME`` or a name; back once it is stored.
+
+        The user needs the permission ``send`` for it, too. ``expires_ms`` and ``delivery_ms`` are
+        milliseconds since 1970 UTC.
+        """
+        self._allow(principal, f"address.{destination}", "sendMessage")
+        if priority not in _PRIORITIES:
+            raise WrongArgument("priority", f"a priority is 0 to 9, not {priority}")
+        if len(body) > self._broker.parts.max_body_bytes:
+            raise LimitExceeded(
+                f"a body of {len(body)} bytes is longer than max-body-bytes"
+                f" {self._broker.parts.max_body_bytes}: send it by a client"
+            )
+        fields = Fields(
+            durable=durable,
+            delivery_ms=delivery_ms,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            content_type=content_type,
+            user_id=principal.validated_user,
+            properties=properties or {},
+        )
+        try:
+            stated = encode_fields(fields)
+        except ValueError as error:
+            raise WrongArgument("properties", f"the message cannot be stored: {error}") from None
+        message = OutgoingMessage(
+            b"", body, durable, expires_ms, priority, encoding=NO_HEAD, stated=stated
+        )
+        answer = self._waiting.answer(bool)
+
+        def refused(error: OrthiaError, _: object) -> None:
+            answer.fail(error)
+
+        behind = self._broker.send(
+            principal, destination, message, lambda: answer.set(True), refused
+        )
+        if isinstance(behind, Iterator):
+            await self._waiting.done(behind)
+        await answer
+
+    # --- queues and addresses, changed
+
+    async def create_queue(
+        self,
+        principal: Principal,
+        name: str,
+        *,
+        address: str | None = None,
+        routing_type: RoutingType | None = None,
+        durable: bool = True,
+        max_consumers: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> QueueView:
+        """Create a queue, of the address of its name unless another is named.
+
+        ``options`` are fields of QueueOptions, ``filter`` among them; what is left out is as the
+        settings of its address say. The user needs what it needs to create it as a client, too.
+        """
+        where = name if address is None else address
+        self._allow(principal, _BROKER, "createQueue", name, where)
+        kind, chosen = self._new_queue(principal, name, where, routing_type, options or {})
+        permission = "createDurableQueue" if durable else "createNonDurableQueue"
+        if durable:
+            self._security.check_new_queue(principal, where, name)
+        else:
+            self._security.check(principal, permission, where, name)
+        creations = self._parts.creations
+        creations.refuse_if_too_many(principal, quoted(name))
+        self._parts.store_use.refuse_if_closed()
+        queue = self._book.create_queue(
+            name,
+            where,
+            kind,
+            auto_created=False,
+            max_consumers=max_consumers,
+            user=creations.user_of(principal),
+            options=chosen,
+            durable=durable,
+        )
+        await self._bound()
+        return self._view(queue)
+
+    def _new_queue(
+        self,
+        principal: Principal,
+        name: str,
+        address: str,
+        routing_type: RoutingType | None,
+        given: Mapping[str, Any],
+    ) -> tuple[RoutingType, QueueOptions]:
+        """Return type and options of a new queue; raises BrokerError if there must be none."""
+        _check_name("name", name)
+        _check_name("address", address)
+        if name in self._book.queues:
+            raise AlreadyThere(f"there is a queue {quoted(name)} already")
+        self._parts.creation.refuse_reserved(name, address)
+        if is_schedule(name) or address in self._book.temporary:
+            raise WrongArgument("name", f"queue {quoted(name)} would be one of the broker's own")
+        known = self._book.address(address)
+        kind = routing_type or known.type_of_new_queue
+        if kind not in known.types:
+            if known.configured:
+                has = ", ".join(sorted(one.value for one in known.types))
+                raise NotPossible(
+                    f"address {quoted(address)} is {has}, and a {kind.value} queue was asked for"
+                )
+            self._security.check(principal, "createAddress", address)
+        unknown = given.keys() - _OPTIONS
+        if unknown:
+            raise WrongArgument("options", f"a queue has no option {quoted(min(unknown))}")
+        try:
+            options = options_of(known.settings, given)
+        except TypeError as error:
+            raise WrongArgument("options", str(error)) from None
+        if options.conflict is not None:
+            raise WrongArgument("options", f"queue {quoted(name)} {options.conflict}")
+        if options.filter is not None:
+            try:
+                parse_selector(options.filter)
+            except SelectorRefused as error:
+                raise error.of(f"queue {quoted(name)}") from None
+        return kind, options
+
+    async def _bound(self) -> None:
+        answer = self._waiting.answer(bool)
+        self._parts.factory.when_bound(lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+
+    async def delete_queue(self, principal: Principal, name: str, *, force: bool = False) -> int:
+        """Delete a queue; with ``force`` also one with messages or consumers.
+
+        Return how many messages went with it.
+        """
+        answer = self._waiting.future(int)
+        self._parts.gate.refuse_if_stopped()
+        if name not in self._book.queues:
+            self._allow(principal, _BROKER, "destroyQueue", name, force)
+            raise NotFound("queue", name)
+        self._broker.delete_queue(principal, name, answer.set, force=force)
+        number = await answer
+        self._snapshots.forget()
+        return number
+
+    async def create_address(
+        self, principal: Principal, name: str, routing_types: Collection[RoutingType]
+    ) -> AddressView:
+        """Create an address, or give one that an operator created other routing types."""
+        types = frozenset(routing_types)
+        self._allow(
+            principal, _BROKER, "createAddress", name, ",".join(sorted(one.value for one in types))
+        )
+        _check_name("name", name)
+        if not types:
+            raise WrongArgument("routing-types", "an address is ANYCAST, MULTICAST or both")
+        if name in self._book.rules.addresses:
+            raise AlreadyThere(f"address {quoted(name)} is declared in broker.xml")
+        if name in self._book.temporary:
+            raise AlreadyThere(f"address {quoted(name)} is a connection's own")
+        self._security.check(principal, "createAddress", name)
+        known = self._book.address(name)
+        needed = {one.routing_type for one in (*known.anycast_queues, *known.multicast_queues)}
+        if not needed <= types:
+            left = ", ".join(sorted(one.value for one in needed - types))
+            raise NotPossible(f"address {quoted(name)} has queues that are {left}")
+        answer = self._waiting.answer(bool)
+        self._parts.administered.create(name, types, lambda: answer.set(True))
+        await answer
+        return self._view_of_address(name, known)
+
+    async def delete_address(self, principal: Principal, name: str) -> None:
+        """Delete an address that has no queue."""
+        self._allow(principal, _BROKER, "deleteAddress", name)
+        known = self._address(name)
+        self._security.check(principal, "deleteAddress", name)
+        if name in self._book.rules.addresses:
+            raise NotPossible(
+                f"address {quoted(name)} is declared in broker.xml, and would be there again at"
+                " once: remove it first from broker.xml of every node, which they notice by"
+                " themselves (configuration-file-refresh-period)"
+            )
+        queues = sorted(one.name for one in (*known.anycast_queues, *known.multicast_queues))
+        if queues:
+            more = f" and {len(queues) - 1} more" if len(queues) > 1 else ""
+            raise NotPossible(
+                f"address {quoted(name)} has queue {quoted(queues[0])}{more}: delete these first"
+            )
+        answer = self._waiting.answer(bool)
+        self._parts.administered.delete(name, lambda: answer.set(True))
+        await answer
+
+    async def pause_queue(self, principal: Principal, name: str, *, persist: bool = True) -> None:
+        """Deliver nothing from a queue; unless ``persist``, only until this node ends."""
+        self._allow(principal, f"queue.{name}", "pause", persist)
+        queue = self._queue(name)
+        refuse_if_leaving(queue)
+        is_stored = persist and queue.durable
+        answer = self._waiting.answer(bool)
+        self._parts.administered.pause_queue(queue, lambda: answer.set(True), is_stored=is_stored)
+        await answer
+        self._snapshots.forget()
+
+    async def resume_queue(self, principal: Principal, name: str) -> None:
+        """Deliver from a queue again, unless its address is paused, too."""
+        self._allow(principal, f"queue.{name}", "resume")
+        queue = self._queue(name)
+        answer = self._waiting.answer(bool)
+        self._parts.administered.resume_queue(queue, lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+
+    async def pause_address(self, principal: Principal, name: str, *, persist: bool = True) -> None:
+        """Deliver nothing from the queues of an address, those to come too."""
+        self._allow(principal, f"address.{name}", "pause", persist)
+        self._address(name)
+        is_stored = persist and name not in self._book.temporary
+        answer = self._waiting.answer(bool)
+        self._parts.administered.pause_address(name, lambda: answer.set(True), is_stored=is_stored)
+        await answer
+        self._snapshots.forget()
+
+    async def resume_address(self, principal: Principal, name: str) -> None:
+        """Deliver from the queues of an address again, but for those paused by themselves."""
+        self._allow(principal, f"address.{name}", "resume")
+        self._address(name)
+        answer = self._waiting.answer(bool)
+        self._parts.administered.resume_address(name, lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+
+    # --- memory, journal, transactions
+
+    async def memory(self, principal: Principal) -> MemoryView:
+        """Return what the node holds, against its limits."""
+        self._allow(principal, _BROKER, "getAddressMemoryUsage")
+        budget, store = self._parts.factory.budget, self._broker.store_use.shown
+        return MemoryView(
+            messages_bytes=budget.used,
+            messages_limit=budget.limit,
+            store_bytes=store.used,
+            store_limit=store.limit,
+            store_closed_by=tuple(sorted(store.closed_by)),
+            delivering_bytes=budget.claimed,
+            clients_bytes=self._clients.held_bytes,
+            clients_limit=self._clients.limit_bytes,
+        )
+
+    async def transactions(self, principal: Principal) -> tuple[TransactionView, ...]:
+        """Return the prepared transactions that are not resolved."""
+        self._allow(principal, _BROKER, "listPreparedTransactions")
+        return tuple(
+            TransactionView(str(one.xid), one.prepared_ms, len(one.messages), len(one.deletes))
+            for one in XaTransactions(self._parts.journal).in_doubt
+        )
+
+
+def _consumer(
+    subscription: Subscription[Any], queue: str | None, address: str, selector: str | None
+) -> ConsumerView:
+    principal = subscription.principal
+    connection = principal.origin.connection
+    return ConsumerView(
+        id=f"{connection}.{subscription.number}",
+        connection=connection,
+        user=principal.name,
+        client_id=principal.client_id,
+        queue=queue,
+        address=address,
+        selector=selector,
+        prefetch=subscription.prefetch or None,
+        delivering=subscription.delivering,
+        delivering_bytes=subscription.delivering_bytes,
+        settled=subscription.taken,
+        writable=subscription.is_writable,
+    )
+
+
+def _told(principal: Principal, what: str, reason: str) -> str:
+    """Return what a client is told whose connection an operator ends."""
+    because = f": {reason[:500]}" if reason else ""
+    return f"an operator, user {quoted(principal.name)}, closed this {what}{because}"
+
+
+def _selector(text: str | None) -> Selector | None:
+    return None if text is None or not text.strip() else parse_selector(text)
+
+
+def _check_name(argument: str, name: str) -> None:
+    if not is_name(name) or QUALIFIED in name:
+        raise WrongArgument(
+            argument,
+            f"{quoted(name[:300])} is no name: it has 1 to 255 printable characters, no space at"
+            f" either end, and no {QUALIFIED}",
+        )
+
+
+def _check_limit(limit: int, body_bytes: int) -> None:
+    if not 0 < limit <= MOST_MESSAGES_OF_A_PAGE:
+        raise WrongArgument(
+            "limit",
+            f"a page has 1 to {MOST_MESSAGES_OF_A_PAGE} messages; {limit} were asked for",
+        )
+    if not 0 <= body_bytes <= MOST_BODY_BYTES:
+        raise WrongArgument(
+            "body-bytes", f"bodies of 0 to {MOST_BODY_BYTES} bytes are shown, not {body_bytes}"
+        )
+
+
+def _text(value: Property | None) -> str | None:
+    return None if value is None else str(value)

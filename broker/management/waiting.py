@@ -1,0 +1,112 @@
+"""Waiting, in coroutines on the loop, for what the core answers by callbacks and does in steps.
+
+Whoever waits when the node ends gets ``NotLive``: the core does not call back any more then.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from orthia.broker.core.errors import NotLive
+from orthia.broker.core.slices import GO_ON, Finding, Slices, Steps, Wait
+
+_Result = TypeVar("_Result")
+Working: TypeAlias = Generator[bool, None, _Result] | Generator[bool | Wait, None, _Result]
+"""Steps that return a result."""
+_OVER = "this node is stopping or is live no more; ask the other node"
+
+
+class Answer(Generic[_Result]):
+    """What is waited for, once; awaited by one, and set by a callback."""
+
+    def __init__(self, future: "asyncio.Future[_Result]") -> None:
+        self.future = future
+
+    def set(self, result: _Result) -> None:
+        """Give the result; nothing if nobody waits any more."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Give the reason why there is no result."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def __await__(self) -> Generator[Any, None, _Result]:
+        return self.future.__await__()
+
+
+class Waiting:
+    """Everything that is waited for; on the loop's thread."""
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._futures: set[asyncio.Future[Any]] = set()
+        self._is_over = False
+
+    def answer(self, kind: Callable[..., _Result]) -> Answer[_Result | None]:
+        """Return what one call is answered by, of a ``kind`` or None."""
+        del kind
+        return Answer(self._future())
+
+    def future(self, kind: Callable[..., _Result]) -> Answer[_Result]:
+        """Return the same of what is always answered by that kind."""
+        del kind
+        return Answer(self._future())
+
+    def begin(self, finding: Working[_Result]) -> "asyncio.Future[_Result]":
+        """Do steps in turn with all other work of the loop; return their result's future."""
+        future: asyncio.Future[_Result] = self._future()
+        self._slices.run(_into(finding, Answer(future)))
+        return future
+
+    async def steps(self, finding: Working[_Result]) -> _Result:
+        """Do steps in turn with all other work of the loop, and return their result."""
+        return await self.begin(finding)
+
+    async def done(self, steps: Steps) -> None:
+        """Do steps that have no result."""
+        await self.steps(_done(steps))
+
+    async def turn(self) -> None:
+        """Let others have their turns."""
+        await self.steps(_rest())
+
+    def refuse_if_over(self) -> None:
+        """Raise NotLive if the node has ended."""
+        if self._is_over:
+            raise NotLive(_OVER)
+
+    def end(self) -> None:
+        """Tell all who wait, and all who come, that the node has ended."""
+        self._is_over = True
+        for future in list(self._futures):
+            if not future.done():
+                future.set_exception(NotLive(_OVER))
+                future.exception()  # nobody may wait any more
+
+    def _future(self) -> "asyncio.Future[Any]":
+        self.refuse_if_over()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+
+def _into(finding: Working[_Result], answer: Answer[_Result]) -> Steps:
+    try:
+        result = yield from finding
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        answer.fail(error)
+        return
+    answer.set(result)
+
+
+def _done(steps: Steps) -> "Generator[bool | Wait, None, None]":
+    yield from steps
+
+
+def _rest() -> Finding[None]:
+    yield GO_ON

@@ -1,0 +1,99 @@
+"""A core with its facade, whose coroutines a loop of the test's own drives."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from orthia.broker.core.identity import Origin, Principal
+from orthia.broker.management.abc import ConnectedClients
+from orthia.broker.management.facade import Management
+from orthia.broker.management.views import ConnectionView
+from orthia.config.settings import Settings
+from tests.core.support import SETTINGS, CoreUnderTest
+
+_Result = TypeVar("_Result")
+OPERATOR = Principal("op", frozenset({"ops"}), unrestricted=True, origin=Origin("127.0.0.1", 1))
+
+
+class FakeClients(ConnectedClients):
+    """Connections that are only told to end."""
+
+    def __init__(self, *connections: ConnectionView) -> None:
+        self.there = {one.id: one for one in connections}
+        self.ended: list[tuple[str, str]] = []
+
+    def connections(self) -> Iterable[ConnectionView]:
+        """Return those that are left."""
+        return list(self.there.values())
+
+    def end(self, connection: str, reason: str) -> bool:
+        """Note the reason."""
+        self.ended.append((connection, reason))
+        return self.there.pop(connection, None) is not None
+
+    @property
+    def held_bytes(self) -> int:
+        """Nothing."""
+        return 0
+
+    @property
+    def limit_bytes(self) -> int:
+        """Much."""
+        return 1_000
+
+
+class Managed:
+    """A core under test and its facade."""
+
+    def __init__(
+        self,
+        options: Settings = SETTINGS,
+        clients: FakeClients | None = None,
+        core: CoreUnderTest | None = None,
+        **named: Any,
+    ) -> None:
+        self.core = core or CoreUnderTest(options, **named)
+        self.clients = clients or FakeClients()
+        self.management = Management(self.core.broker, self.clients, "test")
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Return what a coroutine returns, with the core's turns in between."""
+
+        async def driven() -> _Result:
+            task = asyncio.ensure_future(work)
+            for _ in range(10_000):
+                if task.done():
+                    return await task
+                self.core.settle()
+                await asyncio.sleep(0)
+            task.cancel()
+            raise AssertionError("nothing answers")
+
+        return asyncio.run(driven())
+
+    def takeover(self, options: Settings = SETTINGS) -> "Managed":
+        """Return the next live node on the same store."""
+        self.management.end()
+        return Managed(core=self.core.takeover(options))
+
+
+def connection(number: str, **fields: Any) -> ConnectionView:
+    """Return a connection."""
+    plain = ConnectionView(
+        id=number,
+        address="10.0.0.1",
+        port=5,
+        user="ada",
+        client_id=None,
+        verified=True,
+        acceptor="stomp",
+        protocol="STOMP 1.2",
+        tls=False,
+        since_ms=1,
+        held_bytes=0,
+        received_bytes=0,
+        sent_bytes=0,
+        consumers=0,
+    )
+    return replace(plain, **fields)
