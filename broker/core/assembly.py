@@ -84,9 +84,9 @@ class CoreParts:
         self.context: Final = SendContext(
             journal, timers.time_ms, self.book, duplicates, persistent=settings.persistence_enabled
         )
-        undeliverable = Undeliverable(
-            UndeliverableQueues(self.book, creations, timers.time_ms), self.context, gate
-        )
+        self.undeliverable_queues: Final = UndeliverableQueues(self.book, creations, timers.time_ms)
+        undeliverable = Undeliverable(self.undeliverable_queues, self.context, gate)
+        self.look: Final = undeliverable.look
         self.schedule_queues: Final = ScheduleQueues(
             self.book, creations, timers, is_persistent=settings.persistence_enabled
         )

@@ -12,7 +12,7 @@ names that Artemis' management has for what it does, writes one line to the audi
 | others            | see ``orthia.broker.management.errors`` and ``core.errors``              |
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 from typing import Any, Final
@@ -32,6 +32,7 @@ from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.management.abc import ConnectedClients
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
+from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
 from orthia.broker.management.messages import (
     RETURNS,
     Found,
@@ -46,6 +47,9 @@ from orthia.broker.management.views import (
     BindingView,
     ConnectionView,
     ConsumerView,
+    JobKind,
+    JobState,
+    JobView,
     MemoryView,
     MessagePage,
     MessageView,
@@ -68,6 +72,16 @@ MOST_MESSAGES_OF_A_PAGE: Final = 500
 MOST_BODY_BYTES: Final = 1024 * 1024
 """Of a body that is shown; a longer one is consumed by a client, not looked at."""
 _BROKER: Final = "broker"
+_OPERATIONS: Final = {
+    JobKind.PURGE: "removeAllMessages",
+    JobKind.DELETE: "removeMessages",
+    JobKind.MOVE: "moveMessages",
+    JobKind.COPY: "copyMessages",
+    JobKind.RETRY: "retryMessages",
+    JobKind.EXPIRE: "expireMessages",
+    JobKind.PRIORITY: "changeMessagesPriority",
+}
+"""What Artemis' management calls them, by which permissions are given."""
 _OPTIONS: Final = frozenset(QueueOptions.__dataclass_fields__)
 _PRIORITIES: Final = range(10)
 
@@ -85,6 +99,7 @@ class Management:
         self._name = name
         self._waiting = Waiting(broker.slices)
         self._messages = Messages(parts.journal, self._waiting)
+        self._jobs = Jobs(parts, self._waiting)
         self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
 
     def end(self) -> None:
@@ -118,7 +133,7 @@ class Management:
             expired=counters.expired,
             killed=counters.dead_lettered,
             redelivered=counters.redelivered,
-            jobs=0,
+            jobs=self._jobs.running,
             journal_full=self._parts.journal.is_full,
             last_seq=self._parts.journal.last_committed_seq,
         )
@@ -414,9 +429,10 @@ class Management:
 
     def _shown(self, queue: Queue, body_bytes: int) -> Callable[[Found], MessageView]:
         """Return what makes views of a queue's messages as they are at this moment."""
-        delivered = queue.unsettled.delivered and {
-            one.seq for subscription in queue.subscriptions for one in subscription.held()
-        }
+        delivered: set[int] = set()
+        if queue.unsettled.delivered:
+            for subscription in queue.subscriptions:
+                delivered.update(one.seq for one in subscription.held())
 
         def show(found: Found) -> MessageView:
             record = found.record
@@ -435,7 +451,7 @@ class Management:
                 size=len(record.head) + len(record.stated) + record.body_size,
                 body_size=record.body_size,
                 attempts=found.attempts,
-                delivering=bool(delivered) and found.seq in delivered,
+                delivering=found.seq in delivered,
                 due_ms=due_ms,
                 origin_queue=_text(properties.get("_AMQ_ORIG_QUEUE")),
                 origin_address=_text(properties.get("_AMQ_ORIG_ADDRESS")),
@@ -691,6 +707,155 @@ class Management:
         self._parts.administered.resume_address(name, lambda: answer.set(True))
         await answer
         self._snapshots.forget()
+
+    # --- jobs
+
+    async def start_job(
+        self,
+        principal: Principal,
+        kind: JobKind,
+        *,
+        queue: str | None = None,
+        address: str | None = None,
+        selector: str | None = None,
+        ids: Sequence[int] | None = None,
+        target: str | None = None,
+        priority: int | None = None,
+    ) -> JobView:
+        """Begin an operation on many messages of a queue; ``finished`` waits for its end.
+
+        On all of the queue, or those that a ``selector`` matches, or those with some ``ids``; a
+        purge may be of an ``address``, which is of all of its queues. ``target`` is the queue that
+        messages are moved or copied to, ``priority`` what they get. Messages that come while it
+        runs are left as they are, and so are those that consumers have.
+        """
+        resource = f"queue.{queue}" if address is None else f"address.{address}"
+        named = None if ids is None else ",".join(map(str, ids[:MOST_IDS]))
+        said = [one for one in (selector, named, target, priority) if one is not None]
+        self._allow(principal, resource, _OPERATIONS[kind], *said)
+        order = Order(
+            kind,
+            self._subject(kind, queue, address),
+            of_address=address is not None,
+            selector=None if _selector(selector) is None else selector,
+            ids=None if ids is None else tuple(dict.fromkeys(ids)),
+            target=target,
+            priority=priority,
+        )
+        self._check_order(order)
+        queues = self._queues_of(order)
+        if order.ids is not None:
+            for one in order.ids:
+                if await self._messages.one(queues[0], one) is None:
+                    raise NotFound(
+                        "message",
+                        str(one),
+                        f" in queue {quoted(order.name)} any more: nothing was done",
+                    )
+            self._parts.gate.refuse_if_stopped()
+            queues = self._queues_of(order)  # it may have been deleted meanwhile
+            self._check_order(order)
+        self._jobs.refuse_if_busy(queues)
+        job = self._jobs.start(order, principal.name)
+        self._snapshots.forget()
+        return job.view()
+
+    @staticmethod
+    def _subject(kind: JobKind, queue: str | None, address: str | None) -> str:
+        """Return the name of what a job works on; raises WrongArgument."""
+        if address is not None and kind is not JobKind.PURGE:
+            raise WrongArgument("address", f"{kind.value} is of one queue, not of an address")
+        name = queue if address is None else address
+        if name is None or (queue is not None and address is not None):
+            raise WrongArgument("queue", "name one queue, or, of a purge, one address")
+        return name
+
+    def _queues_of(self, order: Order) -> list[Queue]:
+        """Return the queues of a job; raises NotFound, NotPossible."""
+        if order.of_address:
+            known = self._address(order.name)
+            queues = [*known.anycast_queues, *known.multicast_queues]
+        else:
+            queues = [self._queue(order.name)]
+        for one in queues:
+            self._jobs.check_ring(one)
+        return queues
+
+    def _check_order(self, order: Order) -> None:
+        """Raise WrongArgument or NotFound for what makes no sense."""
+        kind = order.kind
+        if order.ids is not None and order.selector is not None:
+            raise WrongArgument("ids", "choose messages by ids or by a selector, not by both")
+        if order.ids is not None and not 0 < len(order.ids) <= MOST_IDS:
+            raise WrongArgument("ids", f"a job has 1 to {MOST_IDS} ids, not {len(order.ids)}")
+        chooses = order.ids is not None or order.selector is not None
+        if kind is JobKind.PURGE and chooses:
+            raise WrongArgument("selector", "a purge deletes all: delete some by a delete")
+        if kind is JobKind.DELETE and not chooses:
+            raise WrongArgument(
+                "ids", "say which messages, by ids or a selector; a purge deletes all of a queue"
+            )
+        goes = kind in (JobKind.MOVE, JobKind.COPY)
+        if goes and not order.target:
+            raise WrongArgument("target", f"a {kind.value} needs a target, a queue: none was named")
+        if order.target and not goes:
+            raise WrongArgument("target", f"a {kind.value} has no target")
+        if order.target:
+            if not order.of_address:
+                self._queue(order.name)
+            if order.target == order.name:
+                raise WrongArgument(
+                    "target", f"queue {quoted(order.name)} cannot be the target of its own messages"
+                )
+            target = self._queue(order.target)
+            refuse_if_leaving(target)
+            if is_schedule(target.name):
+                raise WrongArgument(
+                    "target", f"queue {quoted(target.name)} holds what is delivered later"
+                )
+        if (order.priority is None) == (kind is JobKind.PRIORITY):
+            raise WrongArgument("priority", "the priority is for, and needed by, a priority job")
+        if order.priority is not None and order.priority not in _PRIORITIES:
+            raise WrongArgument("priority", f"a priority is 0 to 9, not {order.priority}")
+
+    async def jobs(self, principal: Principal) -> tuple[JobView, ...]:
+        """Return the jobs that run, the last ones that are over, and interrupted ones."""
+        self._allow(principal, _BROKER, "listJobs")
+        return tuple(one.view() for one in self._jobs.all())
+
+    async def job(self, principal: Principal, job: int) -> JobView:
+        """Return one job."""
+        self._allow(principal, _BROKER, "getJob", job)
+        return self._jobs.get(job).view()
+
+    async def finished(self, principal: Principal, job: int) -> JobView:
+        """Wait until a job is over, and return it."""
+        self._allow(principal, _BROKER, "getJob", job)
+        found = self._jobs.get(job)
+        await self._jobs.finished(found)
+        return found.view()
+
+    async def stop_job(self, principal: Principal, job: int) -> JobView:
+        """Stop a job after the step it is at; forget an interrupted one."""
+        self._allow(principal, _BROKER, "stopJob", job)
+        found = self._jobs.get(job)
+        self._jobs.stop(found)
+        return found.view()
+
+    async def continue_job(self, principal: Principal, job: int) -> JobView:
+        """Start an interrupted job again, for the rest."""
+        self._allow(principal, _BROKER, "continueJob", job)
+        found = self._jobs.get(job)
+        if found.state is not JobState.INTERRUPTED:
+            raise NotPossible(f"job {job} is {found.state.value}: an interrupted one is continued")
+        if found.number_of_ids is not None:
+            raise NotPossible(
+                f"job {job} was of {found.number_of_ids} messages by id, of which"
+                f" {found.done} are done: name the rest of them anew"
+            )
+        self._check_order(found.order)
+        self._jobs.refuse_if_busy(self._queues_of(found.order))
+        return self._jobs.start(found.order, principal.name, again=found).view()
 
     # --- memory, journal, transactions
 

@@ -357,4 +357,4 @@ def test_whoever_waits_for_a_look_and_fails_keeps_no_other_back(
     look.end()
     assert called == ["first", "last"]
     assert not look.is_under_way
-    assert "resuming a queue after the scan for expired messages failed" in caplog.text
+    assert "resuming a queue after a read of its messages failed" in caplog.text

@@ -1,6 +1,7 @@
 """A core with its facade, whose coroutines a loop of the test's own drives."""
 
 import asyncio
+import atexit
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -8,11 +9,14 @@ from typing import Any, TypeVar
 from orthia.broker.core.identity import Origin, Principal
 from orthia.broker.management.abc import ConnectedClients
 from orthia.broker.management.facade import Management
-from orthia.broker.management.views import ConnectionView
+from orthia.broker.management.views import ConnectionView, JobKind, JobView
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest
 
 _Result = TypeVar("_Result")
+_LOOP = asyncio.new_event_loop()
+"""One for all: a job goes on from one call to the next."""
+atexit.register(_LOOP.close)
 OPERATOR = Principal("op", frozenset({"ops"}), unrestricted=True, origin=Origin("127.0.0.1", 1))
 
 
@@ -62,15 +66,32 @@ class Managed:
 
         async def driven() -> _Result:
             task = asyncio.ensure_future(work)
-            for _ in range(10_000):
+            for number in range(20_000):
                 if task.done():
                     return await task
                 self.core.settle()
+                if not number % 50:
+                    self.core.pass_time(0.01)
                 await asyncio.sleep(0)
             task.cancel()
             raise AssertionError("nothing answers")
 
-        return asyncio.run(driven())
+        return _LOOP.run_until_complete(driven())
+
+    def job(self, kind: JobKind, queue: str | None = "orders", **said: Any) -> JobView:
+        """Return a job that was started, at its end."""
+
+        async def work() -> JobView:
+            job = await self.management.start_job(OPERATOR, kind, queue=queue, **said)
+            return await self.management.finished(OPERATOR, job.id)
+
+        return self.run(work())
+
+    def texts(self, queue: str) -> list[str]:
+        """Return the bodies of a queue's messages, in order."""
+        page = self.run(self.management.browse(OPERATOR, queue, limit=500, body_bytes=1_000))
+        assert page.next is None
+        return [(one.body or b"").decode() for one in page.messages]
 
     def takeover(self, options: Settings = SETTINGS) -> "Managed":
         """Return the next live node on the same store."""

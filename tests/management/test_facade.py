@@ -101,7 +101,7 @@ def test_a_list_of_queues_is_shared_sorted_searched_and_paged() -> None:
     assert page(first.queues, where={"messages": 5}).total == 5
     for wrong in ({"sort": "colour"}, {"limit": 0}, {"offset": -1}, {"where": {"x": 1}}):
         with pytest.raises(WrongArgument):
-            page(first.queues, **wrong)  # type: ignore[arg-type]
+            page(first.queues, **wrong)
 
 
 def test_messages_are_shown_a_page_at_a_time_and_stay() -> None:
@@ -165,7 +165,7 @@ def test_wrong_input_is_refused_by_name() -> None:
         (management.send(OPERATOR, "orders", b"", priority=10), WrongArgument, "0 to 9"),
     ):
         with pytest.raises(kind, match=text):
-            managed.run(work)  # type: ignore[var-annotated]  # of whatever kind
+            managed.run(work)
     assert list(managed.core.broker.queues()) == ["orders"]
 
 
@@ -318,11 +318,8 @@ def test_each_operation_needs_its_permission_and_writes_one_line() -> None:
             node, management = managed(*granted)
             with pytest.raises(NotAuthorized, match=missing):
                 node.run(work(management))
-        for granted in (
-            (manage,),
-            (manage, SecuritySetting(f"mops.{name}", {permission: STAFF})),
-        ):
-            node, management = managed(*granted)
+        for own in ((), (SecuritySetting(f"mops.{name}", {permission: STAFF}),)):
+            node, management = managed(manage, *own)
             lines.clear()
             node.run(work(management))
             (line,) = [json.loads(one) for one in lines]

@@ -420,6 +420,23 @@ class Queue(DeliveringQueue):
         self.log.release(size_in_store(reference.record))
         self.disposal.expire(self, reference)
 
+    def remove_by_operator(self, reference: MessageReference) -> None:
+        """Discount a message that an operator deletes or moves; ``restore_removed`` undoes it.
+
+        It was taken out by ``orthia.broker.core.queue.taking``.
+        """
+        for policy in self._policies:
+            policy.expiring(reference)
+        self.counters.removed += 1
+        self.unsettled.retries.pop(reference.seq, None)
+        self.drop(reference)
+        self.log.release(size_in_store(reference.record))
+
+    def restore_removed(self, reference: MessageReference) -> None:
+        """Take a message again that an operator could not remove: after a while."""
+        self.counters.removed -= 1
+        self.take_back(reference)
+
     def drop(self, reference: MessageReference) -> None:
         """Discount a message that moves to another queue or is dropped."""
         self.let_go(reference)

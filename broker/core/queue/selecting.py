@@ -38,7 +38,6 @@ from orthia.journal.model.unit import Unit
 from orthia.journal.model.windows import StoredMessage
 
 _PLAIN_WINDOW: Final = "plain window"
-_EXPIRY_LOOK: Final = "expiry look"
 MATCH_COST: Final = 4
 """How many deliveries matching a message is worth, where work is divided."""
 CHARACTERS_AT_COST: Final = 32
@@ -137,17 +136,39 @@ class SelectingDelivery(Delivery):
 
     def expire(self, message: StoredMessage, queue_id: int) -> None:
         """Move a message away that has expired, unless somebody has it."""
+        reference = self.take_stored(message, queue_id)
+        if reference is not None:
+            self._queue.move_expired(reference)
+
+    def take_stored(self, message: StoredMessage, queue_id: int) -> MessageReference | None:
+        """Take a message out, wherever it is; None if somebody has it, or had it."""
         seq, lane = message.seq, self._by_id[queue_id]
         reference = self.take_out(lane, seq)
         if reference is None:
             cursor = lane.cursor
             if seq in lane.taken or not cursor.read_seq < seq <= cursor.tail_seq:
-                return  # somebody has it, or it waits to be delivered again
+                return None  # somebody has it, or it waits to be delivered again
             if cursor.is_withheld(seq) or not cursor.is_counted(seq):
-                return
+                return None
             reference = self._unsettled.load(message, cursor)
         lane.taken.take(seq)
-        self._queue.move_expired(reference)
+        return reference
+
+    def take_from_memory(self, seq: int) -> MessageReference | None:
+        """Take a message out of memory that nobody has; None if it is not there."""
+        for lane in self._lanes:
+            reference = self.take_out(lane, seq)
+            if reference is not None:
+                lane.taken.take(seq)
+                return reference
+        return None
+
+    def skip_read(self) -> None:
+        """Pass to the end of each level of which nothing is left in the table."""
+        for lane in self._lanes:
+            cursor = lane.cursor
+            if cursor.is_paged and not cursor.unread and cursor.is_counted_whole:
+                cursor.pass_to(cursor.tail_seq)
 
     @override
     def resume(self) -> None:
@@ -676,13 +697,14 @@ class SelectingDelivery(Delivery):
         if self._refill.is_reading:
             under_way.append(_PLAIN_WINDOW)
         if self._look.is_under_way:
-            under_way.append(_EXPIRY_LOOK)
-            self._look.after(self._expiry_looked_at)
+            look = object()
+            under_way.append(look)
+            self._look.after(partial(self._looked_at, look))
         swept.taken.committed(under_way)
         self.forget_swept()
 
-    def _expiry_looked_at(self) -> None:
-        self.answered_window(_EXPIRY_LOOK)
+    def _looked_at(self, look: object) -> None:
+        self.answered_window(look)
         self.forget_swept()
 
     def forget_swept(self) -> None:

@@ -17,28 +17,40 @@ _SWEEP_AT = 1_024
 
 
 class ExpiryLook:
-    """Whether some of what has expired is being read, and who waits until that was looked at."""
+    """Who reads messages beside the queues, and who waits until what was read was looked at.
 
-    __slots__ = ("_waiting", "is_under_way")
+    The scan for expired messages, and operations on many messages.
+    """
+
+    __slots__ = ("_under_way", "_waiting")
 
     def __init__(self) -> None:
-        self.is_under_way = False
-        self._waiting: list[Callable[[], None]] = []
+        self._under_way: set[object] = set()
+        self._waiting: list[tuple[set[object], Callable[[], None]]] = []
 
-    def begin(self) -> None:
-        """Note that it is being read."""
-        self.is_under_way = True
+    @property
+    def is_under_way(self) -> bool:
+        """Whether anything is being read, or looked at."""
+        return bool(self._under_way)
+
+    def begin(self, who: object = None) -> None:
+        """Note that somebody reads."""
+        self._under_way.add(who)
 
     def after(self, then: Callable[[], None]) -> None:
-        """Call ``then`` at the end of the read that is under way."""
-        self._waiting.append(then)
+        """Call ``then`` at the end of all reads that are under way."""
+        self._waiting.append((set(self._under_way), then))
 
-    def end(self) -> None:
-        """Note that every queue has looked at what was read."""
-        self.is_under_way = False
+    def end(self, who: object = None) -> None:
+        """Note that all was looked at that somebody had read."""
+        self._under_way.discard(who)
         waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            with by_itself("resuming a queue after the scan for expired messages failed"):
+        for for_whom, then in waiting:
+            for_whom.discard(who)
+            if for_whom:
+                self._waiting.append((for_whom, then))
+                continue
+            with by_itself("resuming a queue after a read of its messages failed"):
                 then()
 
 

@@ -41,7 +41,7 @@ from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.model.changes import MessageLocation, extended
 from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody, Message
 from orthia.journal.model.records import RemovalReason
-from orthia.journal.model.unit import Sender, Unit
+from orthia.journal.model.unit import Binding, Sender, Unit
 
 _AT_ONCE: Final = 64
 """How many messages enter their queues before others have a turn."""
@@ -197,6 +197,16 @@ class SendPlan:
         if body is not None:
             self._taken.append(body)
         self._sources.append(queue)
+
+    def record(self, binding: Binding, replaces: int | None) -> None:
+        """Store a binding with the plan, in the place of another one."""
+        self._unit.add_binding(binding)
+        if replaces is not None:
+            self._unit.delete_binding(replaces)
+
+    def keep_body(self, body: LargeBody) -> None:
+        """Keep the large body of a message that is copied, until that is stored."""
+        self._taken.append(body)
 
     def delete(self, locations: Sequence[MessageLocation]) -> None:
         """Delete messages that were acknowledged."""
