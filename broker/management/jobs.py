@@ -389,8 +389,8 @@ class Jobs:
         await self._waiting.steps(shedding(queue))
         # The id of the job is its place among the messages: those behind it came later.
         up_to = min(job.id, self._journal.last_committed_seq)
-        unstored = [(one.seq, one.record) for one in queue.in_memory_only() if one.seq < job.id]
-        for level in list(queue.ids):
+        unstored = [(one.seq, one.record) for one in _unstored(queue) if one.seq < job.id]
+        for level in list(queue.log.ids):
             after = 0
             while True:
                 look = object()
@@ -413,7 +413,7 @@ class Jobs:
             await self._step(job, queue, [_Unstored(seq, record) for seq, record in chosen])
 
     async def _work_on_ids(self, job: Job, queue: Queue, ids: Sequence[int]) -> None:
-        unstored = {one.seq: one for one in queue.in_memory_only()}
+        unstored = {one.seq: one for one in _unstored(queue)}
         up_to = self._journal.last_committed_seq
         look = object()
         self._parts.look.begin(look)
@@ -425,7 +425,7 @@ class Jobs:
                 if seq in unstored:
                     chosen.append(_Unstored(seq, unstored[seq].record))
                 elif seq <= up_to:
-                    for level in list(queue.ids):
+                    for level in list(queue.log.ids):
                         window = await self._window(queue, Span(level, seq - 1, seq))
                         chosen += [_Stored(level, one) for one in window.messages]
                 if len(chosen) >= STEP_MESSAGES:
@@ -529,6 +529,10 @@ class Jobs:
         step.stored()
         if record_id is not None:
             job.record_id = record_id
+
+
+def _unstored(queue: Queue) -> list[MessageReference]:
+    return [one for _, some in queue.shown_in_memory() for one in some]
 
 
 def _only_deletes(job: Job) -> bool:

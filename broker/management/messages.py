@@ -18,7 +18,7 @@ from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.views import MessagePage, MessageView
 from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.fields import Property
 from orthia.journal.model.message import Message
 from orthia.journal.model.windows import Window
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     def parse(cls, text: str, queue: Queue) -> "Place":
         """Return the place that a page gave; raises WrongArgument."""
         level, dot, seq = text.partition(".")
-        if dot and level.isdecimal() and seq.isdecimal() and int(level) in queue.ids:
+        if dot and level.isdecimal() and seq.isdecimal() and int(level) in queue.log.ids:
             return cls(int(level), int(seq))
         raise WrongArgument(
             "after",
@@ -100,7 +100,7 @@ class Messages:
     async def one(self, queue: Queue, seq: int) -> Found | None:
         """Return the message of a seq; None if the queue has no such."""
         up_to = min(seq, self._journal.last_committed_seq)
-        for level in queue.ids:
+        for level in queue.log.ids:
             if up_to == seq:
                 window = await self._window(queue, Span(level, seq - 1, seq), 1)
                 for stored in window.messages:

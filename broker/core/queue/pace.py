@@ -7,7 +7,7 @@ from typing import Final
 from orthia.broker.core.limits.memory import Waiters
 from orthia.broker.core.queue.gate import Deliverer
 from orthia.broker.core.slices import GO_ON, Slices, Steps
-from orthia.journal.abc import MessageJournal
+from orthia.journal.journal import MessageJournal
 
 AT_ONCE: Final = 128
 """How many messages are delivered or taken back before others have a turn."""

@@ -16,7 +16,7 @@ _SHED_BYTES: Final = 65_536
 
 def may_take(queue: Queue) -> bool:
     """Return whether messages may be taken out at this moment."""
-    return not (queue.is_held or queue.is_delivering)
+    return not (queue.pace.held or queue.pace.is_delivering)
 
 
 def is_known(queue: Queue) -> bool:
@@ -30,7 +30,7 @@ def shedding(queue: Queue) -> Finding[None]:
 
     So that nothing has to be sorted at once that may be taken out of the middle.
     """
-    while not queue.consumers and not queue.is_matching and len(queue.log.ready) > 0:
+    while not queue.consumers and queue.selecting is None and len(queue.log.ready) > 0:
         before = len(queue.log.ready)
         queue.shed(_SHED_BYTES)
         if len(queue.log.ready) == before:

@@ -14,8 +14,8 @@ from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.config.address_settings import RoutingType
-from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import AddressBinding, OperatorRecord
 from orthia.journal.model.unit import Unit
 
