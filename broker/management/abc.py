@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from orthia.broker.core.identity import Principal
 from orthia.broker.management.views import ConnectionView
 
 
@@ -59,3 +60,17 @@ class ConnectedClients(ABC):
     @abstractmethod
     def limit_bytes(self) -> int:
         """What they may at most."""
+
+
+class OperatorLogins(ABC):
+    """The logins of operators; on the loop's thread."""
+
+    @abstractmethod
+    async def log_in(
+        self, address: str, port: int | None, login: str | None, passcode: str | None
+    ) -> Principal:
+        """Return who asks from ``address``, by the users of clients.
+
+        Failed logins delay the next as those of clients do. Raises AuthenticationFailed, and
+        LimitExceeded if too many logins wait.
+        """

@@ -144,7 +144,13 @@ class BrokerNode:
         seen = self._service.show_in(self._metrics, self._status)
         http = None
         if self._settings.health is not None:
-            http = NodeServer(self._settings.health, seen, loop, self._out_of_memory.loop_failed)
+            http = NodeServer(
+                self._settings.health,
+                seen,
+                loop,
+                self._out_of_memory.loop_failed,
+                lambda: self._service.managed,
+            )
             http.start()
         self._driver.begin()
         if self._watch is not None:

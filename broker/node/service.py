@@ -14,12 +14,14 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.facade import Management
+from orthia.broker.management.http.resources import Managed
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
 from orthia.broker.node.log_queue import FLUSH_SECONDS
 from orthia.broker.node.login_files import tokens_of
+from orthia.broker.node.operator_logins import HttpLogins
 from orthia.broker.node.served_clients import ServedClients
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.security.users import TakesTokens
@@ -63,6 +65,7 @@ class Service:
         self._broker: Broker | None = None
         self._server: Acceptors | None = None
         self._management: Management | None = None
+        self._managed: Managed | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
         self._progress = 0
@@ -102,6 +105,11 @@ class Service:
         Its methods are for the loop alone.
         """
         return self._management
+
+    @property
+    def managed(self) -> Managed | None:
+        """What operators do over HTTP while it serves, and how they log in. Any thread."""
+        return self._managed
 
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
@@ -242,6 +250,7 @@ class Service:
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
         )
         self._management = Management(broker, ServedClients(server), self._settings.name)
+        self._managed = Managed(self._management, HttpLogins(broker, server))
         broker.count_backlogs()
         broker.start_schedule()
 
@@ -283,7 +292,7 @@ class Service:
     def _end_management(self) -> None:
         if self._management is not None:
             self._management.end()
-            self._management = None
+            self._management = self._managed = None
 
     def _cut_off(self) -> None:
         self._end_management()

@@ -1,11 +1,13 @@
 """What a node serves over HTTP, put together."""
 
 import asyncio
+from collections.abc import Callable
 
 from orthia.broker.management.abc import HealthSource
 from orthia.broker.management.http.application import application
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.probes import Probes
+from orthia.broker.management.http.resources import Managed, Operators, routes
 from orthia.broker.management.http.server import HttpServer, LoopErrorHandler
 from orthia.config.settings import HealthSettings
 
@@ -19,11 +21,17 @@ class NodeServer:
         source: HealthSource,
         loop: asyncio.AbstractEventLoop,
         failed: LoopErrorHandler | None = None,
+        managed: Callable[[], Managed | None] = lambda: None,
     ) -> None:
-        """``loop`` is the broker's; ``failed`` handles what nothing on the server's has caught."""
+        """``loop`` is the broker's; ``failed`` handles what nothing on the server's has caught.
+
+        ``managed`` returns what operators may do, while the node is live.
+        """
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
-        self.server = HttpServer(settings, application(*self.probes.routes()), failed=failed)
+        operators = Operators(settings.host, managed, gateway)
+        served = application(*self.probes.routes(), *routes(operators))
+        self.server = HttpServer(settings, served, failed=failed)
 
     def start(self) -> None:
         """Listen and serve; raises HealthError if the address cannot be bound."""

@@ -12,11 +12,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from orthia.broker.core.errors import (
     AuthenticationFailed,
     BrokerError,
+    DestinationRefused,
     LimitExceeded,
     LoginNotChecked,
     NotAuthorized,
     NotLive,
 )
+from orthia.broker.core.selectors import SelectorRefused
+from orthia.broker.management.errors import AlreadyThere, NotFound, WrongArgument
+from orthia.broker.management.http.call import ForeignSite, NotJson
 from orthia.broker.management.http.gateway import LoopHangs
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -26,6 +30,13 @@ _STATUS: Final[Mapping[type[Exception], HTTPStatus]] = {
     NotAuthorized: HTTPStatus.FORBIDDEN,
     NotLive: HTTPStatus.SERVICE_UNAVAILABLE,
     LoopHangs: HTTPStatus.SERVICE_UNAVAILABLE,
+    NotFound: HTTPStatus.NOT_FOUND,
+    AlreadyThere: HTTPStatus.CONFLICT,
+    WrongArgument: HTTPStatus.BAD_REQUEST,
+    SelectorRefused: HTTPStatus.BAD_REQUEST,
+    DestinationRefused: HTTPStatus.BAD_REQUEST,
+    ForeignSite: HTTPStatus.FORBIDDEN,
+    NotJson: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     LimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     BrokerError: HTTPStatus.CONFLICT,
 }

@@ -1,0 +1,471 @@
+"""The operations of ``/api/v1``: each a line of the table that its OpenAPI document is made of."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, TypeVar
+
+from orthia.broker.core.identity import Principal
+from orthia.broker.management import snapshots
+from orthia.broker.management.errors import WrongArgument
+from orthia.broker.management.facade import Management
+from orthia.broker.management.http.arguments import Argument
+from orthia.broker.management.views import JobKind, View, as_json
+from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
+
+MOST_OF_A_PAGE: Final = snapshots.MOST_OF_A_PAGE
+_View = TypeVar("_View")
+Handler = Callable[..., Awaitable[Any]]
+"""Takes the facade, who asks, the parts of the path, and the arguments by name."""
+
+
+class Operation(NamedTuple):
+    """One operation of the API."""
+
+    method: str
+    path: str
+    about: str
+    perform: Handler
+    query: Sequence[Argument] = ()
+    body: Sequence[Argument] = ()
+    status: HTTPStatus = HTTPStatus.OK
+
+
+_PAGE: Final = (
+    Argument("search", str, "a part of the name, in any case of letters"),
+    Argument("sort", str, "the member to sort by; with a - before it, descending"),
+    Argument("offset", int, "how many to leave out at the beginning"),
+    Argument("limit", int, f"how many to return at most, up to {MOST_OF_A_PAGE}; 100 if not given"),
+)
+_SELECTOR: Final = Argument("selector", str, "only messages that it matches")
+_REASON: Final = Argument("reason", str, "what the client is told")
+_PERSIST: Final = Argument(
+    "persist", bool, "whether it stays so after a takeover; true if not given"
+)
+_JOB: Final = (
+    Argument("kind", JobKind, "what to do with each message", required=True),
+    _SELECTOR,
+    Argument("ids", list, "only messages with these ids"),
+    Argument("target", str, "the queue to move or copy to"),
+    Argument("priority", int, "the priority to give, 0 to 9"),
+)
+_OF_QUEUES: Final = (
+    Argument("address", str, "only queues of this address"),
+    Argument("routing-type", RoutingType, "only queues of this type"),
+    Argument("paused", bool, "only those that are paused, or that are not"),
+    Argument("temporary", bool, "only temporary ones, or others"),
+)
+
+
+class Created(NamedTuple):
+    """What was created, and where it is to be asked for."""
+
+    view: View
+    location: str
+
+
+# --- the node
+
+
+async def _overview(node: Management, who: Principal) -> Any:
+    return await node.overview(who)
+
+
+async def _memory(node: Management, who: Principal) -> Any:
+    return await node.memory(who)
+
+
+async def _transactions(node: Management, who: Principal) -> Any:
+    return {"transactions": [as_json(one) for one in await node.transactions(who)]}
+
+
+# --- queues
+
+
+async def _queues(
+    node: Management,
+    who: Principal,
+    *,
+    search: str = "",
+    sort: str = "name",
+    offset: int = 0,
+    limit: int = 100,
+    **where: Any,
+) -> Any:
+    snapshot = await node.queues(who)
+
+    def page() -> dict[str, Any]:
+        found = snapshots.page(
+            snapshot.queues,
+            search=search,
+            where=where,
+            sort=sort.removeprefix("-").replace("-", "_"),
+            descending=sort.startswith("-"),
+            offset=offset,
+            limit=limit,
+        )
+        return {
+            "queues": [as_json(one) for one in found.items],
+            "total": found.total,
+            "made-ms": snapshot.made_ms,
+        }
+
+    return page
+
+
+async def _queue(node: Management, who: Principal, queue: str) -> Any:
+    return await node.queue(who, queue)
+
+
+async def _create_queue(
+    node: Management,
+    who: Principal,
+    *,
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> Any:
+    named = {one.replace("-", "_"): value for one, value in (options or {}).items()}
+    return Created(await node.create_queue(who, name, options=named, **given), f"queues/{name}")
+
+
+async def _delete_queue(
+    node: Management, who: Principal, queue: str, *, force: bool = False
+) -> Any:
+    return {"deleted": await node.delete_queue(who, queue, force=force)}
+
+
+async def _pause_queue(
+    node: Management, who: Principal, queue: str, *, persist: bool = True
+) -> Any:
+    await node.pause_queue(who, queue, persist=persist)
+    return await node.queue(who, queue)
+
+
+async def _resume_queue(node: Management, who: Principal, queue: str) -> Any:
+    await node.resume_queue(who, queue)
+    return await node.queue(who, queue)
+
+
+async def _messages(node: Management, who: Principal, queue: str, **given: Any) -> Any:
+    return await node.browse(who, queue, **given)
+
+
+async def _message(node: Management, who: Principal, queue: str, message: str, **given: Any) -> Any:
+    return await node.message(who, queue, _number("message", message), **given)
+
+
+async def _count(
+    node: Management, who: Principal, queue: str, *, selector: str | None = None
+) -> Any:
+    return {"messages": await node.count(who, queue, selector)}
+
+
+async def _queue_job(
+    node: Management, who: Principal, queue: str, *, kind: JobKind, **given: Any
+) -> Any:
+    job = await node.start_job(who, kind, queue=queue, **given)
+    return Created(job, f"jobs/{job.id}")
+
+
+async def _consumers(node: Management, who: Principal) -> Any:
+    return {"consumers": [as_json(one) for one in await node.consumers(who)]}
+
+
+async def _queue_consumers(node: Management, who: Principal, queue: str) -> Any:
+    return {"consumers": [as_json(one) for one in await node.consumers(who, queue)]}
+
+
+# --- addresses
+
+
+async def _addresses(
+    node: Management,
+    who: Principal,
+    *,
+    search: str = "",
+    sort: str = "name",
+    offset: int = 0,
+    limit: int = 100,
+) -> Any:
+    found = [one for one in await node.addresses(who) if search.casefold() in one.name.casefold()]
+    return _page("addresses", found, sort, offset, limit)
+
+
+async def _address(node: Management, who: Principal, address: str) -> Any:
+    return await node.address(who, address)
+
+
+async def _create_address(
+    node: Management, who: Principal, *, name: str, routing_type: RoutingType
+) -> Any:
+    return Created(await node.create_address(who, name, [routing_type]), f"addresses/{name}")
+
+
+async def _delete_address(node: Management, who: Principal, address: str) -> Any:
+    await node.delete_address(who, address)
+    return {}
+
+
+async def _pause_address(
+    node: Management, who: Principal, address: str, *, persist: bool = True
+) -> Any:
+    await node.pause_address(who, address, persist=persist)
+    return await node.address(who, address)
+
+
+async def _resume_address(node: Management, who: Principal, address: str) -> Any:
+    await node.resume_address(who, address)
+    return await node.address(who, address)
+
+
+async def _settings(node: Management, who: Principal, address: str) -> Any:
+    return dict(await node.settings(who, address))
+
+
+async def _bindings(node: Management, who: Principal, address: str) -> Any:
+    return {"bindings": [as_json(one) for one in await node.bindings(who, address)]}
+
+
+async def _purge_address(node: Management, who: Principal, address: str) -> Any:
+    job = await node.start_job(who, JobKind.PURGE, address=address)
+    return Created(job, f"jobs/{job.id}")
+
+
+# --- sending
+
+
+async def _send(
+    node: Management,
+    who: Principal,
+    *,
+    destination: str,
+    body: str = "",
+    body_base64: str | None = None,
+    **given: Any,
+) -> Any:
+    data = body.encode(errors="surrogatepass")
+    if body_base64 is not None:
+        if body:
+            raise WrongArgument("body-base64", "body and body-base64 are both given")
+        try:
+            data = base64.b64decode(body_base64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise WrongArgument("body-base64", f"body-base64 is not base64: {error}") from None
+    await node.send(who, destination, data, **given)
+    return {}
+
+
+# --- consumers, connections, jobs
+
+
+async def _close_consumer(
+    node: Management, who: Principal, consumer: str, *, reason: str = ""
+) -> Any:
+    await node.close_consumer(who, consumer, reason)
+    return {}
+
+
+async def _connections(
+    node: Management,
+    who: Principal,
+    *,
+    search: str = "",
+    sort: str = "id",
+    offset: int = 0,
+    limit: int = 100,
+) -> Any:
+    part = search.casefold()
+    found = [
+        one
+        for one in await node.connections(who)
+        if any(
+            part in text.casefold() for text in (one.id, one.user, one.address, one.client_id or "")
+        )
+    ]
+    return _page("connections", found, sort, offset, limit)
+
+
+async def _close_connection(
+    node: Management, who: Principal, connection: str, *, reason: str = ""
+) -> Any:
+    await node.close_connection(who, connection, reason)
+    return {}
+
+
+async def _jobs(node: Management, who: Principal) -> Any:
+    return {"jobs": [as_json(one) for one in await node.jobs(who)]}
+
+
+async def _job(node: Management, who: Principal, job: str) -> Any:
+    return await node.job(who, _number("job", job))
+
+
+async def _stop_job(node: Management, who: Principal, job: str) -> Any:
+    return await node.stop_job(who, _number("job", job))
+
+
+async def _continue_job(node: Management, who: Principal, job: str) -> Any:
+    return await node.continue_job(who, _number("job", job))
+
+
+def _number(name: str, text: str) -> int:
+    if text.isdecimal() and len(text) < 20:
+        return int(text)
+    raise WrongArgument(name, f"{name} {quoted(text[:100])} is no number")
+
+
+def _page(name: str, found: list[_View], sort: str, offset: int, limit: int) -> dict[str, Any]:
+    """Return a page of views that are few."""
+    member = sort.removeprefix("-").replace("-", "_")
+    if found and not hasattr(found[0], member):
+        raise WrongArgument("sort", f"{name} are not sorted by {quoted(sort[:100])}")
+    if offset < 0:
+        raise WrongArgument("offset", f"a page begins at 0 or later, not at {offset}")
+    if not 0 < limit <= MOST_OF_A_PAGE:
+        raise WrongArgument("limit", f"a page has 1 to {MOST_OF_A_PAGE}, not {limit}")
+    found.sort(key=lambda one: _sortable(getattr(one, member)), reverse=sort.startswith("-"))
+    some = found[offset : offset + limit]
+    return {name: [as_json(one) for one in some], "total": len(found)}  # type: ignore[arg-type]
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    """Return what puts None first, and what is no number by its text."""
+    return value is not None, value if isinstance(value, int) else str(value)
+
+
+_CREATED: Final = HTTPStatus.CREATED
+_ACCEPTED: Final = HTTPStatus.ACCEPTED
+OPERATIONS: Final = (
+    Operation("GET", "/overview", "The node in a few numbers", _overview),
+    Operation("GET", "/memory", "What the node holds, against its limits", _memory),
+    Operation("GET", "/transactions", "Prepared transactions that are not resolved", _transactions),
+    Operation("GET", "/queues", "A page of the queues", _queues, (*_PAGE, *_OF_QUEUES)),
+    Operation(
+        "POST",
+        "/queues",
+        "Create a queue",
+        _create_queue,
+        body=(
+            Argument("name", str, "its name", required=True),
+            Argument("address", str, "the address it belongs to; its name if not given"),
+            Argument("routing-type", RoutingType, "how messages reach it"),
+            Argument("durable", bool, "whether it outlives the node; true if not given"),
+            Argument("max-consumers", int, "how many may consume; -1 any number"),
+            Argument("options", dict, "its options by their names in broker.xml"),
+        ),
+        status=_CREATED,
+    ),
+    Operation("GET", "/queues/{queue}", "One queue", _queue),
+    Operation(
+        "DELETE",
+        "/queues/{queue}",
+        "Delete a queue",
+        _delete_queue,
+        (Argument("force", bool, "although it has messages or consumers"),),
+    ),
+    Operation(
+        "POST",
+        "/queues/{queue}/pause",
+        "Deliver nothing more from a queue",
+        _pause_queue,
+        body=(_PERSIST,),
+    ),
+    Operation("POST", "/queues/{queue}/resume", "Deliver from a queue again", _resume_queue),
+    Operation(
+        "GET",
+        "/queues/{queue}/messages",
+        "A page of a queue's messages, which stay",
+        _messages,
+        (
+            _SELECTOR,
+            Argument("after", str, "what the page before said as its next"),
+            Argument("limit", int, "how many to return at most; 100 if not given"),
+            Argument("body-bytes", int, "show bodies of up to so many bytes; 0 if not given"),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/queues/{queue}/messages/{message}",
+        "One message",
+        _message,
+        (Argument("body-bytes", int, "show its body if it has up to so many bytes"),),
+    ),
+    Operation(
+        "GET", "/queues/{queue}/count", "How many messages a queue has", _count, (_SELECTOR,)
+    ),
+    Operation("GET", "/queues/{queue}/consumers", "The consumers of a queue", _queue_consumers),
+    Operation(
+        "POST",
+        "/queues/{queue}/jobs",
+        "Purge, delete, move, copy, retry, expire or re-prioritise messages of a queue",
+        _queue_job,
+        body=_JOB,
+        status=_ACCEPTED,
+    ),
+    Operation("GET", "/addresses", "A page of the addresses", _addresses, _PAGE),
+    Operation(
+        "POST",
+        "/addresses",
+        "Create an address",
+        _create_address,
+        body=(
+            Argument("name", str, "its name", required=True),
+            Argument("routing-type", RoutingType, "the type of its queues", required=True),
+        ),
+        status=_CREATED,
+    ),
+    Operation("GET", "/addresses/{address}", "One address", _address),
+    Operation("DELETE", "/addresses/{address}", "Delete an address", _delete_address),
+    Operation(
+        "GET", "/addresses/{address}/settings", "The settings in effect of an address", _settings
+    ),
+    Operation("GET", "/addresses/{address}/bindings", "What of it goes to which queue", _bindings),
+    Operation(
+        "POST",
+        "/addresses/{address}/pause",
+        "Deliver nothing more from the queues of an address",
+        _pause_address,
+        body=(_PERSIST,),
+    ),
+    Operation("POST", "/addresses/{address}/resume", "Deliver from them again", _resume_address),
+    Operation(
+        "POST",
+        "/addresses/{address}/purge",
+        "Delete all messages of all queues of an address",
+        _purge_address,
+        status=_ACCEPTED,
+    ),
+    Operation(
+        "POST",
+        "/messages",
+        "Send a message",
+        _send,
+        body=(
+            Argument("destination", str, "/queue/NAME, /topic/NAME or a name", required=True),
+            Argument("body", str, "its text"),
+            Argument("body-base64", str, "its bytes, instead"),
+            Argument("properties", dict, "its properties"),
+            Argument("content-type", str, "what the body is"),
+            Argument("correlation-id", str, "what it answers"),
+            Argument("reply-to", str, "where answers go"),
+            Argument("priority", int, "0 to 9; 4 if not given"),
+            Argument("durable", bool, "whether it is stored; true if not given"),
+            Argument("expires-ms", int, "when it expires, in milliseconds since 1970 UTC"),
+            Argument("delivery-ms", int, "when it is delivered, in the same"),
+        ),
+        status=_CREATED,
+    ),
+    Operation("GET", "/consumers", "All consumers", _consumers),
+    Operation("DELETE", "/consumers/{consumer}", "End a consumer", _close_consumer, (_REASON,)),
+    Operation("GET", "/connections", "A page of the connections", _connections, _PAGE),
+    Operation(
+        "DELETE", "/connections/{connection}", "Disconnect a client", _close_connection, (_REASON,)
+    ),
+    Operation("GET", "/jobs", "The jobs that run, and the last ones that are over", _jobs),
+    Operation("GET", "/jobs/{job}", "One job", _job),
+    Operation("POST", "/jobs/{job}/stop", "Stop a job after the step it is at", _stop_job),
+    Operation("POST", "/jobs/{job}/continue", "Start an interrupted job again", _continue_job),
+)

@@ -1,0 +1,112 @@
+"""One request of the API: where it comes from, who asks, and what it says.
+
+Whoever can have a browser send a request must not act as the person in front of it: what changes
+something is JSON, comes from no other site, and names the host that this node has.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+
+from orthia.broker.core.errors import AuthenticationFailed, BrokerError, LimitExceeded
+from orthia.broker.management.errors import WrongArgument
+from orthia.broker.quoting import quoted
+from orthia.config.exposure import is_loopback
+
+MAX_BODY_BYTES: Final = 2 * 1024 * 1024
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_SAME_SITE: Final = frozenset({"same-origin", "none"})
+
+
+class ForeignSite(BrokerError):  # noqa: N818 - named for what is the case
+    """A page of another site had a browser send the request."""
+
+
+class NotJson(BrokerError):  # noqa: N818 - named for what is the case
+    """The body is of another kind than JSON."""
+
+
+def credentials(request: Request) -> tuple[str | None, str | None]:
+    """Return login and passcode of a request; raises AuthenticationFailed.
+
+    ``Bearer`` has a token, which is a passcode of whoever it names.
+    """
+    given = request.headers.getlist("authorization")
+    if not given:
+        return None, None
+    scheme, _, value = given[0].partition(" ")
+    if len(given) == 1 and scheme.lower() == "bearer":
+        return None, value.strip()
+    if len(given) == 1 and scheme.lower() == "basic":
+        try:
+            login, colon, passcode = (
+                base64.b64decode(value.strip(), validate=True).decode().partition(":")
+            )
+        except (binascii.Error, UnicodeDecodeError):
+            colon = ""
+        if colon:
+            return login, passcode
+    raise AuthenticationFailed("expected one Authorization header: Basic with user:password")
+
+
+def refuse_foreign_site(request: Request, host: str) -> None:
+    """Raise ForeignSite for a request that a page of another site made; ``host`` is bound."""
+    named = request.headers.get("host", "")
+    name = urlsplit(f"//{named}").hostname or ""
+    if is_loopback(host) and not (name == "localhost" or is_loopback(name)):
+        raise ForeignSite(
+            f"this node serves HTTP on {host} alone, and the request is for host {quoted(name)}"
+        )
+    if request.method in _SAFE:
+        return
+    site = request.headers.get("sec-fetch-site", "none")
+    origin = request.headers.get("origin")
+    if site not in _SAME_SITE or (origin is not None and urlsplit(origin).netloc != named):
+        raise ForeignSite("the request was made by a page of another site")
+
+
+def path_part(request: Request, name: str) -> str:
+    """Return a part of the path, decoded."""
+    try:
+        return unquote(request.path_params[name], errors="strict")
+    except UnicodeDecodeError:
+        raise WrongArgument(name, f"{name} in the path is not UTF-8") from None
+
+
+def query(request: Request) -> Mapping[str, str]:
+    """Return the parameters of the query; raises WrongArgument if one is given twice."""
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=64):
+        if name in given:
+            raise WrongArgument(name, f"parameter {quoted(name)} is given twice")
+        given[name] = value
+    return given
+
+
+async def body(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object of a request; {} without a body. Raises BrokerError."""
+    data = bytearray()
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MAX_BODY_BYTES:
+                raise LimitExceeded(f"the body is longer than {MAX_BODY_BYTES} bytes")
+    except ClientDisconnect:
+        raise NotJson("the body is not complete") from None
+    if not data:
+        return {}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise NotJson(f"expected Content-Type: application/json, not {quoted(kind)}")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WrongArgument("body", f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise WrongArgument("body", "the body is not a JSON object")
+    return found
