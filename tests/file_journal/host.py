@@ -23,8 +23,11 @@ class Host:
         seed: int,
         journal_type: JournalType,
         forgets: str = "",
+        *,
+        closes: bool = True,
     ) -> None:
-        """A sync that is made for ``forgets`` is left out."""
+        """Leave out a sync made for ``forgets``; no node stops in order unless it ``closes``."""
+        self._closes = closes
         self._base = base
         self._monkeypatch = monkeypatch
         self._chance = random.Random(seed)
@@ -45,12 +48,11 @@ class Host:
         dies_at: int = 0,
         errs_at: int = 0,
         fails_at: int = NEVER,
-        closes: bool = True,
     ) -> bool:
         """Open the journal, take the steps and stop in good order; return whether that came to be.
 
         The node is killed at a change, or meets one error and then does what a node does, or the
-        power fails. It does not stop in good order unless it ``closes``.
+        power fails.
         """
         self._lives += 1
         life = Life(
@@ -64,7 +66,7 @@ class Host:
         with observed(self.device, self._monkeypatch):
             try:
                 life.work(steps)
-                if closes:
+                if self._closes:
                     life.close()
             except (Killed, PowerFailure):
                 return False

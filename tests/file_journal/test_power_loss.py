@@ -62,10 +62,10 @@ def test_whatever_was_confirmed_survives(
     fails_again_at: int,
 ) -> None:
     """After one failure or two the journal is as confirmed, or as it was about to be."""
-    host = Host(base(), monkeypatch, seed, journal_type)
-    host.work(steps, fails_at=fails_at, closes=False)
+    host = Host(base(), monkeypatch, seed, journal_type, closes=False)
+    host.work(steps, fails_at=fails_at)
     host.lose_power()
-    host.work(more_steps, fails_at=fails_again_at, closes=False)
+    host.work(more_steps, fails_at=fails_again_at)
     host.lose_power()
     host.check()
 
@@ -87,12 +87,11 @@ def test_each_sync_is_needed(
     """Left out, something that was confirmed is lost: these tests would notice."""
     steps = WITH_BODIES if what in OF_BODIES else TYPICAL
     for attempt in range(2_000):
-        host = Host(base(), monkeypatch, attempt, journal_type, forgets=NEEDED[what])
+        host = Host(base(), monkeypatch, attempt, journal_type, NEEDED[what], closes=False)
         try:
-            host.work(steps, fails_at=1 + 7 * attempt % 180, closes=False)
+            host.work(steps, fails_at=1 + 7 * attempt % 180)
             host.lose_power()
-            more = ["add", "transact", "keep"]
-            host.work(more, fails_at=1 + attempt % 70, closes=False)
+            host.work(["add", "transact", "keep"], fails_at=1 + attempt % 70)
             host.lose_power()
             host.check()
         except (AssertionError, JournalError):

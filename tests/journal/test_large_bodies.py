@@ -515,7 +515,12 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
     bodies = in_memory(store, Loop())
     uploading = bodies.upload(lambda: None, lambda _: None)
     piece = Piece(uploading.body_id, 0, b"piece")
-    store.on_write = lambda _: store.removed or bodies.submit(uploading, piece)
+
+    def write_more(_: object) -> None:
+        if not store.removed:
+            bodies.submit(uploading, piece)
+
+    store.on_write = write_more
     bodies.submit(uploading, piece)
     bodies.start()
     wait_until(lambda: store.removed, what="a body is removed")

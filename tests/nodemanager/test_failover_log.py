@@ -72,7 +72,8 @@ def test_an_entry_survives_its_json() -> None:
 
 BROKEN: list[str | dict[str, object]] = [
     *("", "{}", "[1]", "nonsense", '{"db_time": 5}'),
-    *({field: "2026-01-01T00:00:00"} for field in ("node_time", "db_time")),
+    {"node_time": "2026-01-01T00:00:00"},
+    {"db_time": "2026-01-01T00:00:00"},
     {"event_seq": "1"},
     {"event_seq": None},
     {"holder_id": 7},

@@ -287,7 +287,8 @@ def test_a_listener_without_memory_is_told_of_as_the_end_of_its_thread(
         ended.append((what.exc_type, what.thread.name))
 
     monkeypatch.setattr(threading, "excepthook", hook)
-    subject = KeepAliveUnderTest(**{who: without_memory})
+    listener: dict[str, Any] = {who: without_memory}
+    subject = KeepAliveUnderTest(**listener)
     if who == "report":
         subject.locker.hangs.set()
     subject.keep_alive.start()

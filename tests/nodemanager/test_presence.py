@@ -211,8 +211,9 @@ def subject() -> Iterator[KeeperUnderTest]:
 def test_the_keeper_has_the_lock_and_asks_again_when_it_is_lost(subject: KeeperUnderTest) -> None:
     """It knows since when, and when it was last sure: the time from before it asked."""
     keeper = subject.keeper
-    assert keeper.held_since_seconds is None
-    assert keeper.confirmed_seconds < 0
+    since, confirmed = keeper.held_since_seconds, keeper.confirmed_seconds
+    assert since is None
+    assert confirmed < 0
     subject.lock.free.set()
     assert subject.obtained.acquire(timeout=120)
     assert keeper.held_since_seconds == 1_000.0
