@@ -24,8 +24,7 @@ from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import clients
 from benchmarks.throughput import Measured, send_and_consume
 from orthia.config.settings import Role
-from tests.process.nodes import NodeProcess
-from tests.process.secured_node import CLI
+from tests.process.nodes import CLI, NodeProcess
 from tests.support.certificates import Authority
 from tests.support.servers import StoreServer, free_port, url_with_password
 

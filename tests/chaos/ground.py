@@ -8,7 +8,6 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -20,6 +19,7 @@ from tests.chaos.network import Link, Network
 from tests.chaos.nodes import (
     ChaosNode,
     Settings,
+    SteppedClock,
     Timers,
     build_stepped_clock,
     common_core,
@@ -44,29 +44,6 @@ _MIXED_TIMERS = {
     "gamma": Timers(0.15, 2.4),
 }
 _RETENTION = '<journal-retention xmlns="urn:orthia" period="30" unit="DAYS"/>'
-
-
-class Process(Protocol):
-    """A database server as far as faults go."""
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-
-    def kill(self) -> None:
-        """SIGKILL it."""
-
-    def start(self) -> None:
-        """Start it."""
-
-    def restart(self) -> None:
-        """Stop it in order and start it."""
-
-    def pause(self) -> None:
-        """SIGSTOP it."""
-
-    def resume(self) -> None:
-        """SIGCONT it."""
 
 
 @dataclass
@@ -107,7 +84,7 @@ class Ground:
         return min(timers.renewal_seconds for timers in self.settings.timers.values())
 
     @property
-    def server(self) -> Process:
+    def server(self) -> ServerProcess | ReplicatedServer:
         """The database's process, of worlds that have one."""
         assert isinstance(self.site.server, ServerProcess | ReplicatedServer)
         return self.site.server
@@ -185,7 +162,7 @@ class Ground:
     def step_clocks(self, seconds: int) -> None:
         """Set the wall clock of the one host there is off."""
         for node in self.nodes:
-            node.step_clock(seconds)
+            node.clock.step(seconds)
         self.stepped.append(time.time() + seconds)
 
     @property
@@ -243,24 +220,20 @@ def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Gro
         else:
             assert store is not None
             where = database_store(store, port, timers, _RETENTION * settings.keeps_history)
-        clock = directory / f"{name}.clock"
+        clock = SteppedClock(stepped_clock, directory / f"{name}.clock")
         node = ChaosNode(
             role,
             "",
             directory,
             name,
             port=free_port(),
-            environment={
-                "LD_PRELOAD": str(stepped_clock),
-                "ORTHIA_CHAOS_CLOCK": str(clock),
-                ENVIRONMENT: str(limit_seconds()),
-            },
+            environment={**clock.environment, ENVIRONMENT: str(limit_seconds())},
             core=where + common_core(role, is_tight=settings.is_tight),
+            parameters="",
             clock=clock,
             link=link,
             expectations=expectations,
         )
-        node.step_clock(0)
         nodes.append(node)
     return ground
 

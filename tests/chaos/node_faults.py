@@ -204,7 +204,7 @@ def step_clock(ground: Ground) -> Iterator[Strike]:
     """Set a node's wall clock off by seconds to a day, either way; it stays so."""
     node = ground.random.choice([ground.serving(), ground.waiting()])
     seconds = _step(ground)
-    node.step_clock(seconds)
+    node.clock.step(seconds)
     yield Strike(f"{node.name} {seconds:+d} s", 1.0)
 
 

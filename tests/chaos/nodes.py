@@ -6,17 +6,20 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from typing import Self
+
+from typing_extensions import override
 
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
 from orthia.nodemanager.failover_log import log_file_name
 from tests.chaos.exits import Expectations
 from tests.chaos.network import Link
-from tests.process.nodes import NodeProcess
-from tests.support.servers import PASSWORD, USER
+from tests.process.file_nodes import FileNodeProcess
+from tests.process.locker_stores import store
 
 FULL_DEVICE = Path("/dev/full")
 POISON_ATTEMPTS = 3
@@ -63,13 +66,35 @@ class Settings:
         return ", ".join(words)
 
 
+class SteppedClock:
+    """A wall clock that is set off, of every process that has its environment.
+
+    What measures durations is left as it is.
+    """
+
+    def __init__(self, library: Path, file: Path) -> None:
+        """Keep in ``file`` how far it is off."""
+        self._file = file
+        self.environment = {"LD_PRELOAD": str(library), "ORTHIA_CHAOS_CLOCK": str(file)}
+        self.step(0)
+
+    @classmethod
+    def built(cls, directory: Path) -> "SteppedClock":
+        """Return one with its library compiled into a directory; raises FileNotFoundError."""
+        return cls(build_stepped_clock(directory), directory / "clock")
+
+    def step(self, seconds: int) -> None:
+        """Have it be off by so much."""
+        # One write in place: processes have the file mapped, and see all eight bytes at once.
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write((seconds * 1_000_000_000).to_bytes(8, sys.byteorder, signed=True))
+
+
 @dataclass
-class ChaosNode(NodeProcess):
+class ChaosNode(FileNodeProcess):
     """A node that is expected to end only as the faults explain."""
 
-    core: str = ""
-    """The elements of its ``core`` that say where things are."""
-    clock: Path = Path()
+    clock: SteppedClock = field(kw_only=True)
     link: Link | None = None
     """Its way to the database; None if there is no network between them."""
     expectations: Expectations = field(default_factory=Expectations)
@@ -87,25 +112,17 @@ class ChaosNode(NodeProcess):
         """Its failover log's file."""
         return self.directory / self.name / "log" / log_file_name(self.name)
 
-    def command(self) -> list[str]:
-        """Return how it is started, its broker.xml written."""
-        path = self.directory / f"{self.name}.xml"
-        path.write_text(
-            '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
-            f"<name>{self.name}</name><security-enabled>false</security-enabled>{self.core}"
-            '<failover-log-directory xmlns="urn:orthia">'
+    @override
+    def elements(self) -> str:
+        return (
+            f'{self.core}<failover-log-directory xmlns="urn:orthia">'
             f"{self.failover_log.parent}</failover-log-directory>"
-            f"<acceptors><acceptor>tcp://127.0.0.1:{self.port}</acceptor></acceptors>"
-            "</core></configuration>"
         )
-        path.chmod(0o600)
-        return [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(path)]
 
-    def start(self) -> "ChaosNode":
-        """Start a new incarnation."""
+    @override
+    def start(self) -> Self:
         self.is_paused = False
-        super().start()
-        return self
+        return super().start()
 
     def expect(self, *codes: int) -> None:
         """Say that a fault may end it with one of ``codes`` from now on."""
@@ -135,12 +152,6 @@ class ChaosNode(NodeProcess):
         self.hit(signal.SIGCONT)
         self.is_paused = False
 
-    def step_clock(self, seconds: int) -> None:
-        """Set its wall clock off by ``seconds``; what measures durations is left as it is."""
-        # One write in place: the node has the file mapped, and sees all eight bytes at once.
-        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:
-            file.write((seconds * 1_000_000_000).to_bytes(8, sys.byteorder, signed=True))
-
     def fill_log(self) -> None:
         """Leave no room for its failover log from its next start on."""
         if not self.failover_log.is_symlink():
@@ -156,42 +167,39 @@ class ChaosNode(NodeProcess):
 
 def database_store(settings: DatabaseStoreSettings, port: int, timers: Timers, more: str) -> str:
     """Return the ``store`` of messages and leases in a database that is reached at ``port``."""
-    login = ""
-    if settings.jdbc_user is not None:
-        login = f"<jdbc-user>{USER}</jdbc-user><jdbc-password>{escape(PASSWORD)}</jdbc-password>"
-    return (
-        "<store><database-store>"
-        f"<jdbc-connection-url>{escape(url_at(settings, port))}</jdbc-connection-url>{login}"
-        f"<jdbc-lock-renew-period>{timers.renew_seconds * 1000:.0f}</jdbc-lock-renew-period>"
-        f"<jdbc-lock-expiration>{timers.expiration_seconds * 1000:.0f}</jdbc-lock-expiration>"
-        f"<jdbc-network-timeout>{_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>"
-        "<jdbc-lock-acquisition-timeout>-1</jdbc-lock-acquisition-timeout>"
-        f"{more}</database-store></store>"
-    )
+    waits = "<jdbc-lock-acquisition-timeout>-1</jdbc-lock-acquisition-timeout>"
+    return _store(settings, port, timers, files=False, more=waits + more)
 
 
 def file_store(
     directory: Path, settings: DatabaseStoreSettings | None, port: int, timers: Timers
 ) -> str:
     """Return the elements of messages in files, with leases in a database if there is one."""
-    locker = ""
+    locks = "<store><file-store/></store>"
     if settings is not None:
-        attributes = {
-            "jdbcConnectionUrl": url_at(settings, port),
-            "jdbcUser": USER,
-            "jdbcPassword": PASSWORD,
-            "lockKeepAlivePeriod": f"{timers.renew_seconds * 1000:.0f}",
-            "lockAcquireSleepInterval": f"{timers.expiration_seconds * 1000:.0f}",
-        }
-        given = " ".join(f"{name}={quoteattr(value)}" for name, value in attributes.items())
-        locker = f'<locker xmlns="urn:orthia"><lease-database-locker {given}/></locker>'
+        locks = _store(settings, port, timers, files=True, more="")
     return (
-        f"<store><file-store>{locker}</file-store></store>"
-        f"<journal-directory>{directory}/journal</journal-directory>"
+        f"{locks}<journal-directory>{directory}/journal</journal-directory>"
         f"<bindings-directory>{directory}/bindings</bindings-directory>"
         f"<large-messages-directory>{directory}/large</large-messages-directory>"
         f"<journal-file-size>{_MIB}</journal-file-size>"
         "<journal-lock-acquisition-timeout>-1</journal-lock-acquisition-timeout>"
+    )
+
+
+def _store(
+    settings: DatabaseStoreSettings, port: int, timers: Timers, *, files: bool, more: str
+) -> str:
+    here = replace(settings, jdbc_connection_url=DatabaseUrl.parse(url_at(settings, port)))
+    return store(
+        Path(),
+        here,
+        "lease",
+        files=files,
+        keep_alive_ms=round(timers.renew_seconds * 1000),
+        lease_ms=round(timers.expiration_seconds * 1000),
+        network_timeout_ms=_NETWORK_TIMEOUT_MS,
+        more=more,
     )
 
 

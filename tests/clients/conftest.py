@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.node import EVERYWHERE, HERE, Scene, Scenes, alone, nodes_at
+from tests.clients.node import EVERYWHERE, HERE, Scene, Scenes, nodes_at
 from tests.conftest import Servers
 from tests.process.nodes import NodeProcess
 
@@ -32,7 +32,7 @@ def scene(request: pytest.FixtureRequest, scenes: Scenes) -> Iterator[Scene]:
 def own_node(tmp_path: Path) -> Iterator[NodeProcess]:
     """Give a node that only this test uses."""
     with nodes_at(HERE, None, tmp_path) as nodes:
-        yield alone(nodes)
+        yield nodes.alone()
 
 
 @pytest.fixture(

@@ -5,12 +5,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orthia.config.settings import Role
-from tests.conftest import EVERY_DBMS, Servers
+from tests.conftest import Servers
 from tests.process.file_nodes import FileCluster, file_cluster
-from tests.process.locker_stores import store
 from tests.process.nodes import NodeProcess
-from tests.support.servers import SqliteServer
+from tests.process.takeover_pairs import STORES, stored
 from tests.support.waiting import wait_until
 
 PASSCODES = {"alice": "a:b\\c", "bob": "plain"}
@@ -23,7 +21,6 @@ _LAST_VALUES = """<address-setting match="prices.#">
 REDELIVERY_DELAY_MS = 700
 SECONDS = 120
 """How long a client waits for what must come."""
-FILES = "files"
 _PERMISSIONS = (
     *("send", "consume", "browse", "createAddress"),
     *("createDurableQueue", "deleteDurableQueue"),
@@ -49,7 +46,7 @@ class Place:
 HERE = Place("sqlite")
 EVERYWHERE = [
     Place(store, *queues)
-    for store in [*EVERY_DBMS, FILES]
+    for store in STORES
     for queues in ((False, False), (True, False), (False, True), (True, True))
 ]
 
@@ -79,16 +76,7 @@ def core(*, is_paged: bool) -> str:
 @contextmanager
 def nodes_at(place: Place, servers: Servers | None, directory: Path) -> Iterator[FileCluster]:
     """Give nodes on a store; at the end nothing unexpected may be in their logs."""
-    if place.store == FILES:
-        of_store = "<journal-type>NIO</journal-type>"
-    else:
-        if place.store == "sqlite":
-            settings = SqliteServer(directory).settings(SqliteServer(directory).create_database())
-        else:
-            assert servers is not None
-            server = servers(place.store)
-            settings = server.settings(server.create_database())
-        of_store = store(directory, settings, "lease")
+    of_store = stored(place.store, servers, directory)
     with file_cluster(directory, of_store + core(is_paged=place.is_paged), security="") as nodes:
         yield nodes
         for node in nodes.nodes:
@@ -134,7 +122,7 @@ class Scenes:
             return
         if place not in self._alone:
             made = nodes_at(place, self._servers, self._new_directory())
-            self._alone[place] = alone(self._kept.enter_context(made))
+            self._alone[place] = self._kept.enter_context(made).alone()
         yield Scene(place, self._alone[place])
         wait_until(lambda: self._alone[place].is_running, what="the node still runs")
 
@@ -147,8 +135,3 @@ class Scenes:
         path = self._directory / str(self._count)
         path.mkdir()
         return path
-
-
-def alone(nodes: FileCluster) -> NodeProcess:
-    """Return a live node without a backup that serves."""
-    return nodes.node(Role.LIVE, "live", policy="").start().wait_serving()

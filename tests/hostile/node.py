@@ -5,82 +5,61 @@ import os
 import resource
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
-from xml.sax.saxutils import escape
+from typing import ClassVar, Protocol
+
+from typing_extensions import override
 
 from orthia.config.settings import Role
-from tests.process.nodes import NodeProcess
-from tests.support.forked import start_program
+from tests.process.file_nodes import FileNodeProcess
 from tests.support.openssl_errors import forget_openssl_errors
 from tests.support.turns import ENVIRONMENT, SAID, limit_seconds
 from tests.support.waiting import wait_until
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 MIB = 1024 * 1024
-_FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-  <name>live</name>
-  <store><database-store>
-    <jdbc-connection-url>{url}</jdbc-connection-url>
-    <jdbc-lock-expiration>300000</jdbc-lock-expiration>
-  </database-store></store>
-  <security-enabled>false</security-enabled>
-  <global-max-size>{global_max_size}</global-max-size>
-  <acceptors>
-    <acceptor name="stomp">tcp://127.0.0.1:{port}?protocols=STOMP{parameters}</acceptor>
-  </acceptors>
-  <stomp-limits xmlns="urn:orthia">{limits}</stomp-limits>
-  {core}
-</core></configuration>
-"""
 
 
 @dataclass
-class LimitedNode(NodeProcess):
-    """A live node on SQLite, started with ``orthia run`` from a broker.xml.
+class LimitedNode(FileNodeProcess):
+    """A live node on SQLite, with limits of the test's choice.
 
     Its lease is long: a machine that stands still for half a minute does not end it.
     """
 
+    lease: ClassVar[str] = "<jdbc-lock-expiration>300000</jdbc-lock-expiration>"
+    parameters: str = ""
+    """Of its acceptor, behind one."""
     limits: dict[str, int] = field(default_factory=dict)
     global_max_size: int = 64 * MIB
-    parameters: str = ""
-    core: str = ""
-    """More elements of ``core``."""
     descriptors: int | None = None
     sockets: ExitStack = field(default_factory=ExitStack)
     """What was opened, to be closed at the end."""
 
-    def start(self) -> "LimitedNode":
-        """Start the process and return at once."""
+    def __post_init__(self) -> None:
+        self.parameters = f"?protocols=STOMP{self.parameters}"
+        self.environment = {ENVIRONMENT: str(limit_seconds()), **self.environment}
+        if self.descriptors:
+            self.before_start = self._limit_descriptors
+
+    @property
+    @override
+    def config_path(self) -> Path:
+        return self.directory / "broker.xml"
+
+    @override
+    def elements(self) -> str:
         limits = "".join(
             f"<{name.replace('_', '-')}>{value}</{name.replace('_', '-')}>"
             for name, value in self.limits.items()
         )
-        path = self.directory / "broker.xml"
-        path.write_text(
-            _FILE.format(
-                url=escape(self.url),
-                port=self.port,
-                parameters=self.parameters,
-                limits=limits,
-                global_max_size=self.global_max_size,
-                core=self.core,
-            )
+        return (
+            f"<global-max-size>{self.global_max_size}</global-max-size>"
+            f'<stomp-limits xmlns="urn:orthia">{limits}</stomp-limits>{self.core}'
         )
-        command = [sys.executable, "-m", self.program, "run", "--config", str(path)]
-        with self.log_path.open("ab") as output:
-            self.process = start_program(
-                command,
-                {**os.environ, ENVIRONMENT: str(limit_seconds()), **self.environment},
-                output.fileno(),
-                self._limit_descriptors if self.descriptors else None,
-            )
-        return self
 
     def _limit_descriptors(self) -> None:
         most = self.descriptors or 0

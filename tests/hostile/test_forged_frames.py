@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 import stomp
-from stomp.utils import Frame
 
 from tests.hostile.node import LimitedNode, Witness, live_node, rest_of
+from tests.support.stomp_py import Listener
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
@@ -30,25 +30,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedNode]:
         yield running
 
 
-class _Receiver(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
-    """Notes every frame that comes."""
-
-    def __init__(self) -> None:
-        self.frames: list[tuple[str, str]] = []
-
-    def on_message(self, frame: Frame) -> None:
-        """Note a MESSAGE."""
-        self.frames.append(("MESSAGE", str(frame.body)))
-
-    def on_receipt(self, frame: Frame) -> None:
-        """Note a RECEIPT, which nobody asked for."""
-        self.frames.append(("RECEIPT", frame.headers["receipt-id"]))
-
-    def on_error(self, frame: Frame) -> None:
-        """Note an ERROR."""
-        self.frames.append(("ERROR", str(frame.body)))
-
-
 @pytest.mark.parametrize("header", FORGED.values(), ids=FORGED)
 @pytest.mark.parametrize("version", CONNECTIONS)
 def test_a_sender_forges_no_frame_for_a_receiver(
@@ -57,7 +38,7 @@ def test_a_sender_forges_no_frame_for_a_receiver(
     """It learns what was wrong; the receiver gets the honest messages, and nothing else."""
     witness = Witness(node)
     destination = f"/queue/forged-{version}-{len(header)}"
-    receiver = _Receiver()
+    receiver = Listener()
     connection = CONNECTIONS[version]([("127.0.0.1", node.port)])
     connection.set_listener("receiver", receiver)
     connection.connect(wait=True)
@@ -70,7 +51,7 @@ def test_a_sender_forges_no_frame_for_a_receiver(
     with node.connect() as sender:
         sender.sendall(honest)
         wait_until(lambda: len(receiver.frames) >= 2, what="the honest messages")
-    assert receiver.frames == [("MESSAGE", "honest")] * 2
+    assert receiver.seen == [("MESSAGE", "honest")] * 2
     connection.disconnect()
     witness.is_served()
 

@@ -1,8 +1,10 @@
-"""Clients of a failing-over pair, on stomp-py: a producer that counts receipts, a consumer."""
+"""Clients of a failing-over pair: a producer and a consumer of stomp.py, and one step by step."""
 
+import contextlib
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 import stomp
@@ -10,6 +12,7 @@ from stomp.exception import StompException
 from stomp.utils import Frame
 
 from orthia.broker.client.connection import BrokerAddress, Connection, Login, ServerFrame
+from tests.process.nodes import NodeProcess, wait_any_serving
 from tests.support.waiting import wait_until
 
 OUTSTANDING = 50
@@ -188,28 +191,184 @@ def receive_all(port: int, destination: str, expected: set[int]) -> Consumer:
     return consumer
 
 
-def take_all(port: int, destination: str, login: Login | None = None) -> list[ServerFrame]:
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    """Return a frame's headers: those that begin like a constant are named as they are."""
+    return {
+        name if name[0] == "_" or name[0].isupper() else name.replace("_", "-"): value
+        for name, value in headers.items()
+    }
+
+
+@contextlib.contextmanager
+def served_through_it(*nodes: NodeProcess) -> Iterator[Producer]:
+    """Send messages to whichever of the nodes serves, before, during and after the block.
+
+    What happens in it may delay them, and lose none: who serves in the end delivers all.
+    """
+    with Producer([node.port for node in nodes], QUEUE) as producer:
+        producer.wait_receipts(20)
+        yield producer
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(wait_any_serving(nodes).port, QUEUE, receipted)
+
+
+class Client:
+    """A client of one node, which waits for the receipt of each thing that it says.
+
+    Headers are keywords with underscores for dashes; a plain name is that of a queue.
+    """
+
+    def __init__(
+        self,
+        node: NodeProcess | int,
+        client_id: str | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """Log in at a node, or at a port."""
+        address = BrokerAddress("127.0.0.1", node if isinstance(node, int) else node.port)
+        # Without heart-beats: it is silent while another client is looked at.
+        self.connection = Connection.open(
+            address, login, client_id=client_id, timeout_seconds=120, heart_beat_ms=0
+        )
+        self.receipts: set[str] = set()
+        self.messages: list[ServerFrame] = []
+        """Those that came and that nobody has taken out yet."""
+        self._numbers = itertools.count(1)
+
+    def hear(self) -> list[ServerFrame]:
+        """Take what came; return the messages."""
+        for frame in self.connection.exchange(0.05):
+            if frame.command == "RECEIPT":
+                self.receipts.add(frame.headers["receipt-id"])
+            elif frame.command == "MESSAGE":
+                self.messages.append(frame)
+        return self.messages
+
+    def write(self, command: str, body: str | bytes = b"", **headers: str) -> str:
+        """Send a frame; return the receipt that it asks for."""
+        receipt = f"r{next(self._numbers)}"
+        data = body.encode() if isinstance(body, str) else body
+        self.connection.send(command, {**_named(headers), "receipt": receipt}, data)
+        self.hear()  # it is on its way only then
+        return receipt
+
+    def has(self, *receipts: str) -> bool:
+        """Return whether all of these receipts came."""
+        if not self.receipts.issuperset(receipts):
+            self.hear()
+        return self.receipts.issuperset(receipts)
+
+    def answered(self, *receipts: str) -> None:
+        """Wait for receipts."""
+        wait_until(lambda: self.has(*receipts), what=f"the receipts {receipts}")
+
+    def do(self, command: str, body: str | bytes = b"", **headers: str) -> None:
+        """Send a frame and wait until it is done; raises BrokerRefused."""
+        self.answered(self.write(command, body, **headers))
+
+    def send(self, to: str, *bodies: str | bytes, **headers: str) -> None:
+        """Send messages, and wait until all are stored; raises BrokerRefused."""
+        to = destination(to)
+        self.answered(*[self.write("SEND", body, destination=to, **headers) for body in bodies])
+
+    def subscribe(self, to: str, **headers: str) -> None:
+        """Subscribe under the name of the destination; by default each message is answered."""
+        said = {"id": to, "destination": destination(to), "ack": "client-individual"}
+        self.do("SUBSCRIBE", **{**said, **headers})
+
+    def waits(self, count: int) -> list[ServerFrame]:
+        """Wait until so many messages are here, and return all."""
+        wait_until(lambda: len(self.hear()) >= count, what=f"{count} messages")
+        return self.messages
+
+    def holds(self, count: int, to: str, **headers: str) -> list[str]:
+        """Subscribe, wait for so many messages, and return their bodies; they are not answered."""
+        self.messages.clear()
+        self.subscribe(to, **headers)
+        return [frame.body.decode() for frame in self.waits(count)]
+
+    def acknowledges(self, count: int = 1) -> None:
+        """Acknowledge the first messages of those that are here."""
+        frames = [self.messages.pop(0) for _ in range(count)]
+        self.answered(*[self.write("ACK", id=frame.headers["ack"]) for frame in frames])
+
+    def rejects(self) -> None:
+        """Wait for a message and reject it."""
+        self.waits(1)
+        self.do("NACK", id=self.messages.pop().headers["ack"])
+
+    def takes(self, count: int, to: str, **headers: str) -> list[str]:
+        """Take so many messages, acknowledge them, and no more are there; return their bodies."""
+        self.messages.clear()
+        self.subscribe(to, **headers)
+        answers: list[str] = []
+
+        def have_come() -> bool:
+            self.hear()
+            new = self.messages[len(answers) :]
+            answers.extend(self.write("ACK", id=frame.headers["ack"]) for frame in new)
+            return len(answers) >= count
+
+        wait_until(have_come, what=f"{count} messages of {to}")
+        self.answered(*answers)
+        self.do("UNSUBSCRIBE", id=to)
+        return [frame.body.decode() for frame in self.messages]
+
+    def browses(self, queue: str) -> list[str]:
+        """Look through a queue until its end is told; return the bodies of what it has."""
+        self.messages.clear()
+        self.subscribe(queue, browser="true")
+        wait_until(
+            lambda: any(frame.headers.get("browser") == "end" for frame in self.hear()),
+            what=f"the end of {queue}",
+        )
+        self.do("UNSUBSCRIBE", id=queue)
+        *shown, end = self.messages
+        assert end.headers.get("browser") == "end", "something came after the end"
+        return [frame.body.decode() for frame in shown]
+
+    def close(self) -> None:
+        """Be gone without a word."""
+        self.connection.close()
+
+
+def destination(to: str) -> str:
+    """Return a destination: a plain name is that of a queue."""
+    return to if to.startswith("/") else f"/queue/{to}"
+
+
+@contextlib.contextmanager
+def connecting() -> Iterator[Callable[..., Client]]:
+    """Give what makes a client, which the end of the block closes."""
+    with contextlib.ExitStack() as closing:
+
+        def made(node: NodeProcess, client_id: str | None = None) -> Client:
+            client = Client(node, client_id)
+            closing.callback(client.close)
+            return client
+
+        yield made
+
+
+def take_all(port: int, to: str, login: Login | None = None) -> list[ServerFrame]:
     """Take everything out of a queue, in order.
 
     The end is a message that is not stored: nothing depends on how soon messages come.
     """
-    taken: list[ServerFrame] = []
-    address = BrokerAddress("127.0.0.1", port)
-    client = Connection.open(address, login, timeout_seconds=120, heart_beat_ms=0)
-    end = {"destination": destination, "persistent": "false", "end": "true", "receipt": "sent"}
-    client.send("SEND", end)
-    wait_until(lambda: client.exchange(0.1), what="the end is in the queue")
-    client.send("SUBSCRIBE", {"id": "1", "destination": destination, "ack": "client-individual"})
+    client = Client(port, login=login)
+    client.send(to, "", persistent="false", end="true")
+    client.subscribe(to)
+    taken = 0
 
     def has_ended() -> bool:
-        for frame in client.exchange(0.1):
-            assert frame.command == "MESSAGE", frame
-            client.send("ACK", {"id": frame.headers["ack"]})
-            taken.append(frame)
-        return bool(taken) and "end" in taken[-1].headers
+        nonlocal taken
+        for frame in client.hear()[taken:]:
+            client.write("ACK", id=frame.headers["ack"])
+            taken += 1
+        return any("end" in frame.headers for frame in client.messages)
 
     wait_until(has_ended, what="everything is taken")
-    client.send("DISCONNECT", {"receipt": "bye"})
-    wait_until(lambda: client.exchange(0.1), what="all is acknowledged")
+    client.do("DISCONNECT")
     client.close()
-    return taken[:-1]
+    return client.messages[:-1]

@@ -1,14 +1,19 @@
 """The users of a database that docs/databases.md has one make, made as it says."""
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg2
 import pymysql
 
+from orthia import migrations
+from orthia.config.secrets import Secret
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from tests.process.nodes import orthia
 from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "databases.md"
@@ -32,6 +37,39 @@ def _statements(block: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
+def url_of(server: ServerProcess, user: str, *, password: bool = True) -> str:
+    """Return the URL of the document's database, with one of its users."""
+    return server.url("broker").replace("//", f"//{user}{':secret' * password}@", 1)
+
+
+def settings_of(server: ServerProcess, user: str = "broker") -> DatabaseStoreSettings:
+    """Return settings of the document's database, as one of its users."""
+    return DatabaseStoreSettings(DatabaseUrl.parse(server.url("broker")), user, Secret("secret"))
+
+
+def make_users(server: ServerProcess, *which: int) -> None:
+    """Make the owner with its tables, and of ``blocks`` those of these places."""
+    made = blocks(server)
+    for statement in made[0]:
+        execute(server, statement)
+    database = Database.from_settings(settings_of(server))
+    migrations.upgrade(database, settings_of(server))
+    database.dispose()
+    for place in which:
+        for statement in made[place]:
+            execute(server, statement)
+
+
+@contextmanager
+def opened(settings: DatabaseStoreSettings) -> Iterator[Database]:
+    """Give a database for the block."""
+    database = Database.from_settings(settings)
+    try:
+        yield database
+    finally:
+        database.dispose()
+
+
 def execute(server: ServerProcess, statement: str) -> None:
     """Execute a statement as the administrator."""
     if isinstance(server, PostgresqlServer):
@@ -52,16 +90,7 @@ def execute(server: ServerProcess, statement: str) -> None:
         cursor.execute(statement)
 
 
-def asked(*command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Run a command, the last of whose words is the URL."""
+def asked(*command: str, code: int = 0) -> str:
+    """Run a command, the last of whose words is the URL; return what it says."""
     *words, url = command
-    result = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", *words, "--url", url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "ORTHIA_JDBC_PASSWORD": "secret"},
-    )
-    assert result.returncode == code, result.stderr
-    return result
+    return orthia(*words, "--url", url, code=code, ORTHIA_JDBC_PASSWORD="secret")

@@ -12,7 +12,7 @@ SCENES: Final[dict[str, tuple[str, ...]]] = {
         "process/test_every_store.py::test_a_crash_a_failback_and_a_stop_lose_nothing",
     ),
     "host of the live node lost": (
-        "process/test_failures.py::test_a_host_that_is_lost_is_replaced_when_its_lease_ends",
+        "process/test_failures.py::test_a_live_node_that_the_database_does_not_hear_is_replaced",
     ),
     "the live node's presence session lost": (
         "process/test_failures.py::test_a_lost_presence_session_alone_disturbs_nobody",
@@ -49,7 +49,7 @@ SCENES: Final[dict[str, tuple[str, ...]]] = {
     "the database has no disk space": (
         "process/test_failures.py::test_receipts_wait_while_the_database_has_no_room",
     ),
-    "database restarted": ("process/test_failover.py::test_a_database_restart_is_survived",),
+    "database restarted": ("process/test_failover.py::test_a_database_that_is_gone_is_survived",),
     "the database does not store one message": (
         "process/test_failures.py::test_a_message_that_is_not_stored_ends_its_sender_alone",
     ),
@@ -57,14 +57,12 @@ SCENES: Final[dict[str, tuple[str, ...]]] = {
         "process/test_foreign_locks.py::test_a_foreign_lock_ends_nobody",
         "process/test_foreign_locks.py::test_what_is_put_aside_comes_again_after_a_takeover",
     ),
-    "database hangs": (
-        "process/test_failover.py::test_a_hung_database_stops_the_live_node_in_time",
-    ),
+    "database hangs": ("process/test_failover.py::test_a_database_that_is_gone_is_survived",),
     "network between live node and database lost": (
-        "process/test_failures.py::test_a_live_node_cut_off_from_the_database_ends",
+        "process/test_failures.py::test_a_live_node_that_the_database_does_not_hear_is_replaced",
     ),
     "both nodes lose the database": (
-        "process/test_failover.py::test_a_database_restart_is_survived",
+        "process/test_failover.py::test_a_database_that_is_gone_is_survived",
     ),
     "a node's wall clock steps": (
         "process/test_failures.py::test_a_step_of_a_wall_clock_disturbs_nobody",

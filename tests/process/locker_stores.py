@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from orthia.config.store_settings import DatabaseStoreSettings
-from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS, PASSWORD
+from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS
 
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 KEEP_ALIVE_MS = 300
@@ -40,8 +40,9 @@ def store(
     }
     if locker == "file":
         given["directory"] = str(directory / "locks")
+    password = settings.jdbc_password.reveal() if settings.jdbc_password else ""
     if settings.jdbc_user is not None and files:
-        given |= {"jdbcUser": settings.jdbc_user, "jdbcPassword": PASSWORD}
+        given |= {"jdbcUser": settings.jdbc_user, "jdbcPassword": password}
     url = escape(settings.jdbc_connection_url.display)
     if files:
         given["jdbcConnectionUrl"] = url
@@ -53,7 +54,7 @@ def store(
         ""
         if settings.jdbc_user is None
         else f"<jdbc-user>{settings.jdbc_user}</jdbc-user>"
-        f"<jdbc-password>{escape(PASSWORD)}</jdbc-password>"
+        f"<jdbc-password>{escape(password)}</jdbc-password>"
     )
     return (
         f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"

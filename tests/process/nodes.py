@@ -7,11 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final, Self, TypedDict
 
 from orthia.config.settings import Role
 from tests.support.forked import ForkedProcess, start_program
@@ -38,6 +38,35 @@ class Lapsing(TypedDict):
 
 LAPSING: Lapsing = {"jdbc_lock_expiration": LAPSING_NODE_LEASE_MS}
 """Of a pair whose lease is to end by itself."""
+
+
+CLI = (sys.executable, "-m", "orthia.broker.cli")
+"""The command line."""
+
+
+def orthia(*arguments: object, code: int = 0, **environment: str) -> str:
+    """Run a command, which must end with an exit code; return what it says."""
+    ended = subprocess.run(
+        [*CLI, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout if code == 0 else ended.stdout + ended.stderr
+
+
+def told(*arguments: object) -> Any:
+    """Return what a command prints as JSON."""
+    return json.loads(orthia(*arguments, "--json"))
+
+
+def failover_log(url: str) -> list[dict[str, Any]]:
+    """Return the merged failover log of all nodes, as it is in a database."""
+    lines = orthia("failover-log", "--url", url, "--json").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def accepts(port: int) -> bool:
@@ -71,6 +100,8 @@ class NodeProcess:
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
     judged: int = 0
     """How many long turns in its log were judged."""
+    before_start: Callable[[], None] | None = None
+    """What is done in the new process before its program begins."""
 
     @property
     def log_path(self) -> Path:
@@ -99,12 +130,14 @@ class NodeProcess:
                 command += [f"--{option}", str(value)]
         return command
 
-    def start(self) -> "NodeProcess":
+    def start(self) -> Self:
         """Start the process and return at once."""
         STARTED.append(self)
         with self.log_path.open("ab") as output:
             environment = {**os.environ, **self.environment}
-            self.process = start_program(self.command(), environment, output.fileno())
+            self.process = start_program(
+                self.command(), environment, output.fileno(), self.before_start
+            )
         return self
 
     def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
@@ -155,12 +188,12 @@ class NodeProcess:
         """Whether the process has not ended."""
         return self.process is not None and self.process.poll() is None
 
-    def wait_serving(self, timeout_seconds: float = 120) -> "NodeProcess":
+    def wait_serving(self, timeout_seconds: float = 120) -> Self:
         """Wait until clients can connect."""
         self._wait(lambda: accepts(self.port), timeout_seconds, "serves clients")
         return self
 
-    def wait_log(self, text: str, timeout_seconds: float = 120) -> "NodeProcess":
+    def wait_log(self, text: str, timeout_seconds: float = 120) -> Self:
         """Wait until the node has printed ``text``."""
         self._wait(lambda: text in self.log, timeout_seconds, f"prints {text!r}")
         return self
@@ -236,23 +269,9 @@ class Cluster:
         backup = self.node(Role.BACKUP, "backup", **options).start().wait_log("AMQ221031")
         return live, backup
 
-    def events(self) -> list[dict[str, object]]:
+    def events(self) -> list[dict[str, Any]]:
         """Return the merged failover log of all nodes, as the CLI prints it from the database."""
-        result = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "orthia.broker.cli",
-                "failover-log",
-                "--url",
-                self.url,
-                "--json",
-            ],
-            capture_output=True,
-            check=True,
-            timeout=120,
-        )
-        return [json.loads(line) for line in result.stdout.splitlines() if line.strip()]
+        return failover_log(self.url)
 
     def codes(self, awaited: str) -> list[str]:
         """Return the codes of the merged failover log, in order, as soon as ``awaited`` is there.
@@ -274,12 +293,13 @@ class Cluster:
             node.end()
 
 
-def status_of(url: str) -> dict[str, object]:
+def status_of(url: str) -> dict[str, Any]:
     """Return what ``orthia status`` tells of the store at ``url``."""
-    command = [sys.executable, "-m", "orthia.broker.cli", "status", "--url", url, "--json"]
-    result = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    told: dict[str, object] = json.loads(result.stdout)
-    return told
+    ran = subprocess.run(
+        [*CLI, "status", "--url", url, "--json"], capture_output=True, check=False, timeout=120
+    )
+    status: dict[str, Any] = json.loads(ran.stdout)  # whatever its exit code says of the pair
+    return status
 
 
 @contextmanager

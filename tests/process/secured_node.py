@@ -1,59 +1,49 @@
 """A node whose users are in files beside its broker.xml, as ``orthia user`` writes them."""
 
-import os
 import socket
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from tests.process.nodes import NodeProcess
+from typing_extensions import override
+
+from tests.process.file_nodes import FileNodeProcess
+from tests.process.nodes import orthia
 from tests.support.servers import NODE_LEASE_MS, NODE_NETWORK_TIMEOUT_MS
 
-CLI = (sys.executable, "-m", "orthia.broker.cli")
-"""The command line."""
+_PERMISSIONS = "".join(
+    f'<permission type="{one}" roles="amq"/>'
+    for one in ("send", "consume", "createAddress", "createDurableQueue")
+)
 
 
-class SecuredNode(NodeProcess):
-    """A node on a store of its own, or a pair's, started from a broker.xml."""
+@dataclass
+class SecuredNode(FileNodeProcess):
+    """A node on a store of its own, or a pair's, whose users are in files."""
 
-    core = ""
-    """More elements of its broker.xml."""
-    lease = f"<jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>"
-    """Elements of its store."""
+    lease: ClassVar[str] = (
+        f"<jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>"
+        f"<jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>"
+    )
+    security: str = ""
+    parameters: str = ""
 
     @property
+    @override
     def config_path(self) -> Path:
-        """Its broker.xml."""
         return self.directory / "broker.xml"
 
-    def command(self) -> list[str]:
-        """Return how it is started, its broker.xml written."""
-        permissions = "".join(
-            f'<permission type="{one}" roles="amq"/>'
-            for one in ("send", "consume", "createAddress", "createDurableQueue")
+    @override
+    def elements(self) -> str:
+        return (
+            f'<security-settings><security-setting match="#">{_PERMISSIONS}</security-setting>'
+            '</security-settings><login-modules xmlns="urn:orthia"><properties-login-module/>'
+            f"</login-modules>{self.core}"
         )
-        self.config_path.write_text(
-            f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-            <name>{self.name}</name>
-            <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
-            <jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>
-            {self.lease}</database-store></store>
-            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
-            <security-settings><security-setting match="#">{permissions}</security-setting>
-            </security-settings>
-            <login-modules xmlns="urn:orthia"><properties-login-module/></login-modules>{self.core}
-            </core></configuration>"""
-        )
-        return [*CLI, "run", str(self.config_path)]
 
     def user(self, *arguments: str, password: str = "") -> None:
         """Run ``orthia user``."""
-        subprocess.run(
-            [*CLI, "user", *arguments, "--config", str(self.config_path)],
-            check=True,
-            env={**os.environ, "ORTHIA_PASSWORD": password},
-            timeout=120,
-        )
+        orthia("user", *arguments, "--config", self.config_path, ORTHIA_PASSWORD=password)
 
     def log_in(self, login: str, passcode: str) -> socket.socket:
         """Connect and say CONNECT."""

@@ -8,7 +8,8 @@ import pytest
 from typing_extensions import override
 
 from orthia.config.settings import Role
-from tests.process.secured_node import CLI, SecuredNode
+from tests.process.nodes import CLI
+from tests.process.secured_node import SecuredNode
 
 _SALT = "48F4E3C4DD5D9D9B85A0C1A4CDB97FB6E08B8E0FB4E1C9DA3AC0D9A7FB2E9F11"
 _HASH = hashlib.pbkdf2_hmac("sha1", b"s3cret", bytes.fromhex(_SALT), 1024, 64).hex().upper()

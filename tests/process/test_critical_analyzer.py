@@ -15,7 +15,7 @@ import pytest
 
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer, LoopJudge, Step
 from orthia.config.settings import Role
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import QUEUE, Producer, served_through_it
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER
 
@@ -166,14 +166,10 @@ def test_a_node_whose_loop_hangs_costs_its_lock(nodes: FileCluster) -> None:
     _wait_live(live)
     backup = _node(nodes, Role.BACKUP)
     backup.wait_log("AMQ221031")
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         live.signal(signal.SIGUSR1)
         assert live.exit_code() == 74
         backup.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
     assert "ORT100025" in live.log
     assert "sitecustomize.py" in live.log
 
@@ -203,22 +199,6 @@ def test_a_policy_of_halt_begins_no_next_life(nodes: FileCluster) -> None:
     assert live.exit_code() == 74
     assert "critical-analyzer-policy HALT" in live.log
     assert "sitecustomize.py" in live.log
-
-
-def test_a_process_that_was_stopped_is_not_wedged(nodes: FileCluster) -> None:
-    """Stopped for longer than the time-out, in the middle of its work, it serves on."""
-    live = _node(nodes)
-    _wait_live(live)
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
-        live.signal(signal.SIGSTOP)
-        threading.Event().wait(2 * TIMEOUT_MS / 1000)
-        live.signal(signal.SIGCONT)
-        producer.wait_receipts(20)
-        threading.Event().wait(2 * TIMEOUT_MS / 1000)
-        producer.wait_receipts(20)
-    assert "ORT100025" not in live.log
-    assert live.terminate() == 0
 
 
 def test_a_node_that_does_not_watch_its_loop_waits_for_it(nodes: FileCluster) -> None:

@@ -1,6 +1,5 @@
 """The statements of docs/databases.md: what a newcomer copies works, on real servers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,26 +9,26 @@ from orthia import migrations
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
-from orthia.config.secrets import Secret
 from orthia.config.settings import Role
-from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.config.urls import DatabaseUrl
-from orthia.database import Database, PermanentStoreError, write_transaction
-from tests.process.documented_users import asked, blocks, execute
-from tests.process.nodes import NodeProcess
+from orthia.database import PermanentStoreError, write_transaction
+from tests.process.documented_users import (
+    asked,
+    blocks,
+    execute,
+    make_users,
+    opened,
+    settings_of,
+    url_of,
+)
+from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
 
-@pytest.fixture
-def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[list[NodeProcess]]:
-    """Give a list whose nodes are killed in the end."""
-    started: list[NodeProcess] = []
-    yield started
-    for node in started:
-        node.end()
+NODE, READER, COPIER = 1, 2, 3
+"""Places in ``blocks``."""
 
 
 def serve(node: NodeProcess) -> None:
@@ -40,47 +39,23 @@ def serve(node: NodeProcess) -> None:
     Producer(link, "/queue/q", body=lambda number: large if number == 1 else b"", count=3).run()
 
 
-@pytest.mark.parametrize("restricted", [False, True], ids=["owner", "fewer rights"])
+@pytest.mark.parametrize("user", ["broker", "broker_node"])
 def test_the_documents_statements_make_a_database_for_a_pair(
-    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess], *, restricted: bool
+    private_server: ServerProcess, tmp_path: Path, user: str
 ) -> None:
     """Two nodes serve in turn, with tables that they made or that they found."""
-    owner, node, *_ = blocks(private_server)
-    for statement in owner:
-        execute(private_server, statement)
-    user = "broker"
-    if restricted:
-        user = "broker_node"
-        made = DatabaseStoreSettings(
-            DatabaseUrl.parse(private_server.url("broker")), "broker", Secret("secret")
-        )
-        database = Database.from_settings(made)
-        migrations.upgrade(database, made)
-        database.dispose()
-        for statement in node:
+    if user == "broker":
+        for statement in blocks(private_server)[0]:
             execute(private_server, statement)
-    url = private_server.url("broker").replace("//", f"//{user}:secret@", 1)
-    live = NodeProcess(Role.LIVE, url, tmp_path, "live")
-    backup = NodeProcess(Role.BACKUP, url, tmp_path, "backup")
-    nodes += [live, backup]
-    serve(live)
-    backup.start().wait_log("AMQ221031")
-    live.kill()
-    backup.wait_serving()
-    assert backup.terminate() == 0
-
-
-@pytest.fixture
-def made(private_server: ServerProcess) -> Iterator[tuple[DatabaseStoreSettings, Database]]:
-    """Give a database with the owner and the tables of the document, and the owner's settings."""
-    for statement in blocks(private_server)[0]:
-        execute(private_server, statement)
-    url = DatabaseUrl.parse(private_server.url("broker"))
-    made = DatabaseStoreSettings(url, "broker", Secret("secret"))
-    database = Database.from_settings(made)
-    migrations.upgrade(database, made)
-    yield made, database
-    database.dispose()
+    else:
+        make_users(private_server, NODE)
+    with cluster(url_of(private_server, user), tmp_path) as nodes:
+        live = nodes.node(Role.LIVE, "live")
+        serve(live)
+        backup = nodes.backup().wait_log("AMQ221031")
+        live.kill()
+        backup.wait_serving()
+        assert backup.terminate() == 0
 
 
 @pytest.mark.parametrize(
@@ -92,84 +67,53 @@ def made(private_server: ServerProcess) -> Iterator[tuple[DatabaseStoreSettings,
     ],
 )
 def test_a_reader_with_one_right_less_is_told_which(
-    private_server: ServerProcess,
-    made: tuple[DatabaseStoreSettings, Database],
-    table: str,
-    command: tuple[str, ...],
+    private_server: ServerProcess, table: str, command: tuple[str, ...]
 ) -> None:
     """By the name of the table, and with the exit code of a configuration that cannot work."""
-    reader, to = blocks(private_server)[2], "broker_reader"
+    make_users(private_server, READER)
+    to = "broker_reader"
     if not isinstance(private_server, PostgresqlServer):
         table, to = f"broker.{table.upper()}", "'broker_reader'@'%'"
-    for statement in reader:
-        execute(private_server, statement)
     execute(private_server, f"REVOKE SELECT ON {table} FROM {to}")
-    looks = private_server.url("broker").replace("//", "//broker_reader@", 1)
+    looks = url_of(private_server, "broker_reader", password=False)
     refused = asked(*command, looks, code=78)
-    assert "denied" in refused.stderr
-    assert table.rpartition(".")[2] in refused.stderr
+    assert "denied" in refused
+    assert table.rpartition(".")[2] in refused
 
 
-def test_a_copier_reads_every_table_and_changes_none(
-    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
+def test_who_only_reads_sees_what_is_granted_and_changes_nothing(
+    private_server: ServerProcess, tmp_path: Path
 ) -> None:
-    """What the sources of the pipeline and ``queue list`` need; one table less is told of."""
-    owner, _, _, copier = blocks(private_server)
-    for statement in owner:
-        execute(private_server, statement)
-    url = private_server.url("broker")
-    live = NodeProcess(Role.LIVE, url.replace("//", "//broker:secret@", 1), tmp_path, "live")
-    nodes.append(live)
-    serve(live)
-    for statement in copier:
-        execute(private_server, statement)
-    copies = url.replace("//", "//broker_copier@", 1)
-    assert "q" in asked("queue", "list", copies).stdout
-    wait_until(lambda: "AMQ221007" in asked("failover-log", copies).stdout, what="its first event")
-    made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_copier", Secret("secret"))
-    database = Database.from_settings(made)
-    try:
-        with database.engine.connect() as connection:
-            names = migrations.TableNames.from_settings(made)
+    """The reader who serves, the copier every message; each is told what it may not read."""
+    make_users(private_server, READER, COPIER)
+    looks, copies = (
+        url_of(private_server, user, password=False) for user in ("broker_reader", "broker_copier")
+    )
+    with cluster(url_of(private_server, "broker"), tmp_path) as nodes:
+        serve(nodes.node(Role.LIVE, "live"))
+        assert "live" in asked("status", looks)
+        assert "q" in asked("queue", "list", copies)
+        for url in (looks, copies):
+            wait_until(
+                lambda url=url: "AMQ221007" in asked("failover-log", url),  # type: ignore[misc]
+                what="its first event",
+            )
+        assert "denied" in asked("queue", "list", looks, code=78)
+        of_copier = settings_of(private_server, "broker_copier")
+        names = migrations.TableNames.from_settings(of_copier)
+        with opened(of_copier) as database, database.engine.connect() as connection:
             for table in (names.messages, names.large_messages, names.history, names.message_times):
                 connection.execute(text(f"SELECT COUNT(*) FROM {table}"))
-        with (
-            pytest.raises(PermanentStoreError, match="denied"),
-            write_transaction(database.engine, "take a message") as connection,
+        for user, statement in (
+            ("broker_copier", f"DELETE FROM {names.messages}"),
+            ("broker_reader", "UPDATE NODE_MANAGER_STORE SET ID = ID"),
         ):
-            connection.execute(text(f"DELETE FROM {names.messages}"))
-    finally:
-        database.dispose()
-    if isinstance(private_server, PostgresqlServer):
-        execute(private_server, "REVOKE SELECT ON messages FROM broker_copier")
-        assert "denied for table messages" in asked("queue", "list", copies, code=78).stderr
-
-
-def test_the_documents_reader_sees_who_serves_and_no_message(
-    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
-) -> None:
-    """``status`` and ``failover-log`` work for it; to read or change more is refused it."""
-    owner, _, reader, _ = blocks(private_server)
-    for statement in owner:
-        execute(private_server, statement)
-    url = private_server.url("broker")
-    live = NodeProcess(Role.LIVE, url.replace("//", "//broker:secret@", 1), tmp_path, "live")
-    nodes.append(live)
-    serve(live)
-    for statement in reader:
-        execute(private_server, statement)
-    looks = url.replace("//", "//broker_reader@", 1)
-    assert "live" in asked("status", looks).stdout
-    wait_until(lambda: "AMQ221007" in asked("failover-log", looks).stdout, what="its first event")
-    refused = asked("queue", "list", looks, code=78)
-    assert "denied" in refused.stderr
-    made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_reader", Secret("secret"))
-    database = Database.from_settings(made)
-    try:
-        with (
-            pytest.raises(PermanentStoreError, match="denied"),
-            write_transaction(database.engine, "take the lock") as connection,
-        ):
-            connection.execute(text("UPDATE NODE_MANAGER_STORE SET ID = ID"))
-    finally:
-        database.dispose()
+            with (
+                opened(settings_of(private_server, user)) as database,
+                pytest.raises(PermanentStoreError, match="denied"),
+                write_transaction(database.engine, "change something") as connection,
+            ):
+                connection.execute(text(statement))
+        if isinstance(private_server, PostgresqlServer):
+            execute(private_server, "REVOKE SELECT ON messages FROM broker_copier")
+            assert "denied for table messages" in asked("queue", "list", copies, code=78)

@@ -7,32 +7,30 @@ import pytest
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
-from tests.process.clients import take_all
+from tests.conftest import Servers
+from tests.process.clients import QUEUE, connecting, take_all
 from tests.process.file_nodes import file_cluster
-from tests.process.nodes import NodeProcess, cluster, wait_any_serving
-from tests.process.takeover_pairs import Client
+from tests.process.nodes import NodeProcess
+from tests.process.takeover_pairs import pair_on
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
-QUEUE = "/queue/orders"
 COUNT = 3_000
 
 
-def test_databases(store_url: str, tmp_path: Path) -> None:
-    """With a table of messages and ids."""
-    with cluster(store_url, tmp_path) as nodes:
-        send_through_a_takeover(*nodes.pair())
-
-
-def test_files(tmp_path: Path) -> None:
-    """With the journal's own files, compacted meanwhile."""
-    with file_cluster(tmp_path, "<journal-file-size>64K</journal-file-size>") as nodes:
-        send_through_a_takeover(*nodes.pair())
+@pytest.mark.parametrize("place", ["files", "postgresql"])
+def test_what_is_sent_again_is_stored_once(
+    place: str, shared_servers: Servers, tmp_path: Path
+) -> None:
+    """Of messages whose receipts were lost with their node none is there twice, and none is not."""
+    core = "<journal-file-size>64K</journal-file-size>"
+    with pair_on(place, core, shared_servers, tmp_path) as (live, backup):
+        send_through_a_takeover(live, backup)
 
 
 def send_through_a_takeover(live: NodeProcess, backup: NodeProcess) -> None:
-    """Of messages whose receipts were lost with their node none is there twice, and none is not."""
+    """Kill the live node amid what a producer sends, and take all from the other."""
     addresses = [BrokerAddress("127.0.0.1", node.port) for node in (live, backup)]
 
     def kill_amid_them(number: int) -> None:
@@ -63,24 +61,22 @@ def test_queues_that_go_take_no_id_that_is_new(tmp_path: Path) -> None:
     """
     with file_cluster(tmp_path, core) as nodes:
         live, backup = nodes.pair()
-        client = Client(live)
-        client.sends("once", "sent", _AMQ_DUPL_ID="1")
-        assert client.takes(1, "once") == ["sent"]
-        client.sends("plain", "behind the ACK, which is stored then")
-        live.kill()
-        client.close()
-        wait_any_serving([backup])
-        client = Client(backup)
-        assert client.takes(1, "plain") == ["behind the ACK, which is stored then"]
-        wait_gone(backup, "plain", 1)
-        for number in range(2, 4):  # with looks of the successor before each and after
-            client.sends("plain", "looked at")
-            assert client.takes(1, "plain") == ["looked at"]
-            wait_gone(backup, "plain", number)
-            client.sends("once", "sent again", _AMQ_DUPL_ID="1")
-        client.sends("once", "another", _AMQ_DUPL_ID="2")
-        assert client.takes(1, "once") == ["another"]
-        client.close()
+        with connecting() as connect:
+            client = connect(live)
+            client.send("once", "sent", _AMQ_DUPL_ID="1")
+            assert client.takes(1, "once") == ["sent"]
+            client.send("plain", "there")
+            live.kill()
+            client = connect(backup.wait_serving())
+            assert client.takes(1, "plain") == ["there"]
+            wait_gone(backup, "plain", 1)
+            for number in range(2, 4):  # with looks of the successor before each and after
+                client.send("plain", "looked at")
+                assert client.takes(1, "plain") == ["looked at"]
+                wait_gone(backup, "plain", number)
+                client.send("once", "sent again", _AMQ_DUPL_ID="1")
+            client.send("once", "another", _AMQ_DUPL_ID="2")
+            assert client.takes(1, "once") == ["another"]
 
 
 def wait_gone(node: NodeProcess, queue: str, times: int) -> None:

@@ -10,8 +10,9 @@ from tests.conftest import EVERY_DBMS, Servers
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store
-from tests.process.nodes import NodeProcess, accepts, cluster
-from tests.support.servers import MYSQL_FAMILY, SqliteServer, StoreServer, url_with_password
+from tests.process.nodes import accepts, cluster
+from tests.process.takeover_pairs import Pair, new_database
+from tests.support.servers import MYSQL_FAMILY, url_with_password
 from tests.support.waiting import wait_until
 
 LOCKERS = [
@@ -26,8 +27,6 @@ LOCKERS = [
 
 SMALL_FILES = "<journal-file-size>64K</journal-file-size>"
 
-Pair = tuple[NodeProcess, NodeProcess]
-
 
 @pytest.fixture(
     params=[
@@ -39,9 +38,6 @@ Pair = tuple[NodeProcess, NodeProcess]
 def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path) -> Iterator[Pair]:
     """Give a live node that serves and its backup."""
 
-    def server(dbms: str) -> StoreServer:
-        return SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
-
     place = request.param
     if isinstance(place, JournalType):
         core = f"<journal-type>{place.value}</journal-type>{SMALL_FILES}"
@@ -50,12 +46,12 @@ def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
     elif isinstance(place, tuple):
         locker, on = place
         *kept_in_files, dbms = on.split(" and ")
-        settings = server(dbms).settings(server(dbms).create_database())
+        settings = new_database(dbms, shared_servers, tmp_path)
         core = store(tmp_path, settings, locker, files=bool(kept_in_files))
         with file_cluster(tmp_path, core) as locked:
             yield locked.pair()
     else:
-        settings = server(place).settings(server(place).create_database())
+        settings = new_database(place, shared_servers, tmp_path)
         with cluster(url_with_password(settings), tmp_path) as nodes:
             yield nodes.pair(failover_on_shutdown=True)
 

@@ -19,11 +19,10 @@ import pytest
 from orthia.config.secrets import Secret
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager import State
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
-from tests.process.clients import QUEUE, Consumer, Producer, receive_all
+from tests.process.clients import QUEUE, Consumer, Producer, receive_all, served_through_it
 from tests.process.nodes import (
     LAPSING,
     RENEW_PERIOD_MS,
@@ -40,6 +39,10 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.extended
 
 
+ON_SQLITE = pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
+
+
 @pytest.fixture
 def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
     """Give a cluster on a fresh database of each DBMS."""
@@ -47,42 +50,7 @@ def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
         yield nodes
 
 
-def test_messages_from_before_the_takeover_are_flagged_redelivered(pair_on: Cluster) -> None:
-    """A message the old node may have delivered is flagged; one sent after the takeover is not."""
-    live, backup = pair_on.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
-        before = producer.finish()
-    unacknowledging = Consumer(live.port, QUEUE, acknowledge=False)
-    unacknowledging.wait_for(lambda c: before <= c.received.keys(), "all are received once")
-    live.kill()
-    backup.wait_serving()
-    received = receive_all(backup.port, QUEUE, before)
-    assert before <= received.redelivered
-    with Producer([backup.port], "/queue/after") as producer:
-        producer.wait_receipts(5)
-        after = producer.finish()
-    assert receive_all(backup.port, "/queue/after", after).redelivered == set()
-
-
-def test_acknowledged_messages_do_not_come_back(pair_on: Cluster) -> None:
-    """What a consumer acknowledged, with the disconnect's receipt, is not delivered again."""
-    live, backup = pair_on.pair()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        sent = producer.finish()
-    receive_all(live.port, QUEUE, sent)
-    live.kill()
-    backup.wait_serving()
-    with Producer([backup.port], QUEUE, first=1_000_000) as producer:
-        producer.wait_receipts(1)
-        marker = producer.finish()
-    received = Consumer(backup.port, QUEUE)
-    received.wait_for(lambda c: len(c.order) >= len(marker), "the new message is received")
-    received.close()
-    assert set(received.received) <= marker
-
-
+@ON_SQLITE
 def test_graceful_stop_without_failover_keeps_the_backup_passive(
     pair_on: Cluster, database: Database, store_settings: DatabaseStoreSettings
 ) -> None:
@@ -185,6 +153,7 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(
     assert received.errors == []
 
 
+@ON_SQLITE
 def test_three_backups_take_over_one_after_the_other(pair_on: Cluster) -> None:
     """With three backups, each kill of the live node finds exactly one successor."""
     live = pair_on.live().wait_serving()
@@ -220,6 +189,7 @@ def test_ten_nodes_start_at_once_on_an_empty_database(pair_on: Cluster) -> None:
     assert pair_on.codes("ORT100038").count("ORT100038") == 1, "one of them migrated"
 
 
+@ON_SQLITE
 def test_two_live_nodes_never_serve_together(pair_on: Cluster) -> None:
     """A second live node waits for the lock and gives up with exit code 75."""
     live = pair_on.live("live-1").wait_serving()
@@ -227,17 +197,6 @@ def test_two_live_nodes_never_serve_together(pair_on: Cluster) -> None:
     assert other.exit_code() == 75
     assert accepts(live.port)
     assert not accepts(other.port)
-
-
-def test_a_single_node_serves_its_messages_after_a_crash(pair_on: Cluster) -> None:
-    """A live node without backup that was killed is started again and has every message."""
-    live = pair_on.live().wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(100)
-        live.kill()
-        receipted = set(producer.receipted)
-    live.start().wait_serving()
-    receive_all(live.port, QUEUE, receipted)
 
 
 @pytest.fixture
@@ -248,49 +207,20 @@ def pair_on_private(private_server: ServerProcess, tmp_path: Path) -> Iterator[C
         yield nodes
 
 
-def test_a_database_restart_is_survived(
-    pair_on_private: Cluster, private_server: ServerProcess
+@pytest.mark.parametrize("how", ["killed", "hangs", "hangs, and no memory"])
+def test_a_database_that_is_gone_is_survived(
+    pair_on_private: Cluster, private_server: ServerProcess, how: str
 ) -> None:
-    """The database is killed: the live node exits 74; it returns: the backup serves everything."""
-    live, backup = pair_on_private.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        private_server.kill()
+    """The live node exits 74 while it is, without a new thread too; then the backup serves all."""
+    live, backup = pair_on_private.pair(**LAPSING)
+    with served_through_it(live, backup):
+        if "no memory" in how:
+            live.limit_memory(0)
+        (private_server.kill if how == "killed" else private_server.pause)()
         assert live.exit_code() == 74
         assert backup.is_running
-        private_server.start()
+        (private_server.start if how == "killed" else private_server.resume)()
         backup.wait_serving()
-        producer.wait_receipts(50)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
-
-
-def test_a_hung_database_stops_the_live_node_in_time(
-    pair_on_private: Cluster, private_server: ServerProcess
-) -> None:
-    """The database hangs: the live node exits 74 while it still does; then the backup serves."""
-    live, backup = pair_on_private.pair(**LAPSING)
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        private_server.pause()
-        assert live.exit_code() == 74
-        private_server.resume()
-        backup.wait_serving()
-        producer.wait_receipts(50)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
-
-
-def test_a_node_that_gets_no_more_memory_stops_in_time(
-    pair_on_private: Cluster, private_server: ServerProcess
-) -> None:
-    """Without memory for a single new thread, a live node that loses its lease exits 74."""
-    live, backup = pair_on_private.pair(**LAPSING)
-    live.limit_memory(0)
-    private_server.pause()
-    assert live.exit_code() == 74
-    private_server.resume()
-    backup.wait_serving()
 
 
 def test_a_node_whose_thread_cannot_begin_ends(tmp_path: Path) -> None:
@@ -320,6 +250,7 @@ def test_a_node_whose_thread_cannot_begin_ends(tmp_path: Path) -> None:
     assert b"a thread could not begin: MemoryError" in ended.stdout + ended.stderr
 
 
+@ON_POSTGRESQL
 def test_nodes_started_without_a_database_wait_for_it(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
@@ -334,54 +265,44 @@ def test_nodes_started_without_a_database_wait_for_it(
     backup.wait_log("AMQ221031")
 
 
-@contextmanager
-def put_off(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
-    """Give a live node that asks for its place, and a backup that puts it off: it did not last."""
-    with cluster(f"sqlite:///{tmp_path / 'store.db'}", tmp_path) as nodes:
-        live, backup = nodes.pair()
-        live.kill()
-        backup.wait_serving()
-        live.start().wait_serving()
-        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
-        live.kill()
-        backup.wait_serving()
-        live.start()
-        backup.wait_log("ORT100027")
-        live.wait_log("AMQ221034")
-        yield live, backup
-
-
-def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: Path) -> None:
-    """It crashes soon after its failback: the backup serves on for a while before the next."""
-    with put_off(tmp_path) as (live, backup):
-        assert accepts(backup.port)
-        assert backup.log.count("ORT100011") == 1
-        url = f"sqlite:///{tmp_path / 'store.db'}"
-        wait_until(
-            lambda: status_of(url)["failback_put_off_until"] is not None,
-            what="the status says until when failback is put off",
-        )
-        live.wait_serving(120)
-        assert backup.log.count("ORT100027") == 1
-
-
-def test_a_live_node_that_is_gone_when_its_time_has_come_is_not_handed_back_to(
-    tmp_path: Path,
+@ON_SQLITE
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(
+    pair_on: Cluster, database: Database, store_settings: DatabaseStoreSettings, *, is_gone: bool
 ) -> None:
-    """Nobody would serve for a whole lease, because of a request of half a minute ago."""
-    with put_off(tmp_path) as (live, backup):
+    """After a crash soon after its failback it waits; and it gets nothing if it is gone by then.
+
+    Nobody would serve for a whole lease, because of a request of half a minute ago.
+    """
+    live, backup = pair_on.pair()
+    live.kill()
+    backup.wait_serving()
+    live.start().wait_serving()
+    wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
+    live.kill()
+    backup.wait_serving()
+    live.start()
+    backup.wait_log("ORT100027")
+    live.wait_log("AMQ221034")
+    assert accepts(backup.port)
+    assert backup.log.count("ORT100011") == 1
+    if is_gone:
         live.kill()
-        settings = DatabaseStoreSettings(DatabaseUrl.parse(f"sqlite:///{tmp_path / 'store.db'}"))
-        database = Database.from_settings(settings)
-        store = SqlNodeManagerStore(database, settings, database.engine)
+        store = SqlNodeManagerStore(database, store_settings, database.engine)
         wait_until(
             lambda: store.status().state is State.LIVE or not accepts(backup.port),
             180,
             what="the backup's decision",
         )
-        database.dispose()
         assert accepts(backup.port)
         assert backup.log.count("ORT100011") == 1
+    else:
+        wait_until(
+            lambda: status_of(pair_on.url)["failback_put_off_until"] is not None,
+            what="the status says until when failback is put off",
+        )
+        live.wait_serving()
+        assert backup.log.count("ORT100027") == 1
 
 
 @contextmanager
@@ -394,6 +315,7 @@ def _taken(port: int) -> Iterator[None]:
         yield
 
 
+@ON_SQLITE
 def test_a_live_node_whose_port_is_taken_asks_nobody_to_hand_over(pair_on: Cluster) -> None:
     """It says so, ends with 75 to be started again, and the backup goes on serving."""
     live, backup = pair_on.pair()
@@ -417,6 +339,7 @@ def _elsewhere(directory: Path) -> Path:
     return modules
 
 
+@ON_SQLITE
 def test_a_backup_says_when_it_starts_that_its_port_is_taken(pair_on: Cluster) -> None:
     """At its takeover it waits for the port, holding the live lock, and then serves."""
     pair_on.live().wait_serving()
@@ -433,6 +356,7 @@ def test_a_backup_says_when_it_starts_that_its_port_is_taken(pair_on: Cluster) -
     backup.wait_log("AMQ221010").wait_serving()
 
 
+@ON_SQLITE
 def test_a_backup_that_never_gets_its_port_leaves_the_lock_to_another(pair_on: Cluster) -> None:
     """It ends with 75, to be started again, and the next in line serves."""
     live = pair_on.live().wait_serving()
@@ -446,6 +370,7 @@ def test_a_backup_that_never_gets_its_port_leaves_the_lock_to_another(pair_on: C
         pair_on.codes("AMQ224097")
 
 
+@ON_SQLITE
 def test_a_port_that_nobody_may_have_is_a_failed_start(pair_on: Cluster) -> None:
     """What does not pass by itself is told before anything else is done: exit 78."""
     no_name = 64 * "x"
@@ -455,6 +380,7 @@ def test_a_port_that_nobody_may_have_is_a_failed_start(pair_on: Cluster) -> None
     assert "AMQ221032" not in backup.log
 
 
+@ON_POSTGRESQL
 def test_a_wrong_password_is_a_failed_start(private_server: ServerProcess, tmp_path: Path) -> None:
     """A database that refuses the node's password is not waited for: exit 78, and why."""
     settings = private_server.settings(private_server.create_database())
@@ -466,6 +392,7 @@ def test_a_wrong_password_is_a_failed_start(private_server: ServerProcess, tmp_p
         assert "wrong" not in node.log
 
 
+@ON_POSTGRESQL
 def test_a_stop_is_bounded_when_the_database_hangs(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
@@ -480,6 +407,7 @@ def test_a_stop_is_bounded_when_the_database_hangs(
     private_server.resume()
 
 
+@ON_SQLITE
 def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Cluster) -> None:
     """The failover log's file carries the node's name, and its entries the role at the time."""
     live, backup = pair_on.pair()
@@ -501,13 +429,9 @@ def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Clus
 def test_a_crash_is_noticed_before_the_lease_runs_out(pair_on: Cluster) -> None:
     """kill -9 with a lease of an hour: the backup takes over all the same, and loses nothing."""
     live, backup = pair_on.pair(jdbc_lock_expiration=3_600_000)
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(100)
+    with served_through_it(live, backup):
         live.kill()
         backup.wait_serving()
-        producer.wait_receipts(100)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
     pair_on.codes("ORT100019")
 
 
@@ -532,6 +456,7 @@ def test_a_paused_live_node_keeps_its_whole_lease(
     assert not accepts(backup.port)
 
 
+@ON_SQLITE
 def test_crash_detection_can_be_switched_off(pair_on: Cluster) -> None:
     """Then a crash is noticed when the lease has run out, and only then."""
     live, backup = pair_on.pair(crash_detection=False, **LAPSING)
@@ -540,7 +465,7 @@ def test_crash_detection_can_be_switched_off(pair_on: Cluster) -> None:
     assert "ORT100019" not in pair_on.codes("AMQ221010")
 
 
-@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+@ON_SQLITE
 def test_probes_tell_the_live_node_from_the_backup(pair_on: Cluster) -> None:
     """Both are alive, only the live one is ready; after the takeover it is the other one."""
     ports = free_port(), free_port()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.settings import Role
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import served_through_it
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER
 from tests.process.nodes import accepts
@@ -40,13 +40,9 @@ def test_connectors_resume_when_only_the_lock_file_is_lost(nodes: FileCluster) -
     """Nobody took the lock meanwhile: the same node goes on, one token up."""
     live = start(nodes, Role.LIVE, "stop-connectors")
     live.wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         (nodes.store / "journal" / "serverlock.1").unlink()
         live.wait_log("ORT100024").wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
     assert "taken from token 1 to token 2" in live.log
 
 
@@ -56,8 +52,7 @@ def test_a_node_restarts_as_the_backup_of_who_took_its_lock(nodes: FileCluster) 
     live.wait_serving()
     backup = start(nodes, Role.BACKUP, "restart-as-backup")
     backup.wait_log("AMQ221031")
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         lock = nodes.store / "journal" / "serverlock.1"
         (lock.parent / "new").touch()
         (lock.parent / "new").rename(lock)
@@ -66,9 +61,6 @@ def test_a_node_restarts_as_the_backup_of_who_took_its_lock(nodes: FileCluster) 
         live.wait_log("backup announced; live is backup@")
         backup.kill()
         live.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
 
 
 @pytest.mark.parametrize("policy", ["stop-connectors", "restart-as-backup"])
@@ -76,8 +68,7 @@ def test_a_node_waits_for_a_directory_that_is_gone(nodes: FileCluster, policy: s
     """An unmounted directory is not made anew: what was stored is served when it is back."""
     live = start(nodes, Role.LIVE, policy)
     live.wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         away = nodes.store.with_name("away")
         nodes.store.rename(away)
         live.wait_log("is gone; waiting for it")
@@ -85,24 +76,17 @@ def test_a_node_waits_for_a_directory_that_is_gone(nodes: FileCluster, policy: s
         assert not nodes.store.exists()
         away.rename(nodes.store)
         live.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
 
 
 def test_connectors_resume_when_the_disk_has_room(nodes: FileCluster) -> None:
     """However often it fails to open meanwhile, the node goes on with all that was confirmed."""
     live = start(nodes, Role.LIVE, "stop-connectors")
     live.wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         live.limit_files(FULL_AT_BYTES)
         wait_until(lambda: live.log.count("critical IO error") > 1, what="it tried to resume")
         live.limit_files(None)
         live.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
 
 
 def test_a_full_disk_is_a_matter_for_the_backup(nodes: FileCluster) -> None:
@@ -111,12 +95,8 @@ def test_a_full_disk_is_a_matter_for_the_backup(nodes: FileCluster) -> None:
     live.wait_serving()
     backup = start(nodes, Role.BACKUP, "shutdown")
     backup.wait_log("AMQ221031")
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         live.limit_files(FULL_AT_BYTES)
         assert live.exit_code() == 74
         backup.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
     assert "File too large" in live.log
-    receive_all(backup.port, QUEUE, receipted)

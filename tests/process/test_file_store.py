@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.settings import Role
-from tests.process.clients import QUEUE, Consumer, Producer, receive_all
+from tests.process.clients import QUEUE, Consumer, Producer, receive_all, served_through_it
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.nodes import accepts
 
@@ -38,8 +38,7 @@ def test_graceful_stop_without_failover_keeps_the_backup_passive(pair_on: FileCl
 def test_a_frozen_node_stays_live_until_it_is_killed(pair_on: FileCluster) -> None:
     """SIGSTOP keeps the lock: nobody takes over, and after SIGCONT clients go on as before."""
     live, backup = pair_on.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup) as producer:
         live.signal(signal.SIGSTOP)
         other = pair_on.node(Role.LIVE, "other", policy=HANDS_OVER).start()
         other.wait_log("AMQ221034")
@@ -51,22 +50,15 @@ def test_a_frozen_node_stays_live_until_it_is_killed(pair_on: FileCluster) -> No
         live.signal(signal.SIGSTOP)
         live.kill()
         backup.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 def test_a_node_whose_lock_file_is_removed_stops(pair_on: FileCluster) -> None:
     """A lock that locks nobody out any more is lost: exit 74, and the backup goes on."""
     live, backup = pair_on.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         (pair_on.store / "journal" / "serverlock.1").unlink()
         assert live.exit_code() == 74
         backup.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 def test_a_node_alone_stores_in_files(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.settings import Role
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import served_through_it
 from tests.process.file_nodes import FileCluster, FileNodeProcess
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts, wait_any_serving
@@ -20,9 +20,10 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.extended
-
-ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.parametrize("private_server", ["postgresql"], indirect=True),
+]
 
 
 class Ground:
@@ -81,8 +82,7 @@ def test_connectors_stop_and_resume_with_the_database(ground: Ground, lease_ms: 
     Within the lease nobody else could have taken it; beyond it nobody else was there.
     """
     live = ground.node(Role.LIVE, "stop-connectors", lease_ms=lease_ms).wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         killed_seconds = time.monotonic()
         ground.server.kill()
         live.wait_log("ORT100023").wait_log("the database does not answer")
@@ -94,33 +94,23 @@ def test_connectors_stop_and_resume_with_the_database(ground: Ground, lease_ms: 
         assert not accepts(live.port)
         ground.server.start()
         live.wait_log("ORT100024").wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
     assert "taken from token 1 to token 2" in live.log
     assert live.terminate() == 0
 
 
-@ON_POSTGRESQL
 def test_connectors_resume_under_an_exclusive_lock(ground: Ground) -> None:
     """A database-locker takes its row again."""
     live = ground.node(Role.LIVE, "stop-connectors", locker="database").wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         ground.server.restart()
         live.wait_log("ORT100024").wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)
 
 
-@ON_POSTGRESQL
 def test_connectors_stay_stopped_when_the_lock_is_somebody_elses(ground: Ground) -> None:
     """The backup took over meanwhile: the store says so, and the node ends with 74."""
     live = ground.node(Role.LIVE, "stop-connectors", period_ms=1_000).wait_serving()
     backup = ground.node(Role.BACKUP, "shutdown").wait_log("AMQ221031")
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         ground.server.kill()
         live.wait_log("ORT100023").wait_log("the database does not answer")
         live.signal(signal.SIGSTOP)
@@ -128,13 +118,9 @@ def test_connectors_stay_stopped_when_the_lock_is_somebody_elses(ground: Ground)
         backup.wait_serving()
         live.signal(signal.SIGCONT)
         assert live.exit_code() == 74
-        producer.wait_receipts(20)
-        receipted = producer.finish()
     assert "is no longer held under token 1: it is held by backup@" in live.log
-    receive_all(backup.port, QUEUE, receipted)
 
 
-@ON_POSTGRESQL
 @pytest.mark.parametrize("policy", ["stop-connectors", "restart-as-backup"])
 def test_a_database_that_is_gone_for_good_is_waited_for(ground: Ground, policy: str) -> None:
     """No client is served, and SIGTERM ends the node at once."""
@@ -150,8 +136,7 @@ def test_a_node_restarts_as_a_backup(ground: Ground) -> None:
     """In the same process; afterwards each of the pair takes over from the other."""
     live = ground.node(Role.LIVE, "restart-as-backup").wait_serving()
     backup = ground.node(Role.BACKUP, "restart-as-backup").wait_log("AMQ221031")
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup) as producer:
         ground.server.kill()
         live.wait_log("ORT100022")
         ground.server.start()
@@ -162,12 +147,8 @@ def test_a_node_restarts_as_a_backup(ground: Ground) -> None:
         assert waiting.is_running
         serving.kill()
         waiting.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(waiting.port, QUEUE, receipted)
 
 
-@ON_POSTGRESQL
 def test_a_node_restarts_though_its_threads_hang(ground: Ground) -> None:
     """A database that answers nothing holds nobody back; what hung is gone with the old life."""
     # The life that hangs is waited for until its queries have run out of time.
@@ -178,12 +159,8 @@ def test_a_node_restarts_though_its_threads_hang(ground: Ground) -> None:
         network_timeout_ms=20_000,
     )
     live = node.wait_serving()
-    with Producer([live.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live):
         ground.server.pause()
         live.wait_log("ORT100022").wait_log("the database does not answer")
         ground.server.resume()
         live.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(live.port, QUEUE, receipted)

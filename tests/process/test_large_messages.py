@@ -6,10 +6,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import stomp
 from sqlalchemy import MetaData, func, select
 
-from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.file.bodies import list_bodies
@@ -18,16 +16,16 @@ from tests.conftest import Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.large_clients import MIB, LargeClient, body, digest
 from tests.process.nodes import NodeProcess, cluster
-from tests.support.servers import SERVER_NAMES, SqliteServer, url_with_password
+from tests.process.takeover_pairs import new_database
+from tests.support.servers import SERVER_NAMES, url_with_password
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
 QUEUE = "/queue/large"
-HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 
 
-class Pair:
+class StoredPair:
     """A live node, a backup, and a look at what is stored of bodies."""
 
     def __init__(
@@ -52,34 +50,22 @@ class Pair:
 @contextmanager
 def running(
     store: str, directory: Path, servers: Servers, *, backup: bool = True
-) -> Iterator[Pair]:
+) -> Iterator[StoredPair]:
     """Run nodes on a fresh store."""
     with ExitStack() as ending:
         if store == "files":
             files = ending.enter_context(file_cluster(directory))
-            live: NodeProcess = files.node(Role.LIVE, "live", policy=HANDS_OVER)
-            other: NodeProcess = files.node(Role.BACKUP, "backup", policy=HANDS_OVER)
             stored = files.store / "large-messages"
-            live.start().wait_serving()
-            yield Pair(
-                live,
-                other.start().wait_log("AMQ221031") if backup else None,
-                lambda: len(list_bodies(stored)),
-            )
+            live, other = files.pair() if backup else (files.alone(), None)
+            yield StoredPair(live, other, lambda: len(list_bodies(stored)))
             return
-        server = SqliteServer(directory) if store == "sqlite" else servers(store)
-        name = server.create_database()
-        ending.callback(server.drop_database, name)
-        settings = server.settings(name)
+        settings = new_database(store, servers, directory)
         nodes = ending.enter_context(cluster(url_with_password(settings), directory))
         database = Database.from_settings(settings)
         ending.callback(database.dispose)
         live = nodes.live().wait_serving()
-        yield Pair(
-            live,
-            nodes.backup().wait_log("AMQ221031") if backup else None,
-            lambda: _bodies(database, settings),
-        )
+        other = nodes.backup().wait_log("AMQ221031") if backup else None
+        yield StoredPair(live, other, lambda: _bodies(database, settings))
 
 
 def _bodies(database: Database, s: DatabaseStoreSettings) -> int:
@@ -89,7 +75,7 @@ def _bodies(database: Database, s: DatabaseStoreSettings) -> int:
         return int(connection.execute(ask).scalar_one())
 
 
-@pytest.mark.parametrize("store", ["files", "sqlite", "postgresql"])
+@pytest.mark.parametrize("store", ["files", "postgresql"])
 def test_a_message_of_64_mib_needs_little_memory(
     store: str, tmp_path: Path, shared_servers: Servers
 ) -> None:
@@ -161,32 +147,6 @@ def test_a_client_that_takes_its_time_holds_nobody_up(
             assert again.message().sha256 == digest(size)
 
 
-def test_an_ordinary_client_sends_and_receives_large_messages(
-    tmp_path: Path, shared_servers: Servers
-) -> None:
-    """stomp.py neither knows nor notices what a large message is."""
-    received: list[str] = []
-
-    class Listener(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
-        def on_message(self, frame: stomp.utils.Frame) -> None:
-            received.append(frame.body)
-
-    with running("files", tmp_path, shared_servers, backup=False) as pair:
-        connection = stomp.Connection12(
-            [("127.0.0.1", pair.live.port)], heartbeats=(500, 500), heart_beat_receive_scale=240
-        )
-        connection.set_listener("", Listener())
-        connection.connect(wait=True)
-        connection.subscribe(QUEUE, id="1", ack="auto")
-        texts = ["small", "large" * 200_000, "small again"]
-        for text in texts:
-            connection.send(QUEUE, text)
-        wait_until(lambda: len(received) == len(texts), what="every message came")
-        assert received == texts
-        connection.disconnect()
-        pair.wait_bodies(0)
-
-
 def test_uploads_that_stall_are_bounded_together(tmp_path: Path, shared_servers: Servers) -> None:
     """Forty clients with half a message each: the memory stays small, and all is removed."""
     with running("files", tmp_path, shared_servers, backup=False) as pair:
@@ -217,7 +177,7 @@ def _resident(node: NodeProcess) -> int:
 def test_without_persistence_a_message_is_held_in_memory(tmp_path: Path) -> None:
     """There are no large messages then: max-body-bytes holds, and no file is made."""
     with file_cluster(tmp_path, "<persistence-enabled>false</persistence-enabled>") as nodes:
-        node = nodes.node(Role.LIVE, "forgetful", policy="").start().wait_serving()
+        node = nodes.alone()
         with LargeClient(node.port) as client:
             client.send_and_wait(QUEUE, 2 * MIB)
             client.subscribe(QUEUE)

@@ -1,10 +1,7 @@
 """Pairs of real processes under each locker, on everything it goes with."""
 
-import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,16 +9,15 @@ import pytest
 
 from orthia.config.settings import Role
 from tests.conftest import Servers
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import QUEUE, Producer, receive_all, served_through_it
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
-from tests.process.nodes import accepts
+from tests.process.nodes import accepts, told
+from tests.process.takeover_pairs import new_database
 from tests.support.servers import (
     LAPSING_NODE_LEASE_MS,
     MYSQL_FAMILY,
-    SERVER_NAMES,
     ServerProcess,
-    SqliteServer,
 )
 
 pytestmark = pytest.mark.extended
@@ -36,8 +32,7 @@ def pair_on(shared_servers: Servers, tmp_path: Path) -> Iterator[Pairs]:
 
     def make(locker: str, place: str, **properties: str | int) -> FileCluster:
         *files, dbms = place.split(" and ")
-        server = SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
-        settings = server.settings(server.create_database())
+        settings = new_database(dbms, shared_servers, tmp_path)
         core = store(tmp_path, settings, locker, files=bool(files), **properties)  # type: ignore[arg-type]
         made.append(FileCluster(tmp_path, core))
         return made[-1]
@@ -52,7 +47,6 @@ def pair_on(shared_servers: Servers, tmp_path: Path) -> Iterator[Pairs]:
     ("locker", "place"),
     [
         ("database", "postgresql"),
-        *(("database", dbms) for dbms in MYSQL_FAMILY),
         ("lease", "files and postgresql"),
     ],
 )
@@ -61,23 +55,18 @@ def test_a_frozen_node_is_replaced_and_writes_nothing(
 ) -> None:
     """Its lease, or its transaction, ends in the database; on waking it stops with 74."""
     live, backup = pair_on(locker, place, lease_ms=LAPSING_NODE_LEASE_MS).pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         live.signal(signal.SIGSTOP)
         backup.wait_serving()
         live.signal(signal.SIGCONT)
         assert live.exit_code() == 74
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 def test_a_frozen_holder_of_a_lock_file_is_not_replaced(pair_on: Pairs) -> None:
     """The operating system keeps its lock; killed, it loses it."""
     cluster = pair_on("file", "postgresql")
     live, backup = cluster.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         live.signal(signal.SIGSTOP)
         other = cluster.node(Role.LIVE, "other", policy=HANDS_OVER).start()
         other.wait_log("AMQ221034")
@@ -85,9 +74,6 @@ def test_a_frozen_holder_of_a_lock_file_is_not_replaced(pair_on: Pairs) -> None:
         assert not accepts(backup.port)
         live.kill()
         backup.wait_serving()
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 @pytest.mark.parametrize(
@@ -103,17 +89,13 @@ def test_a_database_restart_moves_a_held_row(
     settings = private_server.settings(private_server.create_database())
     with file_cluster(tmp_path, store(tmp_path, settings, "database", files=files)) as nodes:
         live, backup = nodes.pair()
-        with Producer([live.port, backup.port], QUEUE) as producer:
-            producer.wait_receipts(20)
+        with served_through_it(live, backup):
             private_server.restart()
             assert live.exit_code() == 74
             backup.wait_serving()
-            producer.wait_receipts(20)
-            receipted = producer.finish()
-        receive_all(backup.port, QUEUE, receipted)
 
 
-@pytest.mark.parametrize("dbms", SERVER_NAMES)
+@pytest.mark.parametrize("dbms", MYSQL_FAMILY)
 def test_a_lock_that_is_never_looked_at_cannot_spoil_the_store(
     pair_on: Pairs, shared_servers: Servers, dbms: str
 ) -> None:
@@ -148,18 +130,8 @@ def test_status_finds_the_locks_wherever_they_are(pair_on: Pairs, locker: str, p
     node = pair_on(locker, place).node(Role.LIVE, "live", policy=HANDS_OVER).start()
     assert isinstance(node, FileNodeProcess)
     node.wait_serving()
-    command = [
-        sys.executable,
-        "-m",
-        "orthia.broker.cli",
-        "status",
-        "--config",
-        str(node.config_path),
-    ]
-    shown = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert json.loads(shown.stdout)["live"]["holder_id"].startswith("live@")
+    shown = told("status", "--config", node.config_path)
+    assert shown["live"]["holder_id"].startswith("live@")
 
 
 def test_a_second_node_fails_if_locked(pair_on: Pairs) -> None:

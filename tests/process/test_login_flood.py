@@ -1,17 +1,17 @@
 """Very many logins at a node with a database: its lease is renewed, and the others are served."""
 
 import hashlib
-import json
-import subprocess
-import sys
+import socket
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from orthia.config.settings import Role
-from tests.hostile.node import rest_of
+from tests.hostile.node import Witness
+from tests.process.nodes import failover_log
 from tests.process.secured_node import SecuredNode
 from tests.support.login_flood import Login, LoginFlood
 from tests.support.servers import ServerProcess, free_port, url_with_password
@@ -42,6 +42,7 @@ class FloodedNode(SecuredNode):
 
     def __init__(self, url: str, directory: Path) -> None:
         super().__init__(Role.LIVE, url, directory, "live")
+        self.sockets = ExitStack()
         self.health_port = free_port()
         self.core = f'<health xmlns="urn:orthia"><port>{self.health_port}</port></health>'
 
@@ -55,6 +56,12 @@ class FloodedNode(SecuredNode):
         with (self.directory / "artemis-users.properties").open("a") as file:
             file.write(f"old = ENC(1024:{salt.hex()}:{made})\n")
 
+    def connect(self) -> socket.socket:
+        """Log in as the one who works."""
+        client = self.sockets.enter_context(self.log_in("worker", "s3cret"))
+        assert client.recv(4_096).startswith(b"CONNECTED")
+        return client
+
     @property
     def renewals(self) -> int:
         """How often the live lease was renewed, as the metrics have it."""
@@ -63,51 +70,6 @@ class FloodedNode(SecuredNode):
             text: str = answer.read().decode()
         name = 'orthia_lease_renewal_seconds_count{lock="live"} '
         return int(float(text.partition(name)[2].split()[0]))
-
-    def failover_log(self) -> list[dict[str, object]]:
-        """Return what the failover log in the database has."""
-        command = [sys.executable, "-m", "orthia.broker.cli", "failover-log", "--json"]
-        found = subprocess.run(
-            [*command, "--url", self.url],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return [json.loads(line) for line in found.stdout.splitlines()]
-
-
-class Worker:
-    """A producer and a consumer, each with a connection of its own."""
-
-    def __init__(self, node: FloodedNode) -> None:
-        self.producer, self.consumer = (node.log_in("worker", "s3cret") for _ in range(2))
-        for client in (self.producer, self.consumer):
-            assert client.recv(4_096).startswith(b"CONNECTED")
-        self._queue = b"/queue/work-%d" % self.producer.getsockname()[1]
-        self._count = 0
-        self.consumer.sendall(b"SUBSCRIBE\nid:1\ndestination:%b\nack:auto\n\n\0" % self._queue)
-
-    def is_served(self) -> None:
-        """Send a message, and get its receipt here and the message there."""
-        self._count += 1
-        self.producer.sendall(
-            b"SEND\ndestination:%b\nreceipt:%d\n\nwork-%d!\0"
-            % (self._queue, self._count, self._count)
-        )
-        for client, end in ((self.producer, b"receipt-id:%d\n"), (self.consumer, b"work-%d!")):
-            data = b""
-            while end % self._count not in data:
-                chunk = client.recv(4_096)
-                assert chunk, f"cut off after {data!r}"
-                data += chunk
-
-    def leave(self) -> None:
-        """Disconnect both."""
-        for client in (self.producer, self.consumer):
-            client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
-            assert b"receipt-id:bye" in rest_of(client)
-            client.close()
 
 
 @pytest.fixture
@@ -118,12 +80,14 @@ def node(private_server: ServerProcess, tmp_path: Path) -> Iterator[FloodedNode]
     node.make_users()
     node.start().wait_serving()
     yield node
+    node.sockets.close()
     node.end()
 
 
+@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 def test_a_flood_of_logins_disturbs_no_lease_and_nobody(node: FloodedNode) -> None:
     """Right, wrong and unknown ones, a thousand a second, while somebody works and others come."""
-    worker = Worker(node)
+    worker = Witness(node)
     worker.is_served()
     flood = LoginFlood(node.port, LOGINS)
     before = node.renewals
@@ -138,13 +102,10 @@ def test_a_flood_of_logins_disturbs_no_lease_and_nobody(node: FloodedNode) -> No
             return answered and node.renewals >= before + RENEWALS
 
         wait_until(is_enough, timeout_seconds=300, what="a flood that outlasts some renewals")
-        newcomer = Worker(node)  # who is right gets in meanwhile
-        newcomer.is_served()
-        newcomer.leave()
+        Witness(node).is_served()  # who is right gets in meanwhile
     finally:
         flood.stop()
     worker.is_served()
-    worker.leave()
     let_in = {kind for kind, answer in flood.answers if answer == "let in"}
     assert let_in
     assert let_in <= {"right, Argon2id", "right, PBKDF2"}
@@ -154,12 +115,10 @@ def test_a_flood_of_logins_disturbs_no_lease_and_nobody(node: FloodedNode) -> No
 
 def _renewed_in_time(node: FloodedNode) -> None:
     """No renewal failed, none came near the end of the lease, and the node became live once."""
-    events = node.failover_log()
+    events = failover_log(node.url)
     codes = [one["code"] for one in events]
     assert codes.count("AMQ221007") == 1, events
     assert not {"ORT100001", "ORT100002"} & set(codes), events
     for one in events:
         if one["code"] == "ORT100004":  # on a machine with much else to do
-            details = one["details"]
-            assert isinstance(details, dict)
-            assert details["gap_ms"] < EXPIRATION_MS / 4, one
+            assert one["details"]["gap_ms"] < EXPIRATION_MS / 4, one

@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,24 +12,14 @@ import sqlalchemy as sa
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
-from orthia.config.settings import Role
 from orthia.database import Database
-from tests.process.nodes import NodeProcess
+from tests.process.nodes import NodeProcess, cluster, orthia
 from tests.support.servers import LEASE_MS, PASSWORD, USER, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
 NETWORK_TIMEOUT_MS = 20_000
-
-
-@pytest.fixture
-def nodes() -> Iterator[list[NodeProcess]]:
-    """Give a list whose nodes are killed in the end."""
-    started: list[NodeProcess] = []
-    yield started
-    for node in started:
-        node.end()
 
 
 def url_of(server: ServerProcess, name: str) -> str:
@@ -50,51 +39,42 @@ def receive(node: NodeProcess, count: int) -> int:
     return Consumer(link, "/queue/q", count=count).run().confirmed
 
 
-def orthia(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the CLI."""
-    command = [sys.executable, "-m", "orthia.broker.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-
+@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 def test_a_pair_that_lost_its_node_manager_store_goes_on_after_a_repair(
-    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
+    private_server: ServerProcess, tmp_path: Path
 ) -> None:
     """Nothing that was confirmed is lost, and tokens go on above those of before."""
     name = private_server.create_database()
     url = url_of(private_server, name)
-    lease = {"jdbc-lock-expiration": LEASE_MS, "jdbc-network-timeout": NETWORK_TIMEOUT_MS}
-    live, backup = (NodeProcess(role, url, tmp_path, role.value, lease) for role in Role)
-    nodes += [live, backup]
-    live.start().wait_serving()
-    backup.start().wait_log("AMQ221031")
-    send(live, 100)
-    database = Database.from_settings(private_server.settings(name))
-    with database.engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE NODE_MANAGER_STORE"))
-    database.dispose()
-    # Neither goes on without it, and a manager that starts them again gets the reason.
-    assert live.exit_code() in (74, 78)
-    assert backup.exit_code() in (74, 78)
-    assert live.start().exit_code() == 78
-    wait_until(lambda: "is missing" in live.log, what="the reason is logged")
-    assert "table node_manager_store is missing" in live.log.lower()
-    assert orthia("db", "current", "--url", url).returncode == 1
-    repaired = orthia("db", "upgrade", "--url", url, "--jdbc-lock-expiration", str(LEASE_MS))
-    assert repaired.returncode == 0
-    assert "repaired: table" in repaired.stdout
-    live.start().wait_serving()
-    assert receive(live, 100) == 100
-    status = orthia("status", "--url", url, "--jdbc-lock-expiration", str(LEASE_MS))
-    assert "token 2" in status.stdout
-
-
-def test_a_restored_dump_is_a_store(tmp_path: Path, nodes: list[NodeProcess]) -> None:
-    """pg_dump of a store in use, restored into an empty database: what was there then is there."""
-    with PostgresqlServer() as server:
-        first, second = server.create_database(), server.create_database()
-        live = NodeProcess(Role.LIVE, url_of(server, first), tmp_path, "live")
-        nodes.append(live)
+    with cluster(url, tmp_path) as nodes:
+        live, backup = nodes.pair(
+            jdbc_lock_expiration=LEASE_MS, jdbc_network_timeout=NETWORK_TIMEOUT_MS
+        )
+        send(live, 100)
+        database = Database.from_settings(private_server.settings(name))
+        with database.engine.begin() as connection:
+            connection.execute(sa.text("DROP TABLE NODE_MANAGER_STORE"))
+        database.dispose()
+        # Neither goes on without it, and a manager that starts them again gets the reason.
+        assert live.exit_code() in (74, 78)
+        assert backup.exit_code() in (74, 78)
+        assert live.start().exit_code() == 78
+        wait_until(lambda: "is missing" in live.log, what="the reason is logged")
+        assert "table node_manager_store is missing" in live.log.lower()
+        orthia("db", "current", "--url", url, code=1)
+        lease_of = ("--url", url, "--jdbc-lock-expiration", LEASE_MS)
+        assert "repaired: table" in orthia("db", "upgrade", *lease_of)
         live.start().wait_serving()
+        assert receive(live, 100) == 100
+        assert "token 2" in orthia("status", *lease_of)
+
+
+def test_a_restored_dump_is_a_store(tmp_path: Path) -> None:
+    """pg_dump of a store in use, restored into an empty database: what was there then is there."""
+    with PostgresqlServer() as server, ExitStack() as stack:
+        first, second = server.create_database(), server.create_database()
+        live = stack.enter_context(cluster(url_of(server, first), tmp_path)).live()
+        live.wait_serving()
         send(live, 100)
         environment = {**os.environ, "PGPASSWORD": PASSWORD}
         reach = ["-h", "127.0.0.1", "-p", str(server.port), "-U", USER]
@@ -105,7 +85,6 @@ def test_a_restored_dump_is_a_store(tmp_path: Path, nodes: list[NodeProcess]) ->
         ):
             subprocess.run(command, env=environment, check=True, timeout=120)
         live.kill()
-        restored = NodeProcess(Role.LIVE, url_of(server, second), tmp_path, "restored")
-        nodes.append(restored)
-        restored.start().wait_serving()
+        restored = stack.enter_context(cluster(url_of(server, second), tmp_path)).live("restored")
+        restored.wait_serving()
         assert receive(restored, 100) == 100

@@ -78,6 +78,7 @@ def leave_queues(database: Database, settings: DatabaseStoreSettings) -> None:
     )
 
 
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_a_backup_takes_over_with_as_many_queues_as_there_may_be(
     store_settings: DatabaseStoreSettings, database: Database, tmp_path: Path
 ) -> None:

@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stomp
-from stomp.utils import Frame
 
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import Role
 from orthia.journal import JournalLimits
 from tests.process.clients import Consumer, connect
 from tests.process.nodes import Cluster, NodeProcess, cluster
+from tests.support.stomp_py import Listener
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.extended
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.parametrize("server", ["postgresql"], indirect=True),
+]
 
 QUEUE = "/queue/orders"
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -27,7 +29,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 
 @pytest.fixture
 def nodes(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster on a fresh database of each DBMS."""
+    """Give a cluster on a fresh database."""
     with cluster(store_url, tmp_path) as ground:
         yield ground
 
@@ -89,27 +91,12 @@ def test_a_stop_leaves_no_sender_in_doubt(nodes: Cluster) -> None:
         assert stored == receipted
 
 
-class Witness(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
-    """Notes how a connection of stomp.py ends."""
-
-    def __init__(self) -> None:
-        self.ends: list[str] = []
-
-    def on_error(self, frame: Frame) -> None:
-        """Note an ERROR frame."""
-        self.ends.append(f"ERROR {frame.body}")
-
-    def on_disconnected(self) -> None:
-        """Note that the node is gone."""
-        self.ends.append("disconnected")
-
-
 def test_a_stop_looks_to_a_library_like_a_node_that_is_gone(nodes: Cluster) -> None:
     """An idle consumer and an idle producer of stomp.py are disconnected, and told nothing else."""
     live = nodes.node(Role.LIVE, "live").start().wait_serving()
-    witnesses = [Witness(), Witness()]
+    witnesses = [Listener(), Listener()]
     consuming, _ = [connect([live.port], one) for one in witnesses]
     consuming.subscribe(QUEUE, id="1", ack="client")
     assert live.terminate() == ExitCode.OK
-    wait_until(lambda: all(one.ends for one in witnesses), what="both are disconnected")
-    assert [one.ends for one in witnesses] == [["disconnected"], ["disconnected"]]
+    wait_until(lambda: all(one.is_over for one in witnesses), what="both are disconnected")
+    assert [one.seen for one in witnesses] == [[], []]

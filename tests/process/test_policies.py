@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import QUEUE, Producer, receive_all, served_through_it
 from tests.process.nodes import accepts, cluster
 
 pytestmark = pytest.mark.extended
@@ -33,13 +33,9 @@ def test_a_backup_that_is_not_to_restart_ends_after_a_failback(tmp_path: Path) -
     with cluster(f"sqlite:///{tmp_path / 'store.db'}", tmp_path) as nodes:
         live = nodes.live().wait_serving()
         backup = nodes.backup(restart_backup=False).wait_log("AMQ221031")
-        with Producer([live.port, backup.port], QUEUE) as producer:
-            producer.wait_receipts(20)
+        with served_through_it(live, backup) as producer:
             live.kill()
             backup.wait_serving()
             producer.wait_receipts(20)
             live.start().wait_serving()
             assert backup.exit_code() == 0
-            producer.wait_receipts(20)
-            receipted = producer.finish()
-        receive_all(live.port, QUEUE, receipted)

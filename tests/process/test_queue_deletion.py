@@ -1,4 +1,4 @@
-"""``orthia queue delete`` and a pair of real processes, on every store."""
+"""``orthia queue delete`` and a pair of real processes."""
 
 import json
 import subprocess
@@ -10,31 +10,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orthia.broker.cli.app import orthia
-from orthia.config.store_settings import JournalType
-from tests.conftest import EVERY_DBMS, Servers
+from tests.conftest import Servers
 from tests.process.clients import Consumer, Producer, receive_all
-from tests.process.file_nodes import file_cluster
-from tests.process.nodes import NodeProcess, cluster
-from tests.support.servers import SqliteServer, url_with_password
+from tests.process.takeover_pairs import Pair, pair_on
 
 pytestmark = pytest.mark.extended
 
-Pair = tuple[NodeProcess, NodeProcess]
 
-
-@pytest.fixture(params=[*EVERY_DBMS, JournalType.NIO], ids=str)
+@pytest.fixture(params=["files", "sqlite"])
 def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path) -> Iterator[Pair]:
     """Give a live node that serves and its backup."""
-    place = request.param
-    if isinstance(place, JournalType):
-        core = f"<journal-type>{place.value}</journal-type>"
-        with file_cluster(tmp_path, core) as files:
-            yield files.pair()
-    else:
-        server = SqliteServer(tmp_path) if place == "sqlite" else shared_servers(place)
-        settings = server.settings(server.create_database())
-        with cluster(url_with_password(settings), tmp_path) as nodes:
-            yield nodes.pair(failover_on_shutdown=True)
+    with pair_on(request.param, "", shared_servers, tmp_path) as nodes:
+        yield nodes
 
 
 def arguments(pair: Pair, *more: str) -> list[str]:

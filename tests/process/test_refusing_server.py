@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.urls import DatabaseUrl
-from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.clients import served_through_it
 from tests.process.nodes import Cluster, cluster
 from tests.support.servers import MYSQL_FAMILY, ServerProcess, url_with_password
 
@@ -41,13 +41,9 @@ def test_a_server_that_refuses_for_now_is_waited_for(
 ) -> None:
     """The live node ends with 74; backups wait, and one serves when the server does again."""
     live, backup = nodes.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(20)
+    with served_through_it(live, backup):
         private_server.execute(f"SET GLOBAL {setting} = ON")
         assert live.exit_code() == 74
         nodes.backup("starting").wait_log("the database does not answer").end()
         assert backup.is_running
         private_server.execute(f"SET GLOBAL {setting} = OFF")
-        producer.wait_receipts(20)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)

@@ -27,9 +27,9 @@ TOTAL = 60
 
 
 @pytest.fixture
-def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster on a fresh database of each DBMS."""
-    with cluster(store_url, tmp_path) as nodes:
+def pair_on(tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on a fresh database."""
+    with cluster(f"sqlite:///{tmp_path / 'store.db'}", tmp_path) as nodes:
         yield nodes
 
 
@@ -125,7 +125,6 @@ def test_a_lost_receipt_of_a_commit_repeats_nothing(pair_on: Cluster, tmp_path: 
     assert received(live) == list(range(1, TOTAL + 1))
 
 
-@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_the_rate_is_kept(pair_on: Cluster, tmp_path: Path) -> None:
     """Sixty messages at a hundred a second take more than half a second."""
     live = pair_on.live().wait_serving()

@@ -1,28 +1,24 @@
 """What leaves the queues of a real node is in the history: all of it, once, and why and when."""
 
-import json
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from sqlalchemy import MetaData, select
 
-from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.model.history import ROW_BYTES
 from orthia.journal.model.message import decode_message
 from orthia.journal.sql.tables import history_table, messages_table
-from tests.process.clients import QUEUE, Consumer, Producer
+from tests.process.clients import QUEUE, Client, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
-from tests.process.nodes import NodeProcess
+from tests.process.nodes import told
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
@@ -94,60 +90,12 @@ class History:
         return all(earliest_ms / 1000 <= w.timestamp() and w <= r <= now for w, r in times)
 
 
-class Client:
-    """A STOMP client that takes one step after the other."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        address = BrokerAddress("127.0.0.1", node.port)
-        self._connection = Connection.open(address, timeout_seconds=120, heart_beat_ms=0)
-        self._steps = 0
-        self._arrived: list[ServerFrame] = []
-
-    def do(self, command: str, body: str = "", **headers: object) -> None:
-        """Send a frame and wait for its receipt."""
-        self._steps += 1
-        named = {name.replace("_", "-"): str(value) for name, value in headers.items()}
-        self._connection.send(command, {**named, "receipt": f"r{self._steps}"}, body.encode())
-        self._until(lambda: self._has_receipt(f"r{self._steps}"))
-
-    def send(self, destination: str, *bodies: str, **headers: object) -> None:
-        """Send messages that are stored."""
-        for body in bodies:
-            self.do("SEND", body, destination=destination, persistent="true", **headers)
-
-    def subscribe(self, destination: str) -> None:
-        """Subscribe; each message is acknowledged by itself."""
-        self.do("SUBSCRIBE", id=destination, destination=destination, ack="client-individual")
-
-    def take(self, *bodies: str) -> list[str]:
-        """Wait for these messages, in any order, and return what acknowledges them."""
-        wanted = sorted(bodies)
-        self._until(lambda: len(self._messages()) >= len(wanted))
-        found = self._messages()
-        assert sorted(found) == wanted
-        self._arrived.clear()
-        return [found[body] for body in bodies]
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
-
-    def _messages(self) -> dict[str, str]:
-        return {f.body.decode(): f.headers["ack"] for f in self._arrived if f.command == "MESSAGE"}
-
-    def _has_receipt(self, receipt: str) -> bool:
-        return any(f.headers.get("receipt-id") == receipt for f in self._arrived)
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline, f"only {self._arrived} came"
-            self._arrived += self._connection.exchange(1)
+ON_POSTGRESQL = pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 
 
 @pytest.fixture
 def nodes(store_settings: DatabaseStoreSettings, tmp_path: Path) -> Iterator[FileCluster]:
-    """Give nodes with retention on a fresh database of each DBMS."""
+    """Give nodes with retention on a fresh database."""
     core = store(tmp_path, store_settings, "lease", more=_RETENTION)
     with file_cluster(tmp_path, core + _ADDRESSES) as cluster:
         yield cluster
@@ -159,18 +107,7 @@ def history(store_settings: DatabaseStoreSettings, database: Database) -> Histor
     return History(database, store_settings)
 
 
-def told(*command: object) -> dict[str, Any]:
-    """Return what a command of the CLI prints as JSON."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", *map(str, command), "--json"],
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
-    printed: dict[str, Any] = json.loads(ran.stdout)
-    return printed
-
-
+@ON_POSTGRESQL
 def test_each_message_that_left_is_kept_once_with_its_reason(
     nodes: FileCluster, history: History
 ) -> None:
@@ -178,33 +115,27 @@ def test_each_message_that_left_is_kept_once_with_its_reason(
     started_ms = time.time_ns() // 1_000_000
     live = nodes.node(Role.LIVE, "live", policy=HANDS_OVER)
     client = Client(live.start().wait_serving())
-    client.send("/queue/orders", "taken", "aborted", "committed", "waits")
-    client.send("/queue/offers", "late", expires=started_ms + 1)
-    client.send("/queue/jobs", "poison")
+    client.send("orders", "taken", "aborted", "committed", "waits")
+    client.send("offers", "late", expires=str(started_ms + 1))
+    client.send("jobs", "poison")
     client.send("/topic/prices", "1.10")
-    client.do("SEND", "memory only", destination="/queue/orders", persistent="false")
+    client.send("orders", "memory only", persistent="false")
 
-    client.subscribe("/queue/orders")
-    taken, aborted, committed, _, in_memory = client.take(
-        "taken", "aborted", "committed", "waits", "memory only"
-    )
-    client.do("ACK", id=taken)
-    client.do("ACK", id=in_memory)
-    client.do("BEGIN", transaction="kept")
-    client.do("ACK", id=committed, transaction="kept")
-    client.do("BEGIN", transaction="undone")
-    client.do("ACK", id=aborted, transaction="undone")
-    client.do("COMMIT", transaction="kept")
-    client.do("ABORT", transaction="undone")
-    client.subscribe("/queue/jobs")
+    client.holds(5, "orders")
+    acks = {frame.body: frame.headers["ack"] for frame in client.messages}
+    client.do("ACK", id=acks[b"taken"])
+    client.do("ACK", id=acks[b"memory only"])
+    for transaction, body, end in (("t", b"committed", "COMMIT"), ("u", b"aborted", "ABORT")):
+        client.do("BEGIN", transaction=transaction)
+        client.do("ACK", id=acks[body], transaction=transaction)
+        client.do(end, transaction=transaction)
+    client.messages.clear()
+    client.subscribe("jobs")
     for _ in range(2):
-        (poison,) = client.take("poison")
-        client.do("NACK", id=poison)
-    client.subscribe("/queue/offers")
-    for destination in ("/queue/asia", "/queue/europe"):
-        client.subscribe(destination)
-        (price,) = client.take("1.10")
-        client.do("ACK", id=price)
+        client.rejects()
+    client.subscribe("offers")
+    for queue in ("asia", "europe"):
+        assert client.takes(1, queue) == ["1.10"]
 
     expected = [
         Left("jobs", "dead-lettered", "poison"),
@@ -225,6 +156,7 @@ def test_each_message_that_left_is_kept_once_with_its_reason(
     assert shown["bytes"] > len(expected) * ROW_BYTES
 
 
+@ON_POSTGRESQL
 def test_a_takeover_in_the_middle_keeps_each_message_once(
     nodes: FileCluster, history: History
 ) -> None:

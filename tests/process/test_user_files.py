@@ -1,22 +1,14 @@
 """Users in files, on a node as it is run: changed with ``orthia user`` while it serves."""
 
-import asyncio
 import shutil
-import subprocess
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from orthia.config.settings import Role
-from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.config.urls import DatabaseUrl
-from tests.process.nodes import status_of
-from tests.process.secured_node import CLI, SecuredNode
-from tests.support.leases import looking
+from tests.process.nodes import orthia, status_of
+from tests.process.secured_node import SecuredNode
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
@@ -110,65 +102,5 @@ def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> 
     (node.directory / "artemis-roles.properties").unlink()
     assert node.start().exit_code() == 78
     assert "artemis-roles.properties: cannot be read: No such file" in node.log
-    checked = subprocess.run(
-        [*CLI, "check", str(node.config_path)], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 78
-    assert "artemis-roles.properties: cannot be read" in checked.stderr
-
-
-FLOOD_SECONDS = 5.0
-RENEWALS = 3
-"""How many of the lease are to be made amid the flood."""
-
-
-async def flood(port: int, login: str, enough: threading.Event) -> int:
-    """Guess passcodes on as many connections as there can be; return how many were answered."""
-    answered = 0
-
-    async def guess(number: int) -> None:
-        nonlocal answered
-        while not (answered and enough.is_set()):
-            with suppress(OSError):
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", port, local_addr=(f"127.0.{number}.2", 0)
-                )
-                passcode = f"{number}-{answered}"  # none is remembered from before
-                writer.write(f"CONNECT\nlogin:{login}\npasscode:{passcode}\n\n\0".encode())
-                answer = await reader.read(4096)
-                answered += bool(answer)
-                writer.close()
-
-    async with asyncio.timeout(280):
-        await asyncio.gather(*(guess(number) for number in range(1, 100)))
-    return answered
-
-
-@pytest.mark.parametrize("login", ["alice", "nobody"])
-def test_guesses_without_end_do_not_disturb_the_lease(node: SecuredNode, login: str) -> None:
-    """As many as it takes: the node serves on under its lease, and who has a passcode is in."""
-    node.lease = f"<jdbc-lock-renew-period>300</jdbc-lock-renew-period>{SecuredNode.lease}"
-    node.start().wait_serving()
-    with node.log_in("bob", "s3cret") as bob:
-        assert bob.recv(4096).startswith(b"CONNECTED")
-        answers: list[int] = []
-        enough = threading.Event()
-        guessing = threading.Thread(
-            target=lambda: answers.append(asyncio.run(flood(node.port, login, enough)))
-        )
-        until = time.monotonic() + FLOOD_SECONDS
-        guessing.start()
-        try:
-            with looking(DatabaseStoreSettings(DatabaseUrl.parse(node.url))) as expires:
-                expiries = {expires()}
-                while time.monotonic() < until or len(expiries) <= RENEWALS:
-                    bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
-                    assert b"receipt-id:1" in bob.recv(4096)
-                    expiries.add(expires())
-        finally:
-            enough.set()
-            guessing.join()
-    assert answers[0]
-    assert node.is_running
-    assert node.log.count("AMQ221007") == 1
-    assert node.answer("bob", "s3cret").startswith(b"CONNECTED")
+    checked = orthia("check", node.config_path, code=78)
+    assert "artemis-roles.properties: cannot be read" in checked

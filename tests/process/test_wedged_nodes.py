@@ -12,9 +12,8 @@ from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from tests.process.clients import QUEUE, Producer
 from tests.process.nodes import Cluster, cluster
-from tests.support.leases import looking
+from tests.support.leases import wait_renewals
 from tests.support.servers import ServerProcess, url_with_password
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
@@ -70,18 +69,6 @@ def test_a_node_whose_log_nobody_reads_serves_and_ends_as_any_other(
         private_server.pause()
         assert live.exit_code() == 74
         private_server.resume()
-
-
-def wait_renewals(settings: DatabaseStoreSettings, count: int) -> None:
-    """Wait until the live lease was renewed so often."""
-    with looking(settings) as expires:
-        expiries = {expires()}
-
-        def are_made() -> bool:
-            expiries.add(expires())
-            return len(expiries) > count
-
-        wait_until(are_made, what="the renewals")
 
 
 def test_a_node_whose_log_nobody_reads_stops_in_order(

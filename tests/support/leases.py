@@ -7,6 +7,7 @@ from datetime import datetime
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -18,3 +19,15 @@ def looking(settings: DatabaseStoreSettings) -> Iterator[Callable[[], datetime |
         yield lambda: store.status().live.expiration_time
     finally:
         database.dispose()
+
+
+def wait_renewals(settings: DatabaseStoreSettings, count: int) -> None:
+    """Wait until the live lease was renewed so often."""
+    with looking(settings) as expires:
+        expiries = {expires()}
+
+        def are_made() -> bool:
+            expiries.add(expires())
+            return len(expiries) > count
+
+        wait_until(are_made, what=lambda: f"{len(expiries) - 1} of {count} renewals")

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 import stomp
 from cryptography.hazmat.primitives.serialization import Encoding
-from stomp.utils import Frame
 
-from orthia.broker.management.metrics import NodeMetrics
-from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.tls.certificates import REMIND_SECONDS, Certificates
 from orthia.broker.tls.errors import TlsUnusable
 from orthia.config.acceptors import parse_acceptor
@@ -29,6 +26,7 @@ from tests.core.test_server import (
     serving,
 )
 from tests.support.certificates import Authority
+from tests.support.stomp_py import Listener
 from tests.support.waiting import wait_until
 
 
@@ -56,22 +54,6 @@ def secured(
         yield client
 
 
-class Listener(stomp.ConnectionListener):  # type: ignore[misc]
-    """Notes what comes."""
-
-    def __init__(self) -> None:
-        self.bodies: list[str] = []
-        self.receipts: list[str] = []
-
-    def on_message(self, frame: Frame) -> None:
-        """Note a message."""
-        self.bodies.append(frame.body)
-
-    def on_receipt(self, frame: Frame) -> None:
-        """Note a receipt."""
-        self.receipts.append(frame.headers["receipt-id"])
-
-
 def test_an_ordinary_client_sends_and_receives(authority: Authority, tmp_path: Path) -> None:
     """stomp.py by TLS, verifying who it speaks to; a large message, too."""
     store = authority.sign().write_pem(tmp_path / "broker.pem")
@@ -85,8 +67,10 @@ def test_an_ordinary_client_sends_and_receives(authority: Authority, tmp_path: P
         bodies = ["short", 1_000_000 * "x"]
         for number, body in enumerate(bodies):
             client.send("/queue/q", body, receipt=str(number))
-        wait_until(lambda: listener.bodies == bodies, what="both came back")
-        wait_until(lambda: listener.receipts == ["0", "1"], what="both are confirmed")
+        expected = [*(("MESSAGE", body) for body in bodies), ("RECEIPT", "0"), ("RECEIPT", "1")]
+        wait_until(
+            lambda: sorted(listener.seen) == sorted(expected), what="both came, and are confirmed"
+        )
         client.disconnect()
         wait_until(lambda: server.connections == 0, what="the connection is forgotten")
 
@@ -312,25 +296,3 @@ def test_the_end_of_a_certificate_is_told_once_a_day(
     assert [one.levelno for one in told] == ([] if level is None else [level, level])
     for one in told:
         assert f"acceptor 'tls', CN=server, {text}" in one.getMessage()
-
-
-def test_metrics_show_when_a_certificate_ends(authority: Authority, tmp_path: Path) -> None:
-    """As a time, of which an alert may ask how far it is."""
-    identity = authority.sign()
-    certificates = Certificates(
-        with_tls(f"keyStorePath={identity.write_pem(tmp_path / 'broker.pem')}").acceptors
-    )
-    certificates.load()
-    metrics = NodeMetrics(())
-    RunningNode(
-        metrics,
-        status=lambda: NodeStatus("a", "live", True, False, None, None, None, True, None),
-        broker=lambda: None,
-        journal=lambda: None,
-        connections=lambda: 0,
-        certificates=certificates.validities,
-    )
-    found = metrics.registry.get_sample_value(
-        "orthia_certificate_expiry_timestamp_seconds", {"acceptor": "tls"}
-    )
-    assert found == identity.certificate.not_valid_after_utc.timestamp()

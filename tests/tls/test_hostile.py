@@ -5,40 +5,30 @@ import socket
 import ssl
 import threading
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typing_extensions import override
 
-from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.database import Database
-from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.core.test_server import CONNECT, read_to_the_end, read_until, serving
 from tests.hostile.node import live_node
-from tests.process.nodes import NodeProcess
+from tests.process.file_nodes import file_cluster
 from tests.support.certificates import Authority, rsa_key
+from tests.support.leases import looking
 from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
 from tests.websocket.test_upgrade import head
 
-_FLOODED = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-  <store><database-store>
+_FLOODED = """<store><database-store>
     <jdbc-connection-url>{url}</jdbc-connection-url>
     <jdbc-lock-renew-period>500</jdbc-lock-renew-period>
     <jdbc-lock-expiration>300000</jdbc-lock-expiration>
   </database-store></store>
-  <security-enabled>false</security-enabled>
-  <acceptors>
-    <acceptor name="stomp">tcp://127.0.0.1:{port}?sslEnabled=true;keyStorePath={key_store}</acceptor>
-  </acceptors>
   <stomp-limits xmlns="urn:orthia">
     <connect-timeout>600000</connect-timeout>
     <max-unauthenticated-per-address>50</max-unauthenticated-per-address>
   </stomp-limits>
-</core></configuration>
 """
 RECORD = b"\x16\x03\x01"
 """How the first record of TLS begins."""
@@ -131,23 +121,6 @@ def test_what_is_no_handshake_is_refused(parameters: str, caplog: pytest.LogCapt
     assert not [one for one in caplog.records if one.exc_info]
 
 
-def test_bytes_that_are_no_records_end_a_client(authority: Authority, parameters: str) -> None:
-    """After its handshake, too; and what it began is undone."""
-    with (
-        serving(with_tls(parameters), connect_timeout=600_000) as server,
-        secured(server, trusting(authority)) as client,
-    ):
-        client.sendall(CONNECT)
-        read_until(client, b"\0")
-        plain = socket.socket(fileno=client.detach())
-        plain.sendall(b"SEND\ndestination:/queue/q\n\nx\0" * 10)
-        plain.settimeout(120)
-        read_to_the_end_or_reset(plain)
-        plain.close()
-        wait_until(lambda: server.connections == 0, what="it is forgotten")
-        assert server.depth("q") == 0
-
-
 @pytest.mark.parametrize(
     "first", [CONNECT, b"RUBBISH\n\n\0", head()], ids=["CONNECT", "no STOMP", "WebSocket"]
 )
@@ -187,71 +160,36 @@ def shake_hands(
             return
 
 
-@pytest.mark.parametrize("how", [socket.SHUT_WR, socket.SHUT_RDWR])
-def test_a_connection_that_is_half_closed_is_over(
-    authority: Authority, parameters: str, how: int
-) -> None:
-    """With or without the orderly end of TLS."""
-    with (
-        serving(with_tls(parameters), connect_timeout=600_000) as server,
-        secured(server, trusting(authority)) as client,
-    ):
-        client.sendall(CONNECT)
-        read_until(client, b"\0")
-        client.shutdown(how)
-        wait_until(lambda: server.connections == 0, what="it is forgotten")
-
-
-@dataclass
-class FloodedNode(NodeProcess):
-    """A live node with a lease that is renewed often and outlasts a machine that stands still."""
-
-    key_store: Path = Path()
-
-    @override
-    def command(self) -> list[str]:
-        path = self.directory / "broker.xml"
-        path.write_text(_FLOODED.format(url=self.url, port=self.port, key_store=self.key_store))
-        return [*super().command()[:3], "run", "--config", str(path)]
-
-
 def test_a_flood_of_handshakes_disturbs_no_lease(authority: Authority, tmp_path: Path) -> None:
     """From several threads, as fast as they can; a client that is there is served meanwhile."""
     key_store = authority.sign(key=rsa_key()).write_pem(tmp_path / "broker.pem")
     url = f"jdbc:sqlite:{tmp_path / 'orthia.db'}"
-    node = FloodedNode(Role.LIVE, url, tmp_path, "live", key_store=key_store)
-    settings = DatabaseStoreSettings(DatabaseUrl.parse(url))
+    parameters = f"?sslEnabled=true;keyStorePath={key_store}"
+    context, done, counts = trusting(authority), threading.Event(), [0] * 3
+
+    def connected(port: int) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=120)
+        return context.wrap_socket(plain, server_hostname="localhost")
+
     with ExitStack() as stack:
-        stack.callback(node.end)
-        node.start().wait_serving()
-        database = Database.from_settings(settings)
-        stack.callback(database.dispose)
-        store = SqlNodeManagerStore(database, settings, database.engine)
-        context, done = trusting(authority), threading.Event()
+        nodes = stack.enter_context(
+            file_cluster(tmp_path, _FLOODED.format(url=url), parameters=parameters)
+        )
+        node = nodes.alone()
+        expires = stack.enter_context(looking(DatabaseStoreSettings(DatabaseUrl.parse(url))))
         renewals: set[object] = set()
 
         def is_renewed() -> bool:
-            renewals.add(store.status().live.expiration_time)
+            renewals.add(expires())
             return len(renewals) > 5
-
-        counts = [0] * 3
 
         def flood(mine: int) -> None:
             while not done.is_set():
-                try:
-                    with (
-                        socket.create_connection(("127.0.0.1", node.port), timeout=120) as plain,
-                        context.wrap_socket(plain, server_hostname="localhost"),
-                    ):
-                        counts[mine] += 1
-                except OSError:
-                    continue
+                with suppress(OSError), connected(node.port):
+                    counts[mine] += 1
 
         threads = [threading.Thread(target=flood, args=(one,)) for one in range(len(counts))]
-        with (
-            socket.create_connection(("127.0.0.1", node.port), timeout=120) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as client,
-        ):
+        with connected(node.port) as client:
             client.sendall(CONNECT)
             assert client.recv(4096).startswith(b"CONNECTED")
             for thread in threads:
@@ -266,8 +204,8 @@ def test_a_flood_of_handshakes_disturbs_no_lease(authority: Authority, tmp_path:
                 done.set()
                 for thread in threads:
                     thread.join()
-        assert store.status().live.token == 1
         assert node.terminate() == 0  # and has written all of its log
+        assert "serving under token 1;" in node.log
         assert "lost" not in node.log, node.log
         assert "Traceback" not in node.log, node.log
 
