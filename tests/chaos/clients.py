@@ -9,6 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 from orthia.broker.client.connection import (
     BrokerAddress,
@@ -65,17 +66,25 @@ def lane_of(name: str) -> int:
     return number_of(name) % LANES
 
 
+class Given(NamedTuple):
+    """What all clients of a run are given."""
+
+    ports: Sequence[int]
+    history: History
+    seed: int
+
+
 class Client(threading.Thread, ABC):
     """Connects, works until the connection is lost, and connects again."""
 
     client_id: str | None = None
     """Whose durable subscriptions it uses."""
 
-    def __init__(self, name: str, ports: Sequence[int], history: History, seed: int) -> None:
+    def __init__(self, name: str, given: Given) -> None:
         super().__init__(name=name, daemon=True)
-        self._ports = list(ports)
-        self._history = history
-        self._random = random.Random(f"{seed} {name}")
+        self._ports = list(given.ports)
+        self._history = given.history
+        self._random = random.Random(f"{given.seed} {name}")
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self.failure: Exception | None = None

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 from orthia.broker.client.connection import Connection, ServerFrame
 from tests.chaos.checker import RESULT_OF
-from tests.chaos.clients import Client, body_of, name_of
-from tests.chaos.history import History, Kind
+from tests.chaos.clients import Client, Given, body_of, name_of
+from tests.chaos.history import Kind
 
 PREFETCH = 20
 CUMULATIVE = 5
 """A cumulative acknowledgement is sent for so many messages."""
-DEAD = "dead-lettered"
-EXPIRED = "expired"
 _POISONED = 8
 """Every so many-th message of a queue that is rejected is rejected each time."""
 _SWEPT_AT_ONCE = 250
@@ -46,12 +44,10 @@ class Consumer(Client):
         self,
         name: str,
         queue: str,
-        ports: Sequence[int],
-        history: History,
-        seed: int,
+        given: Given,
         habits: Habits | None = None,
     ) -> None:
-        super().__init__(name, ports, history, seed)
+        super().__init__(name, given)
         self._queue = queue
         self._habits = habits or Habits()
         self._unacknowledged: list[tuple[int, str]] = []
@@ -137,10 +133,8 @@ class Consumer(Client):
 class Sweeper(Consumer):
     """Receives very many queues, some hundreds at a time."""
 
-    def __init__(
-        self, name: str, queues: Sequence[str], ports: Sequence[int], history: History, seed: int
-    ) -> None:
-        super().__init__(name, "", ports, history, seed, Habits(prefetch=5))
+    def __init__(self, name: str, queues: Sequence[str], given: Given) -> None:
+        super().__init__(name, "", given, Habits(prefetch=5))
         self._every = list(queues)
         self._begin = 0
 
@@ -167,10 +161,8 @@ class Sweeper(Consumer):
 class Transformer(Consumer):
     """Consumes a queue and sends a result of each message to another, both in one transaction."""
 
-    def __init__(
-        self, source: str, target: str, ports: Sequence[int], history: History, seed: int
-    ) -> None:
-        super().__init__("transformer", source, ports, history, seed)
+    def __init__(self, source: str, target: str, given: Given) -> None:
+        super().__init__("transformer", source, given)
         self._target = target
         self._attempts = 0
         self._committing: dict[str, int] = {}
@@ -205,12 +197,10 @@ class Subscriber(Client):
         self,
         name: str,
         topic: str,
-        ports: Sequence[int],
-        history: History,
-        seed: int,
+        given: Given,
         crash_probability: float,
     ) -> None:
-        super().__init__(name, ports, history, seed)
+        super().__init__(name, given)
         self._topic = topic
         self._crash_probability = crash_probability
         self._connections = itertools.count(1)

@@ -1,10 +1,9 @@
 """The client of a run that has a durable subscription, and is away now and then."""
 
-from collections.abc import Sequence
-
 from orthia.broker.client.connection import BrokerRefused, Connection, ServerFrame
+from tests.chaos.clients import Given
 from tests.chaos.consumers import Consumer, Habits
-from tests.chaos.history import History, Kind
+from tests.chaos.history import Kind
 from tests.chaos.subscriptions import subscription_name
 
 _NAME = "audit"
@@ -28,12 +27,10 @@ class DurableSubscriber(Consumer):
         self,
         name: str,
         topic: str,
-        ports: Sequence[int],
-        history: History,
-        seed: int,
+        given: Given,
         selector: str = "",
     ) -> None:
-        super().__init__(name, topic, ports, history, seed, Habits(selector=selector))
+        super().__init__(name, topic, given, Habits(selector=selector))
         self.client_id = name
         self._number = 1
         """Of the subscription it has, counted from its first."""

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.chaos.clients import GROUPS, LARGE, Client
+from tests.chaos.checker import DEAD, EXPIRED
+from tests.chaos.clients import GROUPS, LARGE, Client, Given
 from tests.chaos.consumers import (
-    DEAD,
-    EXPIRED,
     Consumer,
     Habits,
     Subscriber,
@@ -58,74 +57,64 @@ class Population:
 
 def populate(ports: Sequence[int], history: History, seed: int) -> Population:
     """Make the clients of a run, none started."""
-    where = (ports, history, seed)
+    given = Given(ports, history, seed)
     many = [f"many.{number}" for number in range(MANY_QUEUES)]
     steady, slow = Pace(_PER_SECOND), Pace(_PER_SECOND / 2)
-    queues = ("orders", "invoices", "events", "requests")
+
+    def sends(queue: str, pace: Pace, manner: Manner | None = None) -> Producer:
+        """Return the producer of a queue."""
+        return Producer(f"producer-{queue.rpartition('/')[2]}", [queue], given, pace, manner)
+
+    in_groups = Pace(_PER_SECOND, burst=2 * GROUPS)
+    later = Manner(delays_seconds=_DELAYS_SECONDS, duplicate_ids=True)
     senders: list[Sender] = [
-        *(
-            Producer(
-                f"producer-{queue}", [queue], *where, steady, Manner(duplicate_ids=queue in ONCE)
-            )
-            for queue in queues
-        ),
-        Producer("producer-poison", ["poison"], *where, slow),
-        Producer("producer-fragile", ["fragile"], *where, slow),
-        Producer("producer-offers", ["offers"], *where, slow, Manner(lives_seconds=(0.3, 4))),
-        Producer("producer-many", many, *where, Pace(_PER_SECOND * 2, burst=10)),
-        Producer(
-            *("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
-            Manner(duplicate_ids=True),
-        ),
+        *(sends(one, steady) for one in ("orders", "events", "requests")),
+        sends("invoices", steady, Manner(duplicate_ids=True)),
+        sends("poison", slow),
+        sends("fragile", slow),
+        sends("offers", slow, Manner(lives_seconds=(0.3, 4))),
+        Producer("producer-many", many, given, Pace(_PER_SECOND * 2, burst=10)),
+        sends("readings", Pace(60.0, _OUTSTANDING, _BURST), Manner(duplicate_ids=True)),
         # Of each group there are some at once, for whoever would take what is another's.
-        Producer(
-            *("producer-accounts", ["accounts"], *where, Pace(_PER_SECOND, burst=2 * GROUPS)),
-            Manner(groups=True),
-        ),
-        Producer("producer-parcels", ["parcels"], *where, slow, Manner(lanes=True)),
-        Producer(
-            *("producer-alarms", ["alarms"], *where, slow),
-            Manner(delays_seconds=_DELAYS_SECONDS, duplicate_ids=True),
-        ),
-        Producer(
-            *("producer-audits", ["/topic/audits"], *where, slow),
-            Manner(duplicate_ids=True, lanes=True),
-        ),
-        Producer(LARGE, ["pictures"], *where, Pace(0.5, 2)),
-        TransactionalProducer(["debits", "credits"], *where),
-        Publisher("/topic/prices", *where, _PER_SECOND),
+        sends("accounts", in_groups, Manner(groups=True)),
+        sends("parcels", slow, Manner(lanes=True)),
+        sends("alarms", slow, later),
+        sends("/topic/audits", slow, Manner(duplicate_ids=True, lanes=True)),
+        Producer(LARGE, ["pictures"], given, Pace(0.5, 2)),
+        TransactionalProducer(["debits", "credits"], given),
+        Publisher("/topic/prices", given, _PER_SECOND),
     ]
     crashing, fragile = Habits(crash_probability=_CRASHES), Habits(crash_probability=_CRASHES_OFTEN)
     # With cumulative acknowledgements a consumer has some messages for a while.
     holding = Habits(ack="client", prefetch=10, crash_probability=_CRASHES * 5)
     receivers: list[Client] = [
-        Consumer("consumer-orders", "orders", *where),
-        Consumer("consumer-invoices", "invoices", *where, Habits(ack="client")),
-        Consumer("consumer-events-1", "events", *where, crashing),
-        Consumer("consumer-events-2", "events", *where, crashing),
-        Consumer("consumer-debits", "debits", *where),
-        Consumer("consumer-credits", "credits", *where, crashing),
-        Transformer("requests", "results", *where),
-        Consumer("consumer-results", "results", *where),
-        Consumer("consumer-poison", "poison", *where, Habits(rejects=True)),
-        Consumer("consumer-fragile", "fragile", *where, fragile),
-        Consumer("consumer-offers", "offers", *where, Habits(prefetch=2, pause_seconds=0.2)),
-        Consumer("consumer-readings", "readings", *where, Habits(prefetch=300)),
-        Consumer("consumer-pictures", "pictures", *where, Habits(prefetch=2)),
-        *(Consumer(f"consumer-accounts-{n}", "accounts", *where, holding) for n in (1, 2, 3)),
+        Consumer("consumer-orders", "orders", given),
+        Consumer("consumer-invoices", "invoices", given, Habits(ack="client")),
+        Consumer("consumer-events-1", "events", given, crashing),
+        Consumer("consumer-events-2", "events", given, crashing),
+        Consumer("consumer-debits", "debits", given),
+        Consumer("consumer-credits", "credits", given, crashing),
+        Transformer("requests", "results", given),
+        Consumer("consumer-results", "results", given),
+        Consumer("consumer-poison", "poison", given, Habits(rejects=True)),
+        Consumer("consumer-fragile", "fragile", given, fragile),
+        Consumer("consumer-offers", "offers", given, Habits(prefetch=2, pause_seconds=0.2)),
+        Consumer("consumer-readings", "readings", given, Habits(prefetch=300)),
+        Consumer("consumer-pictures", "pictures", given, Habits(prefetch=2)),
+        *(Consumer(f"consumer-accounts-{n}", "accounts", given, holding) for n in (1, 2, 3)),
         *(
-            Consumer(name, "parcels", *where, Habits(selector=selector))
+            Consumer(name, "parcels", given, Habits(selector=selector))
             for name, (_, selector) in SELECTS.items()
             if name.startswith("consumer-parcels")
         ),
-        Consumer("consumer-alarms", "alarms", *where, crashing),
-        DurableSubscriber("auditor-1", "/topic/audits", *where),
-        DurableSubscriber("auditor-2", "/topic/audits", *where, SELECTS["auditor-2"][1]),
-        Consumer("consumer-bulk", BULK_QUEUE, *where, Habits(prefetch=10)),
-        Consumer("consumer-dead", "DLQ", *where, Habits(moved=DEAD)),
-        Consumer("consumer-expired", "ExpiryQueue", *where, Habits(moved=EXPIRED)),
-        Sweeper("sweeper", many, *where),
-        Subscriber("subscriber-1", "/topic/prices", *where, 0.0),
-        Subscriber("subscriber-2", "/topic/prices", *where, _CRASHES),
+        Consumer("consumer-alarms", "alarms", given, crashing),
+        DurableSubscriber("auditor-1", "/topic/audits", given),
+        DurableSubscriber("auditor-2", "/topic/audits", given, SELECTS["auditor-2"][1]),
+        Consumer("consumer-bulk", BULK_QUEUE, given, Habits(prefetch=10)),
+        Consumer("consumer-dead", "DLQ", given, Habits(moved=DEAD)),
+        Consumer("consumer-expired", "ExpiryQueue", given, Habits(moved=EXPIRED)),
+        Sweeper("sweeper", many, given),
+        Subscriber("subscriber-1", "/topic/prices", given, 0.0),
+        Subscriber("subscriber-2", "/topic/prices", given, _CRASHES),
     ]
     return Population(senders, receivers)

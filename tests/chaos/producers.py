@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
-from tests.chaos.clients import Client, body_of, group_of, lane_of, number_of
-from tests.chaos.history import History, Kind
+from tests.chaos.clients import Client, Given, body_of, group_of, lane_of, number_of
+from tests.chaos.history import Kind
 
 TRANSACTION_MESSAGES = 3
 _TRANSACTION_PAUSE_SECONDS = 0.2
@@ -60,13 +60,11 @@ class Producer(Client):
         self,
         name: str,
         queues: Sequence[str],
-        ports: Sequence[int],
-        history: History,
-        seed: int,
+        given: Given,
         pace: Pace,
         manner: Manner | None = None,
     ) -> None:
-        super().__init__(name, ports, history, seed)
+        super().__init__(name, given)
         self._queues = list(queues)
         self._pace = pace
         self._manner = manner or Manner()
@@ -147,10 +145,8 @@ class TransactionalProducer(Client):
     One whose commit was not confirmed is left: it happened as a whole, or not at all.
     """
 
-    def __init__(
-        self, queues: Sequence[str], ports: Sequence[int], history: History, seed: int
-    ) -> None:
-        super().__init__("transactional", ports, history, seed)
+    def __init__(self, queues: Sequence[str], given: Given) -> None:
+        super().__init__("transactional", given)
         self._queues = list(queues)
         self._transactions = 0
         self._sent = 0
@@ -196,10 +192,8 @@ class Publisher(Client):
     Messages are numbered anew on each connection: within one a subscriber misses none.
     """
 
-    def __init__(
-        self, topic: str, ports: Sequence[int], history: History, seed: int, per_second: float
-    ) -> None:
-        super().__init__(f"publisher-{topic.rpartition('/')[2]}", ports, history, seed)
+    def __init__(self, topic: str, given: Given, per_second: float) -> None:
+        super().__init__(f"publisher-{topic.rpartition('/')[2]}", given)
         self._topic = topic
         self._period_seconds = 1 / per_second
         self._connections = 0

@@ -1,6 +1,5 @@
 """How long nodes wait for a processor: the kernel counts it for each thread."""
 
-import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
@@ -8,18 +7,18 @@ from pathlib import Path
 
 from tests.chaos.exits import Waited
 from tests.chaos.ground import Ground
+from tests.chaos.watches import Watch
 
 _SECONDS = 0.2
 _PRESSURE = Path("/proc/pressure")
 
 
-class StarvationWatch(threading.Thread):
+class StarvationWatch(Watch):
     """Notes for each node how long its threads waited for a processor, and others for disks."""
 
     def __init__(self, ground: Ground) -> None:
-        super().__init__(name="starvation-watch", daemon=True)
+        super().__init__()
         self._nodes = ground.nodes
-        self._stopping = threading.Event()
         self._seen: dict[tuple[int, int], int] = {}
         self.waited: dict[str, list[Waited]] = defaultdict(list)
 
@@ -46,11 +45,6 @@ class StarvationWatch(threading.Thread):
                     most = max(most, waited - self._seen.get(key, waited))
                     self._seen[key] = waited
         return most / 1e9
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._stopping.set()
-        self.join(60)
 
 
 def _stalled_microseconds(what: str) -> int:

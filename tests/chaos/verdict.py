@@ -53,7 +53,7 @@ class Verdict:
         try:
             for table, what in tables.items():
                 wait_until(
-                    lambda table=table: witness.left(database, table) == 0,  # type: ignore[misc]
+                    lambda table=table: witness.count(database, table) == 0,  # type: ignore[misc]
                     _EMPTY_SECONDS,
                     what=f"no {what} is left in the store",
                 )
@@ -108,7 +108,7 @@ class Verdict:
                 violations.add("early", f"{seq} was moved {early_ms} ms before it was due")
             if self._ground.settings.keeps_history:
                 missing = witness.unkept(database, settings)
-                figures["rows kept"] = witness.left(database, settings.message_history_table_name)
+                figures["rows kept"] = witness.count(database, settings.message_history_table_name)
                 for _ in range(missing):
                     violations.add("unkept", "a message left its queue and is not in the history")
         finally:

@@ -18,14 +18,26 @@ _LEAST_STALL_SECONDS = 0.3
 _LOG_BYTES = 2_000
 
 
-class LockWatch(threading.Thread):
+class Watch(threading.Thread):
+    """Looks at something until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(name=type(self).__name__, daemon=True)
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._stopping.set()
+        self.join(60)
+
+
+class LockWatch(Watch):
     """Reads the live lock's row again and again: who holds it by the database's word."""
 
     def __init__(self, ground: Ground, began: float) -> None:
-        super().__init__(name="lock-watch", daemon=True)
+        super().__init__()
         self._ground = ground
         self._began = began
-        self._stopping = threading.Event()
         self.holders: list[tuple[float, str, int]] = []
 
     def run(self) -> None:
@@ -52,19 +64,13 @@ class LockWatch(threading.Thread):
         changes = pairwise(tokens)
         return sum(before != token and began <= at <= ended for (_, before), (at, token) in changes)
 
-    def stop(self) -> None:
-        """End the watch."""
-        self._stopping.set()
-        self.join(60)
 
-
-class NodesWatch(threading.Thread):
+class NodesWatch(Watch):
     """Notes when each incarnation of a node ends, and how."""
 
     def __init__(self, ground: Ground) -> None:
-        super().__init__(name="nodes-watch", daemon=True)
+        super().__init__()
         self._nodes = ground.nodes
-        self._stopping = threading.Event()
         self.ends: list[End] = []
 
     def run(self) -> None:
@@ -85,19 +91,17 @@ class NodesWatch(threading.Thread):
                 node.noted_pid = process.pid
 
     def stop(self) -> None:
-        """End the watch."""
-        self._stopping.set()
-        self.join(60)
+        """End the watch, with a last look."""
+        super().stop()
         self.look()
 
 
-class MachineWatch(threading.Thread):
+class MachineWatch(Watch):
     """Notes when the machine itself stood still: a short sleep and a small sync that took long."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(name="machine-watch", daemon=True)
+        super().__init__()
         self._path = directory / "probe"
-        self._stopping = threading.Event()
         self.stalls: list[tuple[float, float]] = []
         """When each was over, and its seconds."""
 
@@ -113,11 +117,6 @@ class MachineWatch(threading.Thread):
                 if now - before > _LEAST_STALL_SECONDS:
                     self.stalls.append((now, now - before))
                 before = now
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._stopping.set()
-        self.join(60)
 
 
 def _end_of(path: Path) -> str:

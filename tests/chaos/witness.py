@@ -131,7 +131,7 @@ def unkept(database: Database, settings: DatabaseStoreSettings) -> int:
     One that is due leaves the place where it waited, and is kept when it leaves its queue.
     """
     history = settings.message_history_table_name
-    return _count(
+    return count(
         database,
         "CHAOS_WITNESS w WHERE w.KIND = 'M' AND w.ACT = 'D' AND w.QUEUE IS NOT NULL AND NOT EXISTS"
         f" (SELECT 1 FROM {history} h WHERE h.SEQ = w.SEQ) AND NOT EXISTS (SELECT 1 FROM"
@@ -141,7 +141,7 @@ def unkept(database: Database, settings: DatabaseStoreSettings) -> int:
 
 def came_due(database: Database) -> int:
     """Return how many messages were due and left the place where they waited."""
-    return _count(database, f"CHAOS_MOMENTS WHERE KIND = {MomentKind.DUE:d}")
+    return count(database, f"CHAOS_MOMENTS WHERE KIND = {MomentKind.DUE:d}")
 
 
 def early(database: Database, stepped: Iterable[float]) -> list[tuple[int, int]]:
@@ -162,11 +162,7 @@ def early(database: Database, stepped: Iterable[float]) -> list[tuple[int, int]]
         ]
 
 
-def left(database: Database, source: str) -> int:
+def count(database: Database, source: str) -> int:
     """Return how many rows a table has at the moment, or what is selected of it."""
-    return _count(database, source)
-
-
-def _count(database: Database, source: str) -> int:
     with database.engine.connect() as connection:
         return int(connection.exec_driver_sql(f"SELECT COUNT(*) FROM {source}").scalar_one())

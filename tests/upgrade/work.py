@@ -8,7 +8,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from tests.chaos import witness
 from tests.chaos.checker import Checker
-from tests.chaos.clients import LARGE, Client
+from tests.chaos.clients import LARGE, Client, Given
 from tests.chaos.consumers import Consumer, Habits, Subscriber, Transformer
 from tests.chaos.history import History, Operation
 from tests.chaos.population import Sender
@@ -30,26 +30,26 @@ class Work:
     ) -> None:
         self.checker = checker
         self.topics = topics
-        where = (ports, history, _SEED)
+        given = Given(ports, history, _SEED)
         steady = Pace(40.0)
         self._senders: list[Sender] = [
-            *(Producer(f"producer-{queue}", [queue], *where, steady) for queue in _ORDERED),
-            Producer("producer-requests", ["requests"], *where, Pace(15.0)),
-            Producer("producer-readings", ["readings"], *where, Pace(100.0, 400, 50)),
-            Producer(LARGE, ["pictures"], *where, Pace(2.0, 2)),
-            TransactionalProducer(["debits", "credits"], *where),
-            Publisher("/topic/prices", *where, 20.0),
+            *(Producer(f"producer-{queue}", [queue], given, steady) for queue in _ORDERED),
+            Producer("producer-requests", ["requests"], given, Pace(15.0)),
+            Producer("producer-readings", ["readings"], given, Pace(100.0, 400, 50)),
+            Producer(LARGE, ["pictures"], given, Pace(2.0, 2)),
+            TransactionalProducer(["debits", "credits"], given),
+            Publisher("/topic/prices", given, 20.0),
         ]
         self._receivers: list[Client] = [
-            Consumer("consumer-orders", "orders", *where),
-            Consumer("consumer-invoices", "invoices", *where, Habits(ack="client")),
-            Consumer("consumer-readings", "readings", *where, Habits(prefetch=300)),
-            Transformer("requests", "results", *where),
-            Consumer("consumer-results", "results", *where),
-            Consumer("consumer-pictures", "pictures", *where, Habits(prefetch=2)),
-            Consumer("consumer-debits", "debits", *where),
-            Consumer("consumer-credits", "credits", *where),
-            Subscriber("subscriber", "/topic/prices", *where, 0.0),
+            Consumer("consumer-orders", "orders", given),
+            Consumer("consumer-invoices", "invoices", given, Habits(ack="client")),
+            Consumer("consumer-readings", "readings", given, Habits(prefetch=300)),
+            Transformer("requests", "results", given),
+            Consumer("consumer-results", "results", given),
+            Consumer("consumer-pictures", "pictures", given, Habits(prefetch=2)),
+            Consumer("consumer-debits", "debits", given),
+            Consumer("consumer-credits", "credits", given),
+            Subscriber("subscriber", "/topic/prices", given, 0.0),
         ]
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ def at_work(
             tables = (settings.message_table_name, settings.large_message_table_name)
             for table in tables:
                 wait_until(
-                    lambda table=table: witness.left(database, table) == 0,  # type: ignore[misc]
+                    lambda table=table: witness.count(database, table) == 0,  # type: ignore[misc]
                     what=f"nothing is left in {table}",
                 )
         finally:
