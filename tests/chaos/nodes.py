@@ -24,7 +24,6 @@ from tests.process.locker_stores import store
 FULL_DEVICE = Path("/dev/full")
 POISON_ATTEMPTS = 3
 """Deliveries in vain after which a message of the queue ``poison`` is a dead letter."""
-MIN_LARGE_BYTES = 102_400
 _NETWORK_TIMEOUT_MS = 2_000
 _MIB = 1024 * 1024
 _QUEUES = 10_000

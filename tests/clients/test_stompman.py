@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import stompman
 
 from orthia.broker.client.connection import Login
@@ -115,31 +114,6 @@ def test_a_handler_that_fails_gets_the_message_again_and_then_the_dead_letters_d
             await subscription.unsubscribe()
 
     run(scenario)
-
-
-def test_a_transaction_is_there_as_a_whole_or_not_at_all(own_node: NodeProcess) -> None:
-    """One that an exception left is aborted; what was sent later comes first."""
-
-    async def scenario() -> None:
-        async with client(own_node) as to, client(own_node) as other:
-            inbox, subscription = await subscribe(other, "/queue/transacted")
-            with pytest.raises(ZeroDivisionError):
-                await send_in_vain(to)
-            async with to.begin() as transaction:
-                for number in range(3):
-                    await transaction.send(b"%d" % number, "/queue/transacted")
-                await send(other, b"beside", "/queue/transacted")
-            assert await inbox.bodies(4) == [b"beside", b"0", b"1", b"2"]
-            await subscription.unsubscribe()
-
-    run(scenario)
-
-
-async def send_in_vain(to: stompman.Client) -> None:
-    """Send in a transaction, and fail."""
-    async with to.begin() as transaction:
-        await transaction.send(b"aborted", "/queue/transacted")
-        raise ZeroDivisionError
 
 
 def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: NodeProcess) -> None:

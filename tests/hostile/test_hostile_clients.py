@@ -76,34 +76,6 @@ def test_a_giant_frame_is_refused_with_the_limits_name(
     assert node.resident - before < 64 * MIB
 
 
-def test_subscriptions_of_a_connection_are_bounded(node: LimitedNode) -> None:
-    """One more than the limit is an ERROR that names it."""
-    with node.connect() as client:
-        frames = (
-            b"SUBSCRIBE\nid:%d\ndestination:/topic/t\n\n\0" % number
-            for number in range(DEFAULTS.max_subscriptions + 1)
-        )
-        client.sendall(b"".join(frames))
-        assert f"max-subscriptions {DEFAULTS.max_subscriptions} already" in read_error(client)
-    Witness(node).is_served()
-
-
-def test_transactions_of_a_connection_are_bounded(node: LimitedNode) -> None:
-    """In number and in bytes."""
-    with node.connect() as client:
-        frames = (b"BEGIN\ntransaction:%d\n\n\0" % n for n in range(DEFAULTS.max_transactions + 1))
-        client.sendall(b"".join(frames))
-        assert f"max-transactions {DEFAULTS.max_transactions} open" in read_error(client)
-    before = node.resident
-    with node.connect() as client:
-        client.sendall(b"BEGIN\ntransaction:t\n\n\0")
-        send = b"SEND\ndestination:/queue/a\ntransaction:t\n\n" + b"x" * 90_000 + b"\0"
-        pour(client, send, 800)
-        assert f"max-transaction-bytes {DEFAULTS.max_transaction_bytes}" in read_error(client)
-    assert node.resident - before < 256 * MIB
-    Witness(node).is_served()
-
-
 # --- connections
 
 
@@ -326,14 +298,3 @@ def test_clients_that_never_acknowledge_are_bounded_together(tmp_path: Path) -> 
                 good.sendall(b"ACK\nid:%b\n\n\0" % found[1])
                 data = data[found.end() :]
                 acknowledged += 1
-
-
-def test_queues_that_clients_have_created_are_bounded(tmp_path: Path) -> None:
-    """One more than the limit is refused; those there are go on."""
-    with live_node(tmp_path, max_queues=20) as node:
-        witness = Witness(node)
-        with node.connect() as client:
-            for number in range(30):
-                client.sendall(b"SEND\ndestination:/queue/q%d\n\nx\0" % number)
-            assert "max-queues 20 already" in read_error(client)
-        witness.is_served()

@@ -6,17 +6,14 @@ Each is bounded as on plain TCP: in memory, in time, and in what others wait for
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from orthia.broker.connections.upgrade import MAX_HEAD_BYTES
-from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
 from orthia.broker.tls.records import MOST_HELLO_BYTES
-from tests.hostile.node import CONNECT, MIB, live_node, logged, pour, rest_of
-from tests.hostile.test_hostile_websockets import close_code
+from tests.hostile.node import CONNECT, MIB, live_node, logged, rest_of
 from tests.hostile.tls_node import TlsNode
 from tests.support.certificates import Authority
 from tests.support.openssl_errors import forget_openssl_errors
@@ -252,80 +249,6 @@ def test_very_many_records_of_one_byte_leave_others_their_turn(tls: TlsNode) -> 
             with suppress(ssl.SSLWantReadError):
                 while True:
                     data += client.read(65_536)
-
-
-# --- a WebSocket by TLS
-
-
-def _giant_request(tls: TlsNode) -> None:
-    with tls.open() as client:
-        pour(client, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * MIB, 1)
-        assert f"longer than {MAX_HEAD_BYTES} bytes".encode() in _rest(client)
-
-
-def _endless_fragments(tls: TlsNode) -> None:
-    with tls.upgraded() as client:
-        client.sendall(frame(0x02, b"CONNECT\nlogin:"))
-        pour(client, frame(0x00, b"x" * 1_000), 40)
-        assert f"{MAX_CONNECT_BYTES} before CONNECTED".encode() in _rest(client)
-    with tls.logged_in() as client:
-        client.sendall(frame(0x02, b"ACK\n\n"))
-        pour(client, frame(0x00, b"x" * 60_000), 400)
-        assert b"max-body-bytes" in _rest(client)
-
-
-def _empty_fragments(tls: TlsNode) -> None:
-    with tls.logged_in() as client:
-        client.sendall(frame(0x02, b""))
-        client.sendall(frame(0x00, b"") * 100_000)
-        client.sendall(frame(0x80, b"SEND\ndestination:/queue/f\nreceipt:f\n\nx\0"))
-        assert b"receipt-id:f" in client.recv(4096)
-
-
-def _bomb(tls: TlsNode) -> None:
-    with tls.open() as client:
-        client.sendall(head(Sec_WebSocket_Extensions="permessage-deflate"))
-        assert b"Extensions" not in client.recv(4096)
-        pour(client, frame(0xC2, b"\0" * 60_000), 100)
-        assert close_code(_rest(client)) == 1002
-
-
-def _giant_frame(tls: TlsNode) -> None:
-    with tls.logged_in() as client:
-        client.sendall(frame(0x82, b"", length=2**40))
-        assert close_code(_rest(client)) == 1009
-
-
-@pytest.mark.parametrize(
-    "attack", [_giant_request, _endless_fragments, _empty_fragments, _bomb, _giant_frame]
-)
-def test_what_is_refused_of_a_websocket_is_refused_by_tls(
-    tls: TlsNode, attack: Callable[[TlsNode], None]
-) -> None:
-    """With the same words, and as little memory."""
-    witness = tls.witness()
-    before = tls.node.resident
-    attack(tls)
-    witness.is_served()
-    assert tls.node.resident - before < 64 * MIB
-
-
-def test_a_flood_of_pings_that_nobody_reads_the_answers_of_is_bounded(
-    authority: Authority, parameters: str, tmp_path: Path
-) -> None:
-    """It is not read from once it is behind, and cut off in the end; others are served."""
-    with live_node(tmp_path, parameters=parameters, write_timeout=3_000) as node:
-        tls = TlsNode(node, trusting(authority))
-        witness = tls.witness()
-        before = node.resident
-        with tls.logged_in() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            sent = pour(client, frame(0x89, b"x" * 125) * 1_000, 2_000)
-            assert sent < 2_000, "the broker took everything"
-            witness.is_served()
-            assert node.resident - before < 32 * MIB
-            logged(node, "for write-timeout 3000 ms; ")
-        witness.is_served()
 
 
 # --- how it ends

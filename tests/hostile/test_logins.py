@@ -325,29 +325,6 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
     assert not re.search("gu3ss|l0vel@ce|bu1lder", caplog.text)
 
 
-def test_one_user_takes_not_every_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told by name, counted and logged; others log in, and are served, all the same."""
-    with serving(SECURED, max_connections=40) as server, ExitStack() as stack:
-        for number in range(35):
-            source = f"127.0.0.{2 + number % 3}"
-            client = stack.enter_context(log_in(server, "ada", "l0vel@ce", source))
-            assert client.recv(4096).startswith(b"CONNECTED")
-        for _ in range(20):
-            refused = answer_to(server, "ada", "l0vel@ce", "127.0.0.9")
-            assert b"user 'ada' has max-connections-per-user 35 already" in refused
-        with log_in(server, "bob", "bu1lder", "127.0.0.2") as client:
-            assert client.recv(4096).startswith(b"CONNECTED")
-            client.sendall(b"SEND\ndestination:/queue/a\n\nx\0DISCONNECT\nreceipt:bye\n\n\0")
-            assert b"receipt-id:bye" in read_to_the_end(client)
-        assert server.refused.count("user-connections") == 20
-        assert server.depth("a") == 1
-    messages = [one.getMessage() for one in caplog.records]
-    told = [one for one in messages if "max-connections-per-user" in one]
-    assert told == [
-        "a client at 127.0.0.9 was refused: user 'ada' has max-connections-per-user 35 already"
-    ]
-
-
 def test_a_user_that_disconnects_can_come_again_at_once() -> None:
     """Its place is free when its DISCONNECT is answered, though its socket is not closed yet."""
     with serving(SECURED, max_connections_per_user=1) as server, ExitStack() as stack:
@@ -356,27 +333,6 @@ def test_a_user_that_disconnects_can_come_again_at_once() -> None:
             assert client.recv(4096).startswith(b"CONNECTED")
             client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
             assert b"receipt-id:bye" in read_to_the_end(client)
-
-
-def test_names_tried_in_turn_from_one_address_are_as_slow() -> None:
-    """A guesser with a connection for each name waits too; a user known there logs in meanwhile."""
-    with serving(SECURED, max_login_delay=600_000) as server, ExitStack() as stack:
-        assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
-        have_failed(server, "127.0.0.2", "ada")
-        guesses = [
-            stack.enter_context(log_in(server, f"name-{number}", "gu3ss", "127.0.0.2"))
-            for number in range(100)
-        ]
-        refused: list[socket.socket] = []
-        while len(refused) < len(guesses) - MAX_WAITING_AT_ADDRESS:
-            ready = select.select([one for one in guesses if one not in refused], [], [], 240)[0]
-            assert ready
-            for one in ready:
-                assert b"logins failed from this address, and 32 more wait" in one.recv(4096)
-                refused.append(one)
-        assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
-        waiting = [one for one in guesses if one not in refused]
-        assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
 
 
 def test_what_follows_a_connect_that_waits_is_done_after_it() -> None:
@@ -451,22 +407,6 @@ def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:
             lambda: answer_to(server, "ada", "l0vel@ce", "127.0.0.2").startswith(b"CONNECTED"),
             what="the right passcode is taken",
         )
-
-
-def test_who_makes_room_while_waiting_keeps_its_place_taken() -> None:
-    """A flood of a guesser's own connections does not free the places of those that wait."""
-    with serving(
-        SECURED,
-        max_login_delay=600_000,
-        max_connections=MAX_WAITING,
-        max_connections_per_address=MAX_WAITING,
-    ) as server:
-        have_failed(server, "127.0.0.2", "ada")
-        with ExitStack() as stack:
-            for _ in range(MAX_WAITING):
-                stack.enter_context(log_in(server, "ada", "x", "127.0.0.2"))
-            wait_until(lambda: server.connections == MAX_WAITING, what="all wait")
-            assert b"try again in 600 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
 
 
 # --- what a user may

@@ -62,20 +62,6 @@ def test_a_frozen_node_is_replaced_and_writes_nothing(
         assert live.exit_code() == 74
 
 
-def test_a_frozen_holder_of_a_lock_file_is_not_replaced(pair_on: Pairs) -> None:
-    """The operating system keeps its lock; killed, it loses it."""
-    cluster = pair_on("file", "postgresql")
-    live, backup = cluster.pair()
-    with served_through_it(live, backup):
-        live.signal(signal.SIGSTOP)
-        other = cluster.node(Role.LIVE, "other", policy=HANDS_OVER).start()
-        other.wait_log("AMQ221034")
-        other.terminate()
-        assert not accepts(backup.port)
-        live.kill()
-        backup.wait_serving()
-
-
 @pytest.mark.parametrize(
     ("private_server", "files"),
     [("postgresql", False), *((dbms, True) for dbms in MYSQL_FAMILY)],

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import stomp
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
@@ -264,31 +263,6 @@ def test_a_certificate_counts_as_login_config_says(
         wait_until(lambda: server.connections == 0, what="it has left")
         assert name_of("unlisted", ada) == ("" if flag == "certificate-domain" else "ada")
         assert name_of("unlisted", b"") == ""
-
-
-def test_an_ordinary_client_logs_in_by_its_certificate(
-    authority: Authority, tmp_path: Path
-) -> None:
-    """stomp.py, with a key and a certificate in files."""
-    module = write_users(tmp_path, "relay=CN=relay\n", "senders=relay\n")
-    store = authority.sign().write_pem(tmp_path / "broker.pem")
-    parameters = f"keyStorePath={store};trustStorePath={tmp_path / 'ca.pem'}"
-    certificate, key = authority.sign((), subject=(("CN", "relay"),)).write_apart(
-        tmp_path / "relay.crt"
-    )
-    with serving(secured_by_certificates(parameters, module)) as server:
-        have_users(server, read_certificate_users(module))
-        place = [("localhost", server.port)]
-        client = stomp.Connection12(place)
-        client.set_ssl(
-            place, key_file=str(key), cert_file=str(certificate), ca_certs=str(tmp_path / "ca.pem")
-        )
-        client.connect(wait=True)
-        client.send("/queue/q", "x")
-        wait_until(lambda: server.depth("q") == 1, what="it is stored")
-        client.disconnect()
-        # Its thread would look for ever at a socket that the server cut off before it said goodbye.
-        wait_until(lambda: server.connections == 0, what="it has left")
 
 
 def test_a_user_that_is_taken_out_of_the_file_is_ended(

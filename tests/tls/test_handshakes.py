@@ -13,7 +13,6 @@ from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, re
 from tests.support.certificates import Authority, Identity, rsa_key, self_signed, write
 from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
-from tests.websocket.client import WebSocketClient
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -238,13 +237,3 @@ def test_clients_are_known_by_their_certificates(
         assert answer.startswith(b"CONNECTED" if taken else b"")
         wait_until(lambda: server.connections == 0, what="it is forgotten")
         assert server.refused == ([] if taken else ["tls"])
-
-
-def test_a_websocket_goes_by_tls(authority: Authority, parameters: str) -> None:
-    """On the same port: wss."""
-    with (
-        serving(with_tls(parameters)) as server,
-        secured(server, trusting(authority)) as client,
-    ):
-        stream = WebSocketClient(client)
-        assert "\nversion:1.2\n" in stream.connect()

@@ -80,19 +80,6 @@ def test_a_client_of_tcp_and_one_of_a_websocket_share_a_port() -> None:
         assert client.text().endswith("\n\nover\0")
 
 
-def test_bytes_are_answered_by_bytes() -> None:
-    """And a body may be any."""
-    body = bytes(range(256))
-    with websockets() as server, connected(server) as client:
-        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
-        assert bytes(client.message()).startswith(b"CONNECTED\n")  # type: ignore[arg-type]
-        head = b"SEND\ndestination:/queue/a\ncontent-length:256\n\n"
-        client.send(SUBSCRIBE.encode() + head + body + b"\0")
-        message = client.message()
-        assert isinstance(message, bytes)
-        assert message.endswith(b"\n\n" + body + b"\0")
-
-
 def test_a_ping_is_answered() -> None:
     """With what it had, also amid a frame of STOMP."""
     with websockets() as server, connected(server) as client:
@@ -178,20 +165,6 @@ def test_a_page_of_another_site_is_refused() -> None:
         assert server.call(lambda: list(server.refused)) == [Refusal.ORIGIN.value]
         with connected(server, origin="http://localhost:8080") as client:
             client.connect()
-
-
-def test_to_a_client_of_text_a_body_that_is_none_goes_as_bytes() -> None:
-    """What is no UTF-8 is no text of a WebSocket: a page would end the connection over it."""
-    with websockets() as server, connected(server) as client, connected(server) as other:
-        client.connect()
-        client.send(SUBSCRIBE)
-        other.connect()
-        other.send(b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0")
-        message = client.message()
-        assert isinstance(message, bytes)
-        assert message.endswith(b"\n\n\xff\xfe\0")
-        other.send("SEND\ndestination:/queue/a\n\nhello\0")
-        assert client.text().endswith("\n\nhello\0")
 
 
 def test_heart_beats_are_messages_of_their_own() -> None:
