@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import MetaData, func, select, text
 
 from orthia import migrations
 from orthia.config.store_settings import DatabaseLockerSettings, DatabaseStoreSettings
 from orthia.database import Database, PermanentStoreError
+from orthia.journal.sql.tables import history_table
 from tests.process.clients import connecting
 from tests.process.documented_users import (
     asked,
@@ -65,6 +66,14 @@ class Granted:
         except PermanentStoreError as error:
             return str(error)
         return ""
+
+    def newest_kept_seconds(self) -> float:
+        """Return for how long the history has had its newest message."""
+        name = self.owner.message_history_table_name
+        removed_at = history_table(MetaData(), name, self.database.dialect).c.removed_at
+        with self.database.engine.connect() as connection:
+            newest = connection.execute(select(func.max(removed_at))).scalar_one()
+        return float((self.database.server_now() - newest).total_seconds())
 
     def rows(self, table: str) -> int:
         """Return how many rows there are."""
@@ -125,6 +134,7 @@ def test_those_rights_are_all_a_pair_needs(granted: Granted, tmp_path: Path) -> 
         assert client.takes(1, "once") == ["1"]
         assert client.takes(1, "waits") == [LARGE]
         # What was kept longer than a second is pruned by whoever becomes live.
+        wait_until(lambda: granted.newest_kept_seconds() > 1, what="all was kept for a second")
         live.start().wait_serving()
         wait_until(
             lambda: not granted.rows(s.message_history_table_name), what="the history pruned"
