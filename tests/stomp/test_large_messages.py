@@ -506,6 +506,18 @@ def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:
     assert (message.body.decode(), message.get(b"redelivered")) == (LONG, "true")
 
 
+def test_a_delivery_whose_body_cannot_be_read_was_in_vain(nodes: Nodes) -> None:
+    """So a message whose body stays damaged ends no client after client."""
+    node = nodes(settings(max_delivery_attempts=1, dead_letter_address="DLQ"))
+    Client(node).send_stored(LONG)
+    (body_id,) = node.bodies
+    (node.store.settings.large_messages_directory / f"{body_id}.msg").write_bytes(b"?")
+    consumer = Client(node)
+    consumer.subscribe()
+    node.wait(lambda: consumer.closed, "the connection is cut")
+    node.wait(lambda: node.broker.depths().get("DLQ") == 1, "it is a dead letter")
+
+
 def test_a_topic_needs_the_body_until_its_last_subscriber_has_it(node: Node) -> None:
     """Subscribers without a queue share it; the slow one still gets it whole."""
     fast, slow = Client(node), Client(node)
