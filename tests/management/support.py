@@ -4,6 +4,7 @@ import asyncio
 import atexit
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
 from orthia.broker.core.identity import Origin, Principal
@@ -61,12 +62,15 @@ class Managed:
         self.clients = clients or FakeClients()
         self.management = Management(self.core.broker, self.clients, "test")
 
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Return what a coroutine returns, with the core's turns in between."""
+    def run(self, work: Coroutine[Any, Any, _Result], *, forever: bool = False) -> _Result:
+        """Return what a coroutine returns, with the core's turns in between.
+
+        ``forever`` it may wait for something outside the core, whatever number of turns that takes.
+        """
 
         async def driven() -> _Result:
             task = asyncio.ensure_future(work)
-            for number in range(20_000):
+            for number in count() if forever else range(20_000):
                 if task.done():
                     return await task
                 self.core.settle()
