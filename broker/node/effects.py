@@ -14,10 +14,12 @@ from orthia.nodemanager.events import Event
 
 @dataclass(frozen=True)
 class Effect:
-    """Carried out at once, by whoever told the event; each in the order they are listed."""
+    """Carried out at once, by whoever told the event; each in the order they are listed.
+
+    An effect without fields of its own is the dataclass that it inherits.
+    """
 
 
-@dataclass(frozen=True)
 class Work(Effect):
     """Carried out on the activation thread, and may block there; the last of its list."""
 
@@ -32,12 +34,10 @@ class Pause(Work):
     seconds: float
 
 
-@dataclass(frozen=True)
 class PrepareStore(Work):
     """Make the store usable and start the node manager: Prepared."""
 
 
-@dataclass(frozen=True)
 class TryAcceptors(Work):
     """Test whether the acceptors could listen: AcceptorsTried."""
 
@@ -56,12 +56,10 @@ class ResumeLiveLock(Work):
     former: FormerLife
 
 
-@dataclass(frozen=True)
 class LoadJournal(Work):
     """Open the journal under the token: Loaded."""
 
 
-@dataclass(frozen=True)
 class OpenService(Work):
     """Open the acceptors: Opened."""
 
@@ -80,12 +78,10 @@ class Serve(Work):
     watches_failback: bool
 
 
-@dataclass(frozen=True)
 class AskWhoWaits(Work):
     """Make a live node that was put off ask again: WhoWaitsAsked."""
 
 
-@dataclass(frozen=True)
 class CloseService(Work):
     """Close acceptors, store what waits, send the last receipts, close sockets: Drained."""
 
@@ -105,7 +101,6 @@ class ReleaseLiveLock(Work):
     handover: Handover
 
 
-@dataclass(frozen=True)
 class StopBackup(Work):
     """Release the backup lock, if it is held: BackupStopped."""
 
@@ -134,27 +129,22 @@ class ShowTakeover(Effect):
     token: int
 
 
-@dataclass(frozen=True)
 class Interrupt(Effect):
     """End every wait of the work under way, for locks too."""
 
 
-@dataclass(frozen=True)
 class Wake(Effect):
     """End serving, and waits for the store or a port."""
 
 
-@dataclass(frozen=True)
 class StopManager(Effect):
     """End the node manager's threads and close the failover log."""
 
 
-@dataclass(frozen=True)
 class CloseStore(Effect):
     """Close the connections to the store."""
 
 
-@dataclass(frozen=True)
 class Finish(Effect):
     """Let the main thread continue."""
 
@@ -176,11 +166,9 @@ class ShowLoop(Effect):
     where: str
 
 
-@dataclass(frozen=True)
 class EndInTime(Effect):
     """End the process a moment later, whatever hangs."""
 
 
-@dataclass(frozen=True)
 class Halt(Effect):
     """End the process at once."""

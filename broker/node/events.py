@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """Something happened."""
+    """Something happened; an event without fields is the dataclass that it inherits."""
 
 
-@dataclass(frozen=True)
 class WorkEvent(NodeEvent):
     """The node's current work has ended."""
 
@@ -20,22 +19,18 @@ class WorkEvent(NodeEvent):
 # --- how work ends well, in the order of a life
 
 
-@dataclass(frozen=True)
 class Begun(WorkEvent):
     """The process is ready for its node."""
 
 
-@dataclass(frozen=True)
 class Paused(WorkEvent):
     """The pause after short lives is over."""
 
 
-@dataclass(frozen=True)
 class Prepared(WorkEvent):
     """The store is usable, the node manager started."""
 
 
-@dataclass(frozen=True)
 class AcceptorsTried(WorkEvent):
     """The acceptors could listen, or will be able to when it matters."""
 
@@ -48,12 +43,10 @@ class Activated(WorkEvent):
     token: int
 
 
-@dataclass(frozen=True)
 class Loaded(WorkEvent):
     """The journal is open."""
 
 
-@dataclass(frozen=True)
 class Opened(WorkEvent):
     """The acceptors are open."""
 
@@ -72,7 +65,6 @@ class FailbackAsked(WorkEvent):
     now_seconds: float
 
 
-@dataclass(frozen=True)
 class ServedEnough(WorkEvent):
     """Something outside ended serving."""
 
@@ -84,7 +76,6 @@ class WhoWaitsAsked(WorkEvent):
     is_written: bool
 
 
-@dataclass(frozen=True)
 class Drained(WorkEvent):
     """Acceptors, journal and sockets are closed."""
 
@@ -96,7 +87,6 @@ class Released(WorkEvent):
     now_seconds: float
 
 
-@dataclass(frozen=True)
 class BackupStopped(WorkEvent):
     """The backup lock is released."""
 
@@ -104,7 +94,6 @@ class BackupStopped(WorkEvent):
 # --- how it ends otherwise
 
 
-@dataclass(frozen=True)
 class WorkInterrupted(WorkEvent):
     """The wait was interrupted."""
 
@@ -135,7 +124,6 @@ class WorkBroke(WorkEvent):
 # --- what comes at any time
 
 
-@dataclass(frozen=True)
 class StopRequested(NodeEvent):
     """An orderly stop is requested."""
 
@@ -178,6 +166,5 @@ class PartDied(NodeEvent):
     reason: str
 
 
-@dataclass(frozen=True)
 class ShutDownDone(NodeEvent):
     """The IO-error shutdown has closed all that it can."""
