@@ -125,6 +125,12 @@ def _refuse_unknown_locker(
         )
 
 
+_TAKEN_AS_READ: Final = {one.name for one in fields(Settings)} - {
+    *("name", "global_max_size", "failover_log_directory", "audit_log_directory"),
+}
+"""Elements of ``core`` that are settings of the same name, without a rule of their own."""
+
+
 def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> Settings:
     """Return the settings, with warnings of their own; they count if there is no problem."""
     instance = _instance_directory(source, properties)
@@ -170,32 +176,7 @@ def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> S
     locks = lock_database(store)
     if locks is not None:
         warnings += locks.jdbc_connection_url.warnings
-    for name in (
-        "security_enabled",
-        "populate_validated_user",
-        "management_message_rbac",
-        "management_rbac_prefix",
-        "view_permission_method_match_pattern",
-        "authentication_cache_size",
-        "security_invalidation_interval",
-        "address_queue_scan_period",
-        "message_expiry_scan_period",
-        "configuration_file_refresh_period",
-        "persistence_enabled",
-        "io_error_policy",
-        "resume_check_sleep_period",
-        "critical_analyzer",
-        "critical_analyzer_timeout",
-        "critical_analyzer_check_period",
-        "critical_analyzer_policy",
-        "max_store_bytes",
-        "max_disk_usage",
-        "min_disk_free",
-        "disk_scan_period",
-        "id_cache_size",
-    ):
-        if name in core:
-            given[name] = core[name]
+    given |= {name: value for name, value in core.items() if name in _TAKEN_AS_READ}
     if not core.get("persistence_enabled", True):
         warnings = [_NO_PERSISTENCE]
     watch = [name for name in ("max_disk_usage", "min_disk_free") if core.get(name, -1) != -1]

@@ -43,17 +43,6 @@ class QueueOptions:
     """The header that marks a group's first message to a consumer; None marks none."""
 
     @property
-    def is_of_its_own(self) -> bool:
-        """Whether messages are kept or delivered otherwise than in every queue."""
-        return (
-            self.exclusive
-            or self.ring_size >= 0
-            or self.purge_on_no_consumers
-            or self.consumers_before_dispatch > 0
-            or self.non_destructive
-        )
-
-    @property
     def conflict(self) -> str | None:
         """What cannot be said of one queue; None if all can."""
         if self.non_destructive and (grouping := self._grouping) is not None:

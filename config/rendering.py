@@ -1,9 +1,9 @@
 """The settings in effect, as a list a person can read: what ``orthia check`` prints."""
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
@@ -19,7 +19,11 @@ from orthia.config.settings import (
     Settings,
 )
 from orthia.config.store_reading import LOCKERS
-from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.config.store_settings import (
+    DatabaseStoreSettings,
+    FileStoreSettings,
+    LockerSettings,
+)
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 from orthia.config.wildcards import WildcardAddresses
 
@@ -61,11 +65,6 @@ class EffectiveSetting:
 def render(settings: Settings) -> list[EffectiveSetting]:
     """Return every setting in effect, in the order of the file, passwords hidden."""
     return list(_core(settings))
-
-
-def default_of(setting: "Field[Any]") -> object:
-    """Return the default of a field that holds one value; MISSING if it has none."""
-    return setting.default
 
 
 def written(value: object) -> str:
@@ -186,17 +185,7 @@ def _locker(store: DatabaseStoreSettings | FileStoreSettings) -> Iterator[Effect
     kind = next(name for name, read_into in LOCKERS.items() if type(locker) is read_into)
     database = isinstance(store, DatabaseStoreSettings)
     path = f"core/store/{'database' if database else 'file'}-store/locker/{kind}"
-    by_name = {one.name: one for one in fields(locker)}
-    for attribute in find(path).attributes.values():
-        if not attribute.is_refused:
-            one = by_name[snake_case(attribute.name)]
-            value = getattr(locker, one.name)
-            yield EffectiveSetting(
-                f"{path}/@{attribute.name}",
-                written(value),
-                UNITS.get(attribute.kind.name, ""),
-                is_default=value == default_of(one),
-            )
+    yield from _attributes(path, locker)
     for name, value in getattr(locker, "properties", {}).items():
         shown = HIDDEN if is_secret(name) else without_passwords(value)
         yield EffectiveSetting(f"{path}/property[{name}]", shown)
@@ -243,7 +232,7 @@ def _diverts(settings: Settings) -> Iterator[EffectiveSetting]:
             value = getattr(divert, one.name)
             if value is not None:
                 element = one.name.replace("_", "-")
-                is_default = value == default_of(one)
+                is_default = value == one.default
                 yield EffectiveSetting(f"{path}/{element}", written(value), "", is_default)
 
 
@@ -270,22 +259,24 @@ def _address_setting(setting: AddressSettings) -> Iterator[EffectiveSetting]:
                 f"{path}[{setting.match}]/{element}",
                 written(value),
                 _unit(f"{path}/{element}"),
-                is_default=value == default_of(one),
+                is_default=value == one.default,
             )
 
 
 def _attributes(
-    path: str, holder: PropertiesLoginModule | TokenLoginModule
+    path: str, holder: LockerSettings | PropertiesLoginModule | TokenLoginModule
 ) -> Iterator[EffectiveSetting]:
     by_name = {one.name: one for one in fields(holder)}
     for attribute in find(path).attributes.values():
+        if attribute.is_refused:
+            continue
         one = by_name[snake_case(attribute.name)]
         value = getattr(holder, one.name)
         yield EffectiveSetting(
             f"{path}/@{attribute.name}",
             written(value),
             UNITS.get(attribute.kind.name, ""),
-            is_default=value == default_of(one),
+            is_default=value == one.default,
         )
 
 
@@ -315,7 +306,7 @@ def _field(path: str, holder: _Holder, name: str) -> EffectiveSetting:
         f"{path}/{element}",
         spoken if value is None and spoken is not None else written(value),
         _unit(f"{path}/{element}"),
-        is_default=value == default_of(setting),
+        is_default=value == setting.default,
     )
 
 

@@ -75,11 +75,12 @@ class Sections:
         return found
 
     def attributes_of(self, node: Node, path: str) -> dict[str, Any]:
-        """Return the attributes of ``node``, by name with underscores."""
+        """Return the attributes of ``node``, by name with underscores; note where they stand."""
         given: dict[str, Any] = {}
         for attribute in find(path).attributes.values():
             text = node.get(attribute.name)
             if text is not None:
+                self.locations[f"{path}/@{attribute.name}"] = self.at(node)
                 with self.noting(node):
                     value = self.values.read(attribute.kind.name, text.strip())
                     given[snake_case(attribute.name)] = value

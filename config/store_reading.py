@@ -15,7 +15,7 @@ from orthia.config.store_settings import (
     RetentionSettings,
     SharedFileLockerSettings,
 )
-from orthia.config.vocabulary import find, snake_case, value_kinds
+from orthia.config.vocabulary import value_kinds
 
 LOCKERS: Final[Mapping[str, type[LockerSettings]]] = {
     "lease-database-locker": LeaseDatabaseLockerSettings,
@@ -60,14 +60,7 @@ def read_locker(sections: Sections, store: str) -> LockerSettings | None:
     kind = local_name(node)
     path = f"{store}/locker/{kind}"
     sections.locations[path] = sections.at(node)
-    given: dict[str, Any] = {}
-    for attribute in find(path).attributes.values():
-        text = node.get(attribute.name)
-        if text is not None:
-            sections.locations[f"{path}/@{attribute.name}"] = sections.at(node)
-            with sections.noting(node):
-                value = sections.values.read(attribute.kind.name, text.strip())
-                given[snake_case(attribute.name)] = value
+    given = sections.attributes_of(node, path)
     if "jdbc_user" in given:
         given["jdbc_user"] = sections.values.plain(given["jdbc_user"])
     if kind == "custom-locker":

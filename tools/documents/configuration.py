@@ -25,7 +25,7 @@ from orthia.config.loader import (
 )
 from orthia.config.names import MAXIMUM_TABLE_NAME_LENGTH
 from orthia.config.pool import CONNECTION, KEPT
-from orthia.config.rendering import SPOKEN_DEFAULTS, default_of, written
+from orthia.config.rendering import SPOKEN_DEFAULTS, written
 from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from orthia.config.security_settings import (
     CertificateLoginModule,
@@ -252,8 +252,8 @@ def _default(path: str, name: str) -> str:
         return spoken
     holders: tuple[Any, ...] = _HOLDERS.get(path, ())
     for setting in (one for holder in holders for one in fields(holder)):
-        if setting.name == snake_case(name) and default_of(setting) is not MISSING:
-            value = default_of(setting)
+        if setting.name == snake_case(name) and setting.default is not MISSING:
+            value = setting.default
             return "none" if value is None else f"`{written(value)}`"
     return "none"
 
