@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
@@ -197,6 +197,12 @@ class Database:
         """Return the database's present instant; raises StoreError."""
         with translate_errors("read the database's clock"), self.engine.connect() as connection:
             return connection.execute(sqlalchemy.select(db_now())).scalar_one()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
 
     def dispose(self) -> None:
         """Close every idle connection, without waiting for the server."""

@@ -216,12 +216,16 @@ PAIR: Final = _Pair()
 properties_option: Final = click.option(
     "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
 )
-_config_option = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The broker.xml of a node.",
-)
+
+
+def _config_option(*, required: bool = False) -> Callable[[Any], Any]:
+    return click.option(
+        "--config",
+        "config_file",
+        required=required,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="The broker.xml of a node.",
+    )
 
 
 def store_options(command: _Command) -> _Command:
@@ -248,7 +252,7 @@ def store_options(command: _Command) -> _Command:
     decorated = click.option("--url", type=URL, help="JDBC or SQLAlchemy URL of the database.")(
         decorated
     )
-    result: _Command = _config_option(properties_option(decorated))
+    result: _Command = _config_option()(properties_option(decorated))
     return result
 
 
@@ -262,14 +266,7 @@ def settings_options(command: _Command) -> _Command:
         settings = load_settings(config_file, dict(properties))
         return command(*args, settings=settings, **kwargs)
 
-    decorated: Any = properties_option(with_settings)
-    result: _Command = click.option(
-        "--config",
-        "config_file",
-        required=True,
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="The broker.xml of a node.",
-    )(decorated)
+    result: _Command = _config_option(required=True)(properties_option(with_settings))
     return result
 
 

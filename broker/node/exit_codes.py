@@ -86,6 +86,13 @@ CODES: Final[Mapping[str, ExitCode]] = {
         ("nodemanager.errors", "LockAcquisitionTimeout StoreInUse", ExitCode.LOCK_NOT_ACQUIRED),
         ("nodemanager.errors", "LockDirectoryMissing", ExitCode.UNAVAILABLE),
         ("nodemanager.errors", "FailoverLogUnreadable", ExitCode.WRONG_DATA),
+        ("pipeline.errors", "BadOption", ExitCode.USAGE),
+        ("pipeline.errors", "WrongInput BodyUnreadable HistoryPruned", ExitCode.WRONG_DATA),
+        ("pipeline.errors", "ClusterUnreachable", ExitCode.NO_CLUSTER),
+        ("pipeline.errors", "MissingRequirement OutputExists", ExitCode.UNAVAILABLE),
+        ("pipeline.errors", "MigrationRefused ImportRefused", ExitCode.UNAVAILABLE),
+        ("pipeline.errors", "MigrationFailed ImportFailed", ExitCode.INCOMPLETE),
+        ("pipeline.errors", "OutputFailed", ExitCode.IO_ERROR),
     )
     for name in names.split()
 }

@@ -50,7 +50,7 @@ from orthia.pipeline.errors import MigrationFailed, MigrationRefused
 from orthia.pipeline.sources.inputs import StoreInputs
 from orthia.pipeline.sources.portions import portions
 from orthia.pipeline.sources.schemas import HISTORY_RAW, RAW
-from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.store import Endpoint, StoreReference
 
 _INSERT_ROWS: Final = 1_000
 _INSERT_TIMEOUT_MS: Final = 60_000
@@ -64,14 +64,6 @@ class CopiedTable:
     table: str
     rows: int
     checksum: str
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """The source or target of a migration: the store, and the workers' reference to it."""
-
-    settings: DatabaseStoreSettings
-    reference: StoreReference
 
 
 _Declare = Callable[[MetaData, str, Dialect], Table]
@@ -133,8 +125,7 @@ class _Inserter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settings = self._target.settings()
-        database = Database.from_settings(settings)
-        try:
+        with Database.from_settings(settings) as database:
             engine = database.dedicated_engine("migrate", query_timeout_ms=_INSERT_TIMEOUT_MS)
             table = self._large.table(settings, database.dialect)
             count = 0
@@ -143,8 +134,6 @@ class _Inserter:
                     _insert(engine, table, rows)
                     count += len(rows)
             yield pa.RecordBatch.from_pydict({"inserted": pa.array([count], pa.int64())})
-        finally:
-            database.dispose()
 
 
 def _portions(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
@@ -186,7 +175,8 @@ def migrate(
         for large in (MESSAGES, HISTORY):
             say(f"copying {large.name.lower()}")
             rows = large.read(spark, source.reference, partitions)
-            rows = _for_target(rows, new.database.dialect)
+            if new.database.dialect is Dialect.SQLITE:
+                rows = rows.coalesce(1)  # it allows one writer at a time
             inserted(rows, target.reference, large).agg(F.sum("inserted")).collect()
         say("copying bindings, failover log and large messages")
         for table in _OTHERS:
@@ -208,11 +198,6 @@ def migrate(
             )
         new.write_locks(before)
     return checked
-
-
-def _for_target(messages: DataFrame, dialect: Dialect) -> DataFrame:
-    # SQLite allows one writer at a time; several would wait for each other.
-    return messages.coalesce(1) if dialect is Dialect.SQLITE else messages
 
 
 def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:

@@ -46,9 +46,9 @@ from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
 from orthia.pipeline.jobs import backup
-from orthia.pipeline.jobs.contents import Contents, TableDigest
+from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
-from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.store import Endpoint, StoreReference
 
 _MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
 _HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")
@@ -66,16 +66,8 @@ class RestoredTable:
     left_out: int = 0
 
 
-@dataclass(frozen=True)
-class Target:
-    """The store that is filled, and the workers' reference to it."""
-
-    settings: DatabaseStoreSettings
-    reference: StoreReference
-
-
 def restore(
-    spark: SparkSession, export: ExportInputs, target: Target, *, say: Say = lambda _: None
+    spark: SparkSession, export: ExportInputs, target: Endpoint, *, say: Say = lambda _: None
 ) -> list[RestoredTable]:
     """Fill the empty store ``target`` with an export; return each table with its number of rows.
 
@@ -87,8 +79,7 @@ def restore(
     for _, detail in backup.changed_tables(export, contents):
         raise WrongInput(detail)
     rows = _rows_of(export, contents)
-    database = Database.from_settings(target.settings)
-    try:
+    with Database.from_settings(target.settings) as database:
         with suppress(migrations.StoreDamaged):
             migrations.upgrade(database, target.settings)
         with _locked(database, target.settings, rows.newest_token) as lock:
@@ -96,8 +87,6 @@ def restore(
             say("comparing the store with the files")
             brought = _compare(spark, contents, rows, target)
             lock.finish()
-    finally:
-        database.dispose()
     return brought
 
 
@@ -158,7 +147,7 @@ def _row(frame: DataFrame, *found: Column) -> list[int]:
     return [value or 0 for value in row]
 
 
-def _fill(rows: _RestoreRows, target: Target, database: Database, token: int, say: Say) -> None:
+def _fill(rows: _RestoreRows, target: Endpoint, database: Database, token: int, say: Say) -> None:
     reserve_ids(database, target.settings, token, rows.highest_id)
     say("bringing back bodies of large messages")
     _load(rows.bodies, _Loader(target.reference, token, _load_pieces))
@@ -191,12 +180,11 @@ class _Loader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settings = self._target.settings()
-        database = Database.from_settings(settings)
-        try:
-            with BulkLoad(database, settings, self._token) as load:
-                count = sum(self._write(load, rows) for rows in _portions(batches))
-        finally:
-            database.dispose()
+        with (
+            Database.from_settings(settings) as database,
+            BulkLoad(database, settings, self._token) as load,
+        ):
+            count = sum(self._write(load, rows) for rows in _portions(batches))
         yield pa.RecordBatch.from_pydict({"loaded": pa.array([count], pa.int64())})
 
 
@@ -249,7 +237,7 @@ def _load_pieces(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
 
 
 def _compare(
-    spark: SparkSession, contents: Contents, rows: _RestoreRows, target: Target
+    spark: SparkSession, contents: Contents, rows: _RestoreRows, target: Endpoint
 ) -> list[RestoredTable]:
     """Compare each table of the store with the imported rows; raises ImportFailed."""
     store = StoreInputs(spark, target.reference)
@@ -270,17 +258,13 @@ def _compare(
     brought = []
     for table, name, frame, columns in arrived:
         found = backup.counted(frame, columns)
-        _refuse_difference(table, expected[name], found)
+        if expected[name] != found:
+            raise ImportFailed(
+                f"{table} differs: the export has {expected[name].rows} rows, {found.rows} arrived,"
+                f" or they are others; {_AGAIN}"
+            )
         brought.append(RestoredTable(table, found.rows, rows.left_out if name == "messages" else 0))
     return brought
-
-
-def _refuse_difference(name: str, expected: TableDigest, found: TableDigest) -> None:
-    if expected != found:
-        raise ImportFailed(
-            f"{name} differs: the export has {expected.rows} rows, {found.rows} arrived, or they"
-            f" are others; {_AGAIN}"
-        )
 
 
 class _ImportLock:

@@ -51,12 +51,11 @@ class NodeManagerReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield a row for each lock."""
         settings = self._store.settings()
-        database = Database.from_settings(settings)
-        try:
-            with DatabaseLocks(database, settings, "orthia-pipeline") as locks:
-                seen = locks.look()
-        finally:
-            database.dispose()
+        with (
+            Database.from_settings(settings) as database,
+            DatabaseLocks(database, settings, "orthia-pipeline") as locks,
+        ):
+            seen = locks.look()
         rows = [self._row(seen, lock) for lock in (seen.status.live, seen.status.backup)]
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(NODE_MANAGER))
 

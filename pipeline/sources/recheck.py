@@ -111,40 +111,36 @@ class StoreRecheck(Recheck):
     @override
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
         s = self._settings
-        database = Database.from_settings(s)
-        metadata, dialect = MetaData(), database.dialect
-        table = large_messages_table(metadata, s.large_message_table_name, dialect)
-        holders = (
-            messages_table(metadata, s.message_table_name, dialect),
-            bindings_table(metadata, s.bindings_table_name, dialect),
-            history_table(metadata, s.message_history_table_name, dialect),
-        )
-        found: set[int] = set()
-        try:
+        with Database.from_settings(s) as database:
+            metadata, dialect = MetaData(), database.dialect
+            table = large_messages_table(metadata, s.large_message_table_name, dialect)
+            holders = (
+                messages_table(metadata, s.message_table_name, dialect),
+                bindings_table(metadata, s.bindings_table_name, dialect),
+                history_table(metadata, s.message_history_table_name, dialect),
+            )
+            found: set[int] = set()
             with translate_errors("look for large messages"), database.engine.connect() as asking:
                 for some in _portions(bodies):
                     mine = select(table.c.id).where(table.c.id.in_(some)).distinct()
                     needed = mine.where(is_needed_reference(table, holders))
                     found.update(asking.execute(mine).scalars())
                     found.difference_update(asking.execute(needed).scalars())
-        finally:
-            database.dispose()
         return found
 
     @override
     def orphaned_attempts(self, limit: int) -> list[OrphanedAttempts]:
         """One statement for each portion: a row and its message are deleted in one transaction."""
         s = self._settings
-        database = Database.from_settings(s)
-        metadata, dialect = MetaData(), database.dialect
-        times = times_table(metadata, s.message_times_table_name, dialect)
-        messages = messages_table(metadata, s.message_table_name, dialect)
-        is_there = exists().where(messages.c.seq == times.c.seq)
-        # A row with a due time is found and deleted at that time.
-        wanted = (times.c.kind == int(MomentKind.NEVER), ~is_there)
-        ask = select(times.c.seq, times.c.queue_id, times.c.attempts).where(*wanted)
-        found: list[OrphanedAttempts] = []
-        try:
+        with Database.from_settings(s) as database:
+            metadata, dialect = MetaData(), database.dialect
+            times = times_table(metadata, s.message_times_table_name, dialect)
+            messages = messages_table(metadata, s.message_table_name, dialect)
+            is_there = exists().where(messages.c.seq == times.c.seq)
+            # A row with a due time is found and deleted at that time.
+            wanted = (times.c.kind == int(MomentKind.NEVER), ~is_there)
+            ask = select(times.c.seq, times.c.queue_id, times.c.attempts).where(*wanted)
+            found: list[OrphanedAttempts] = []
             with translate_errors("look for attempts"), database.engine.connect() as asking:
                 last: int | None = asking.execute(select(func.max(times.c.seq))).scalar_one()
                 after = -1
@@ -156,22 +152,17 @@ class StoreRecheck(Recheck):
                     rows = asking.execute(portion.order_by(times.c.seq).limit(limit - len(found)))
                     found += [OrphanedAttempts(*row) for row in rows]
                     after = end
-        finally:
-            database.dispose()
         return found
 
     def _seqs(self, name: str, seqs: Iterable[int]) -> set[int]:
-        database = Database.from_settings(self._settings)
-        table = messages_table(MetaData(), name, database.dialect)
-        found: set[int] = set()
-        try:
+        with Database.from_settings(self._settings) as database:
+            table = messages_table(MetaData(), name, database.dialect)
+            found: set[int] = set()
             with translate_errors("look for rows"), database.engine.connect() as asking:
                 for some in _portions(seqs):
                     found.update(
                         asking.execute(select(table.c.seq).where(table.c.seq.in_(some))).scalars()
                     )
-        finally:
-            database.dispose()
         return found
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from orthia import config
 from orthia.config.errors import ConfigurationError
 from orthia.config.parts import Part
-from orthia.config.secrets import HIDDEN, Secret, codec_key, read_secret
+from orthia.config.secrets import HIDDEN, codec_key, read_secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import BadOption
@@ -114,15 +114,11 @@ class StoreReference:
         if self.user is not None:
             found = replace(found, jdbc_user=self.user)
         if password and found.jdbc_password is None:
-            found = replace(found, jdbc_password=_secret(password, environment))
+            found = replace(found, jdbc_password=read_secret(password, codec_key({}, environment)))
         found = replace(found, **self.tables)  # type: ignore[arg-type]  # fields by their names
         if history:
             found = replace(found, message_table_name=found.message_history_table_name)
         return found
-
-
-def _secret(password: str, environment: Mapping[str, str]) -> Secret:
-    return read_secret(password, codec_key({}, environment))
 
 
 def _parsed(url: str) -> DatabaseUrl:
@@ -139,3 +135,11 @@ def _refuse_passwords(url: DatabaseUrl) -> None:
             f" the environment variable {PASSWORD_VARIABLE} before the session is registered, or"
             " use the option config"
         )
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A store that a job copies from or writes to, and the workers' reference to it."""
+
+    settings: DatabaseStoreSettings
+    reference: StoreReference

@@ -26,8 +26,8 @@ from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
-from orthia.pipeline.jobs.migrate import Endpoint, migrate
-from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.jobs.migrate import migrate
+from orthia.pipeline.sources.store import Endpoint, StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
 from tests.journal.large_support import DATA, put, read, upload

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from orthia.broker.cli.pipeline.migrate import migrate
 from orthia.config.secrets import mask
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.pipeline.jobs.migrate import Endpoint
-from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.store import Endpoint, StoreReference
 
 
 @pytest.mark.parametrize("given", ["hunter2", mask("hunter2")])

@@ -27,9 +27,9 @@ from orthia.journal.sql.tables import (
 from orthia.nodemanager.errors import StoreInUse
 from orthia.pipeline.errors import ImportFailed, ImportRefused
 from orthia.pipeline.jobs.manifest import NAME as MANIFEST
-from orthia.pipeline.jobs.restore import Target, _locked, restore
+from orthia.pipeline.jobs.restore import _locked, restore
 from orthia.pipeline.sources.inputs import ExportInputs
-from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.store import Endpoint, StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -260,7 +260,7 @@ def test_what_was_left_half_done_is_not_served(
     export = ExportInputs(spark, str(out))
     contents = export.contents()
     assert len(contents.damaged) == 2  # in two queues
-    target = Target(store_settings, StoreReference.of(store_settings)[0])
+    target = Endpoint(store_settings, StoreReference.of(store_settings)[0])
 
     def fails(*_: object) -> None:
         raise ImportFailed("power cut")

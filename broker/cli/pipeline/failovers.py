@@ -13,7 +13,6 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.pipeline.options import (
     SparkOptions,
-    require_spark,
     session,
     spark_options,
 )
@@ -26,6 +25,7 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import OutputFailed
+from orthia.pipeline.requirements import require_extra
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def failovers(
     if not (paths or pairs or store.is_given):
         raise click.UsageError("Say where the failover logs are: --config, --url, --pair or PATHS.")
     _check_period(since, until)
-    require_spark()
+    require_extra()
     files = _files(paths)
     spark_on.say("asking the stores")
     stores, passwords = _stores(store, pairs)

@@ -17,37 +17,9 @@ from typing import Final, NoReturn
 import click
 from click.exceptions import Exit
 
-from orthia.broker.node.exit_codes import ExitCode, code_of_kind
+from orthia.broker.node.exit_codes import ExitCode, code_of, code_of_kind
 from orthia.config.errors import OrthiaError
-from orthia.pipeline.errors import (
-    BadOption,
-    BodyUnreadable,
-    ClusterUnreachable,
-    HistoryPruned,
-    ImportFailed,
-    ImportRefused,
-    MigrationFailed,
-    MigrationRefused,
-    MissingRequirement,
-    OutputExists,
-    OutputFailed,
-    WrongInput,
-)
 
-_OF_PIPELINE: Final[tuple[tuple[type[OrthiaError], ExitCode], ...]] = (
-    (BadOption, ExitCode.USAGE),
-    (WrongInput, ExitCode.WRONG_DATA),
-    (ClusterUnreachable, ExitCode.NO_CLUSTER),
-    (MissingRequirement, ExitCode.UNAVAILABLE),
-    (OutputExists, ExitCode.UNAVAILABLE),
-    (OutputFailed, ExitCode.IO_ERROR),
-    (MigrationRefused, ExitCode.UNAVAILABLE),
-    (MigrationFailed, ExitCode.INCOMPLETE),
-    (ImportRefused, ExitCode.UNAVAILABLE),
-    (ImportFailed, ExitCode.INCOMPLETE),
-    (BodyUnreadable, ExitCode.WRONG_DATA),
-    (HistoryPruned, ExitCode.WRONG_DATA),
-)
 _WORKER_ERROR: Final = re.compile(r"^(orthia(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 """The last line of a worker's traceback, when the error was one of ours."""
 _JAVAS_OWN: Final = re.compile(r"^: (?:[\w$]+\.)*[\w$]+(?:Exception|Error): ", re.MULTILINE)
@@ -111,12 +83,12 @@ def _interrupted(error: BaseException) -> bool:
 def explained(error: Exception) -> tuple[str, ExitCode]:
     """Return what an operator is told of an error, and the exit code."""
     if isinstance(error, OrthiaError):
-        return str(error), _code_of_kind(type(error))
+        return str(error), code_of(error)
     text = str(error)
     ours = _WORKER_ERROR.findall(text)
     if ours:
         module, name, line = ours[-1]
-        return str(line), _code_of_kind(_kind(module, name))
+        return str(line), code_of_kind(_kind(module, name))
     damaged = _DAMAGED.search(text)
     if damaged is not None:
         return f"cannot be read: {damaged[1] or damaged[0]}", ExitCode.WRONG_DATA
@@ -159,13 +131,6 @@ def _kind(module: str, name: str) -> type[OrthiaError]:
     if isinstance(found, type) and issubclass(found, OrthiaError):
         return found
     return OrthiaError
-
-
-def _code_of_kind(kind: type[OrthiaError]) -> ExitCode:
-    for one, code in _OF_PIPELINE:
-        if issubclass(kind, one):
-            return code
-    return code_of_kind(kind)
 
 
 def _say(error: BaseException, text: str, code: ExitCode, *, verbose: bool) -> NoReturn:

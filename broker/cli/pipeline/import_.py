@@ -7,12 +7,13 @@ import click
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.pipeline.directories import Directory
-from orthia.broker.cli.pipeline.options import SparkOptions, require_spark, session, spark_options
+from orthia.broker.cli.pipeline.options import SparkOptions, session, spark_options
 from orthia.broker.cli.pipeline.output import show
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.pipeline.errors import WrongInput
+from orthia.pipeline.requirements import require_extra
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
 
 _NO_FILES = (
@@ -49,16 +50,17 @@ def import_(store: StoreOptions, directory: str, spark_on: SparkOptions, *, as_j
     if "://" not in directory and not Path(directory, "messages").is_dir():
         raise WrongInput(f"{directory} has no messages: it is no Parquet export")
     settings = store.resolve(instead=_NO_FILES)
-    require_spark()
+    require_extra()
     with opened(settings, needs_schema=False):
         reference, password = StoreReference.of(settings)
     with session(spark_on, {} if password is None else {PASSWORD_VARIABLE: password}) as spark:
-        from orthia.pipeline.jobs.restore import Target, restore
+        from orthia.pipeline.jobs.restore import restore
         from orthia.pipeline.sources.inputs import ExportInputs
+        from orthia.pipeline.sources.store import Endpoint
 
         export = ExportInputs(spark, directory)
         contents = export.contents()
-        brought = restore(spark, export, Target(settings, reference), say=spark_on.say)
+        brought = restore(spark, export, Endpoint(settings, reference), say=spark_on.say)
     rows = [vars(one) for one in brought]
     if as_json:
         print_json(

@@ -77,8 +77,8 @@ def migrate(
     if secret is not None:
         passwords[new.password_variable] = secret
     with session(spark_on, passwords) as spark:
-        from orthia.pipeline.jobs.migrate import Endpoint
         from orthia.pipeline.jobs.migrate import migrate as copy
+        from orthia.pipeline.sources.store import Endpoint
 
         checked = copy(
             spark,

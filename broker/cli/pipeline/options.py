@@ -196,15 +196,10 @@ def reachable(
 
     Raises Unavailable, StoreError: here, in one line, rather than from a worker.
     """
-    require_spark()
+    require_extra()
     with opened(settings):
         reference, password = StoreReference.of(settings, variable)
     return reference, {} if password is None else {variable: password}
-
-
-def require_spark() -> None:
-    """Raise MissingRequirement when the extra is not installed."""
-    require_extra()
 
 
 @contextmanager
@@ -216,7 +211,7 @@ def session(
     Raises MissingRequirement when Spark or Java is not there, ClusterUnreachable when the cluster
     is not.
     """
-    require_spark()
+    require_extra()
     from pyspark.sql import SparkSession
 
     from orthia.pipeline.session import build_session
