@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from orthia.nodemanager import events
@@ -11,6 +10,7 @@ from orthia.pipeline.history.doubts import Doubt, Overlap
 from orthia.pipeline.history.lives import Life
 from orthia.pipeline.history.outages import Outage, Takeover
 from orthia.pipeline.history.tenures import PHASES, Tenure
+from orthia.pipeline.times import FIRST, LAST, instant_at
 
 Row = dict[str, Any]
 TABLES: Final = (
@@ -24,9 +24,6 @@ TABLES: Final = (
     "late_renewals",
     "clock_drift",
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LATE: Final = {
     events.RenewalSlow.__name__: "duration_ms",
     events.RenewalFailed.__name__: "duration_ms",
@@ -80,7 +77,7 @@ def iso(at: int | None) -> str | None:
     """Return an instant in UTC, to the millisecond, clamped to the calendar's range."""
     if at is None:
         return None
-    found = _EPOCH + timedelta(microseconds=min(max(at, _FIRST), _LAST))
+    found = instant_at(min(max(at, FIRST), LAST))
     return f"{found.isoformat(timespec='microseconds')[:23]}Z"
 
 

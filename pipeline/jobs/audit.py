@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -58,8 +58,9 @@ from orthia.pipeline.jobs.audit_limits import (
     id_limit,
     transaction_faults,
 )
-from orthia.pipeline.sources.inputs import AuditInputs, ExportInputs
+from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 from orthia.pipeline.sources.recheck import Recheck
+from orthia.pipeline.times import instant_at
 
 FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",
@@ -129,7 +130,7 @@ class Audit:
 
 @contextmanager
 def examined(
-    inputs: AuditInputs,
+    inputs: Inputs,
     *,
     records: bool = True,
     bodies: bool = True,
@@ -167,7 +168,7 @@ def examined(
         yield Audit(dict(counts), ordered[:listed], messages, bindings, found.unneeded)
 
 
-def _changed(inputs: AuditInputs, *, bodies: bool) -> list[Fault]:
+def _changed(inputs: Inputs, *, bodies: bool) -> list[Fault]:
     """Return a fault for each table of an export that differs from its manifest, if it has one."""
     if not isinstance(inputs, ExportInputs) or not inputs.is_whole:
         return []
@@ -182,7 +183,7 @@ class _Examination:
 
     def __init__(
         self,
-        inputs: AuditInputs,
+        inputs: Inputs,
         messages: DataFrame,
         bindings: DataFrame,
         history: DataFrame | None,
@@ -366,9 +367,7 @@ def _bound(row: Any) -> BindingRow:
 
 
 def _time(micros: int | None) -> datetime | None:
-    if micros is None:
-        return None
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return None if micros is None else instant_at(micros)
 
 
 def _lock(node_manager: DataFrame) -> Lock:

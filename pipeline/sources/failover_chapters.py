@@ -12,36 +12,35 @@ import marshal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from orthia.config.errors import OrthiaError
 from orthia.nodemanager import events
 from orthia.nodemanager.merge import lines_of_file, say_skipped
 from orthia.pipeline.history.lives import LoggedEvent
 from orthia.pipeline.sources.fetching import TIME, Column, Source, open_source
+from orthia.pipeline.sources.schemas import arrow_schema
 from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.times import FIRST, LAST, microseconds
 
 CHAPTERS: Final = (
-    "pair string, node_id string, holder string, node string, events binary, last_at long,"
-    " error string"
+    StructType()
+    .add("pair", StringType())
+    .add("node_id", StringType())
+    .add("holder", StringType())
+    .add("node", StringType())
+    .add("events", BinaryType())
+    .add("last_at", LongType())
+    .add("error", StringType())
 )
-_ARROW: Final = pa.schema(
-    [
-        ("pair", pa.string()),
-        ("node_id", pa.string()),
-        ("holder", pa.string()),
-        ("node", pa.string()),
-        ("events", pa.binary()),
-        ("last_at", pa.int64()),
-        ("error", pa.string()),
-    ]
-)
+_ARROW: Final = arrow_schema(CHAPTERS)
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 _READ_FOR_DETAILS: Final = tuple(
@@ -212,7 +211,7 @@ def _rows(source: Source, where: str) -> Iterator[tuple[Any, ...]]:
 def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
     number, at, node_time, node_id, node, holder, event, lock, token, seq, detail = row
     try:
-        node_at = (_instant(node_time) - _BEGINNING) // _MICROSECOND
+        node_at = microseconds(_instant(node_time))
         _check_in_calendar(at, node_at)
         details = _encodable(json.loads(detail)).get("details") if detail is not None else None
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -225,11 +224,6 @@ def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
 
 
 _instant: Final = datetime.fromisoformat
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""The epoch that instants are relative to: a time without a UTC offset raises TypeError."""
-_MICROSECOND: Final = timedelta(microseconds=1)
-_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
-_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
 _NONE: Final[Mapping[str, Any]] = {}
 _decode: Final = json.JSONDecoder().raw_decode
 """``json.loads`` without its search for white space, which takes a third of its time."""
@@ -244,8 +238,8 @@ def _read_file(path: Path, lives: _Lives) -> None:
             if "\\ud" in line or "\\uD" in line:
                 data = _encodable(data)
             event, db_time = data["event"], data["db_time"]
-            node_at = (_instant(data["node_time"]) - _BEGINNING) // _MICROSECOND
-            at = node_at if db_time is None else (_instant(db_time) - _BEGINNING) // _MICROSECOND
+            node_at = microseconds(_instant(data["node_time"]))
+            at = node_at if db_time is None else microseconds(_instant(db_time))
             _check_in_calendar(at, node_at)
             details = data["details"] if event in _detailed else _NONE
             seq, lock, token = data["event_seq"], data["lock"], data["token"]
@@ -272,7 +266,7 @@ def _read_file(path: Path, lives: _Lives) -> None:
 
 def _check_in_calendar(at: int, node_at: int) -> None:
     """Raise ValueError for a time that its UTC offset moves out of the calendar."""
-    if not (_FIRST <= at <= _LAST and _FIRST <= node_at <= _LAST):
+    if not (FIRST <= at <= LAST and FIRST <= node_at <= LAST):
         raise ValueError("a time beyond the calendar")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from orthia.pipeline.sources.failover_log import in_groups, ranges_of
 from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.last_writes import last_writes
 from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.times import microseconds
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 _AT_ONCE: Final = 16
@@ -111,8 +111,3 @@ def live_lock_of(status: NodeManagerStatus) -> LiveLock:
 def file_parts(files: Sequence[str]) -> list[LogPart]:
     """Return the parts of existing files; one task reads many small ones."""
     return [LogPart(files=group.paths) for group in in_groups(map(Path, files))]
-
-
-def microseconds(at: datetime) -> int:
-    """Return an instant in microseconds since 1970 UTC."""
-    return round(at.timestamp() * 1_000_000)

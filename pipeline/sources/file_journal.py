@@ -311,7 +311,7 @@ class FileBindingsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield every binding; raises JournalError."""
         rows = stored_bindings(self._reference)
-        schema = pa.schema([(name, column(name).type) for name in _OF_A_BINDING])
+        schema = pa.schema([(name, column(name).type) for name in BINDING_COLUMNS])
         yield decode_bindings(pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
@@ -321,7 +321,7 @@ def stored_bindings(reference: FileReference) -> list[dict[str, Any]]:
     return [_binding_row(contents, *found) for found in contents.bindings.records.values()]
 
 
-_OF_A_BINDING: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
+BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
 
 
 def _binding_row(contents: Contents, position: Position, added: Added) -> dict[str, Any]:

@@ -13,7 +13,6 @@ nothing: it begins with the oldest row that is left.
 
 import logging
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, Unpack
 
@@ -34,23 +33,15 @@ from orthia.pipeline.sources.journal_rows import Condition, history_column, ids_
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.tailing import TailLimits, TailReader
+from orthia.pipeline.times import instant_at, microseconds
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS_A_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 64
 
 Offset = dict[str, int]
 _BEGINS: Final = "begins"
 """A field of the offset before the first micro-batch only."""
-
-
-def _micros(instant: datetime) -> int:
-    return (instant - _BEGINNING) // timedelta(microseconds=1)
-
-
-def _instant(micros: int) -> datetime:
-    return _BEGINNING + timedelta(microseconds=micros)
 
 
 class HistoryRange(InputPartition):
@@ -143,8 +134,8 @@ class HistoryStreamReader(TailReader):
         if through <= after:
             return
         text = (
-            f"the history was pruned up to {_instant(through).isoformat()} before the stream had"
-            f" read it, from {_instant(after).isoformat()} on: what left its queue in between may"
+            f"the history was pruned up to {instant_at(through).isoformat()} before the stream had"
+            f" read it, from {instant_at(after).isoformat()} on: what left its queue in between may"
             " be missing from the stream"
         )
         if self._fail_on_pruned:
@@ -160,7 +151,7 @@ def pruned_through(source: Source, settings: DatabaseStoreSettings) -> int:
     table = source.table(settings.bindings_table_name)
     rows = source.rows(f"SELECT record FROM {table} WHERE seq = {ID_COUNTER_SEQ}")  # noqa: S608
     found = decode_pruned_through(bytes(rows[0][0])) if rows else None
-    return 0 if found is None else _micros(found)
+    return 0 if found is None else microseconds(found)
 
 
 class _History:
@@ -218,7 +209,7 @@ class _History:
         )
 
     def _within(self, after: int, up_to: int) -> str:
-        first, last = (self._source.time(_instant(one)) for one in (after, up_to))
+        first, last = (self._source.time(instant_at(one)) for one in (after, up_to))
         return f"{self._from} WHERE m.removed_at > {first} AND m.removed_at <= {last}"
 
     def _time(self, expression: str, rest: str) -> int | None:

@@ -47,8 +47,10 @@ EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateTy
 """The history in an export: with the day messages left their queue, in UTC."""
 
 
-class AuditInputs(ABC):
-    """The tables of one pair for an audit."""
+class Inputs(ABC):
+    """The tables of one pair, as DataFrames and as an audit reads them."""
+
+    spark: SparkSession
 
     @property
     @abstractmethod
@@ -79,12 +81,6 @@ class AuditInputs(ABC):
     def recheck(self) -> Recheck:
         """Return the second check of suspected rows."""
 
-
-class Inputs(AuditInputs):
-    """The tables of one pair as DataFrames."""
-
-    spark: SparkSession
-
     @abstractmethod
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
@@ -108,10 +104,6 @@ class Inputs(AuditInputs):
     @abstractmethod
     def failover_log(self) -> DataFrame:
         """Return FAILOVER_LOG."""
-
-    @abstractmethod
-    def node_manager(self) -> DataFrame:
-        """Return NODE_MANAGER_STORE, a row for each lock."""
 
 
 class StoreInputs(Inputs):

@@ -44,6 +44,7 @@ from orthia.pipeline.sources.bodies import FileBodiesReader, SqlBodiesReader
 from orthia.pipeline.sources.decoding import decode_bindings
 from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.file_journal import (
+    BINDING_COLUMNS,
     FileBindingsReader,
     FileJournalReader,
     FileReference,
@@ -64,7 +65,6 @@ _OWN_OPTIONS: Final = frozenset(
     | {TAKES_FILTERS}
 )
 _TABLES: Final = ("messages", "history", "bindings", "bodies")
-_BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
 
 
 class JournalSource(DataSource):
@@ -201,19 +201,14 @@ class JournalReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
-        if not isinstance(partition, RangePartition):
-            raise TypeError(f"{partition!r} is no range of this reader")
-        settings = self._store.settings(history=self._history)
-        with open_source(settings) as source:
-            yield from read_range(
-                source,
-                settings,
-                self._columns,
-                partition.seqs,
-                self._conditions,
-                history=self._history,
-                max_body=self._max_body,
-            )
+        return read_range(
+            self._store,
+            self._columns,
+            partition,
+            self._conditions,
+            history=self._history,
+            max_body=self._max_body,
+        )
 
 
 class NarrowedReader(JournalReader):
@@ -247,7 +242,7 @@ class BindingsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield every binding."""
-        return map(decode_bindings, bindings_of(self._store, _BINDING_COLUMNS))
+        return map(decode_bindings, bindings_of(self._store, BINDING_COLUMNS))
 
 
 def bindings_of(store: StoreReference, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

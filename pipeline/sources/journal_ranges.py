@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.sources.bodies import SqlBodyReader
 from orthia.pipeline.sources.decoding import Bodies, Decoder, needed
-from orthia.pipeline.sources.fetching import Source
+from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.journal_rows import (
     Condition,
     SeqRange,
@@ -17,6 +16,7 @@ from orthia.pipeline.sources.journal_rows import (
     select_rows,
 )
 from orthia.pipeline.sources.schemas import HISTORY, JOURNAL, arrow_schema, subset
+from orthia.pipeline.sources.store import StoreReference
 
 
 class RangePartition(InputPartition):
@@ -27,27 +27,36 @@ class RangePartition(InputPartition):
 
 
 def read_range(
-    source: Source,
-    settings: DatabaseStoreSettings,
+    store: StoreReference,
     columns: Sequence[str],
-    seqs: SeqRange,
+    partition: InputPartition,
     conditions: Sequence[Condition] = (),
     *,
     history: bool = False,
     max_body: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the requested columns of a range, decoded where needed.
+    """Yield the requested columns of a RangePartition, decoded where needed.
 
     They include bodies of large messages of at most ``max_body`` bytes.
     """
+    if not isinstance(partition, RangePartition):
+        raise TypeError(f"{partition!r} is no range of this reader")
+    settings = store.settings(history=history)
     by_name = any(condition.column == "queue" for condition in conditions)
-    queues = queue_names(source, settings) if by_name or "queue" in columns else {}
-    ids = ids_by_name(queues)
     table = HISTORY if history else JOURNAL
-    names = needed(columns)
-    # Bodies need a connection of their own: rows are still arriving on this one.
-    with SqlBodyReader(settings) as reader:
+    # Bodies need a connection of their own: rows are still arriving on the other.
+    with open_source(settings) as source, SqlBodyReader(settings) as reader:
+        queues = queue_names(source, settings) if by_name or "queue" in columns else {}
         bodies = Bodies(reader, max_body) if max_body else None
         decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues, bodies)
-        for batch in select_rows(source, settings, names, seqs, conditions, ids, history=history):
+        batches = select_rows(
+            source,
+            settings,
+            needed(columns),
+            partition.seqs,
+            conditions,
+            ids_by_name(queues),
+            history=history,
+        )
+        for batch in batches:
             yield from decoder.decode_in_parts(batch)

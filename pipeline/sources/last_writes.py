@@ -10,7 +10,6 @@ takeover, whatever the size of the journal.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,10 +17,10 @@ import pyarrow as pa
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import LiveLockObtained
 from orthia.pipeline.sources.fetching import TIME, Column, Source
+from orthia.pipeline.times import instant_at
 
 _EPOCHS: Final = 8
 """The number of newest epochs that are looked up."""
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def last_writes(source: Source, settings: DatabaseStoreSettings) -> dict[int, int]:
@@ -79,7 +78,7 @@ def _removed(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[
     asked = [(token, ">=", at) for token, at in starts[:1]]
     asked += [(token - 1, "<", at) for token, at in starts]
     for epoch, operator, at in asked:
-        rest = f"FROM {history} WHERE removed_at {operator} {source.time(_instant(at))}"
+        rest = f"FROM {history} WHERE removed_at {operator} {source.time(instant_at(at))}"
         found = _first(source, [Column("at", TIME, "MAX(removed_at)")], rest)
         if found is not None and found[0] is not None:
             yield epoch, found[0]
@@ -97,7 +96,3 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         for column in batch.columns
     ]
     return zip(*columns, strict=True)
-
-
-def _instant(micros: int) -> datetime:
-    return _BEGINNING + timedelta(microseconds=micros)

@@ -67,18 +67,13 @@ class JournalStreamReader(TailReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
-        if not isinstance(partition, RangePartition):
-            raise TypeError(f"{partition!r} is no range of this reader")
-        settings = self._store.settings()
-        with open_source(settings) as source:
-            yield from read_range(
-                source,
-                settings,
-                self._columns,
-                partition.seqs,
-                self._conditions,
-                max_body=self._max_body,
-            )
+        return read_range(
+            self._store,
+            self._columns,
+            partition,
+            self._conditions,
+            max_body=self._max_body,
+        )
 
     def _before_until(self, after: int, last: int) -> int:
         """Return the seq before the first message that is too new for the option ``until``.
