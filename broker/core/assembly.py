@@ -102,13 +102,13 @@ class CoreParts:
             creations,
             self.context.next_id,
             self.schedule.placed,
+            self.store_use,
         )
-        self.factory.topic_memory.count_bodies = self.store_use.add
         self.book.factory = self.factory
 
         creation = AutoCreation(settings, self.book, security, creations, self.store_use)
         self.sources: Final = Sources(self.book, creation, security, self.factory.topic)
-        self.durable: Final = DurableSubscriptions(self.book, self.sources)
+        self.durable: Final = DurableSubscriptions(self.book, self.sources, creation)
         targets = Targets(self.book, creation, security)
         self.office: Final = PostOffice(targets, self.schedule_queues, self.context, gate)
         self.uploads: Final = Uploads(self.office, self.book, self.store_use, journal.large)

@@ -104,7 +104,7 @@ class _Claimant(Protocol):
         """Ask again."""
 
 
-class _Holder(Protocol):
+class Holder(Protocol):
     """An owner of messages that count against a budget."""
 
     def shed(self, size: int) -> bool:
@@ -225,7 +225,7 @@ class MemoryBudget(CreditPool):
         """The names of message groups, which count beside it."""
         self._lent = 0
         self._relief = relieved
-        self._holders: deque[_Holder] = deque()
+        self._holders: deque[Holder] = deque()
 
     def _relieved(self) -> None:
         self._relief()
@@ -250,7 +250,7 @@ class MemoryBudget(CreditPool):
         """Take a lent window back: what was read for it is no longer in memory."""
         self._lent -= 1
 
-    def register(self, holder: _Holder) -> None:
+    def register(self, holder: Holder) -> None:
         """Ask ``holder`` to shed when another needs room.
 
         It registers once while it holds something: of very many queues few hold anything.

@@ -7,21 +7,42 @@ There are three: ``head`` takes messages from the front, for consumers that want
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from orthia.broker.core.api import Consumer, MessageReference
+from orthia.broker.core.queue.consumers import Consumers
+from orthia.broker.core.queue.log import QueueLog
+from orthia.broker.core.queue.pace import Pace
 from orthia.broker.core.queue.reader import WindowReader
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.subscriptions import QueueSubscription, Source
+from orthia.broker.core.queue.unsettled import Unsettled
 from orthia.broker.core.selectors import Selector
 
 
 class DeliveringQueue(Source[MessageReference]):
-    """The queue, as its deliveries see it."""
+    """The queue with its parts, as its deliveries see it."""
 
-    __slots__ = ("is_leaving", "reader")
+    __slots__ = (
+        "is_leaving", "log", "pace", "reader", "services", "takers", "undecided", "unsettled",
+    )  # fmt: skip
 
     is_leaving: bool
     """Whether it is being deleted: nobody may use it any more."""
+    log: QueueLog
+    pace: Pace
     reader: WindowReader
+    services: QueueServices
+    takers: Consumers
+    """Those that take messages out of it."""
+    unsettled: Unsettled
+    undecided: int
+    """Units on their way that take messages out, and may be refused yet."""
+
+    @property
+    @abstractmethod
+    def reads_at_head(self) -> bool:
+        """Whether there are consumers that are delivered to from the head."""
 
     @abstractmethod
     def dispatch(self) -> bool:
@@ -45,6 +66,14 @@ class DeliveringQueue(Source[MessageReference]):
     @abstractmethod
     def match_no_more(self) -> None:
         """Deliver from the head: all consumers want every message."""
+
+    @abstractmethod
+    def window_answered(self) -> None:
+        """Note that a window came that was asked for to refill the log."""
+
+    @abstractmethod
+    def restore(self, references: Sequence[MessageReference]) -> None:
+        """Count as delivered again what was acknowledged: the rows stay."""
 
 
 class Delivery(ABC):

@@ -14,6 +14,7 @@ from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.memory import MemoryBudget, Waiters
+from orthia.broker.core.limits.quota import StoreUse
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.last_value import LastValues
 from orthia.broker.core.queue.newest import ValueCount
@@ -55,6 +56,7 @@ class QueueFactory:
         creations: QueueCreations,
         next_id: Callable[[], int],
         scheduled: Callable[[int], None],
+        store_use: StoreUse,
     ) -> None:
         """``next_id`` numbers queues, as it does messages.
 
@@ -62,7 +64,10 @@ class QueueFactory:
         """
         self.budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.topic_memory = TopicMemory(
-            settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
+            settings.global_max_size,
+            settings.stomp_limits.max_unacknowledged_bytes,
+            journal.large,
+            store_use.add,
         )
         self.services = QueueServices(
             journal,

@@ -6,7 +6,6 @@ from typing_extensions import override
 from orthia.broker.core.api import Consumer
 from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.pace import AT_ONCE
-from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.subscriptions import QueueSubscription
 from orthia.broker.core.queue.turns import InTurn
 from orthia.broker.core.selectors import Selector
@@ -20,16 +19,16 @@ class HeadDelivery(Delivery):
         "_turns", "_unsettled",
     )  # fmt: skip
 
-    def __init__(self, queue: DeliveringQueue, parts: QueueParts) -> None:
+    def __init__(self, queue: DeliveringQueue) -> None:
         self._queue = queue
-        self._unsettled = parts.unsettled
-        self._consumers = parts.consumers
-        self._pace = parts.pace
-        self._gate = parts.services.gate
-        self._ready = parts.log.ready
-        self._returned = parts.unsettled.returned
-        self._retries = parts.unsettled.retries
-        self._turns: InTurn = parts.consumers.make_turns()
+        self._unsettled = queue.unsettled
+        self._consumers = queue.takers
+        self._pace = queue.pace
+        self._gate = queue.services.gate
+        self._ready = queue.log.ready
+        self._returned = queue.unsettled.returned
+        self._retries = queue.unsettled.retries
+        self._turns: InTurn = queue.takers.make_turns()
 
     @property
     def is_wanted(self) -> bool:

@@ -8,11 +8,11 @@ here and kept by ``unsettled``. The log knows no consumer.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.limits.memory import (
     MESSAGE_OVERHEAD,
+    Holder,
     at_most,
     size_in_memory,
     size_in_store,
@@ -24,13 +24,6 @@ from orthia.broker.core.queue.services import QueueServices
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.model.message import DEFAULT_PRIORITY, RECORD_OVERHEAD
 from orthia.journal.model.windows import StoredMessage
-
-
-class _Holder(Protocol):
-    """The queue, which is asked for memory."""
-
-    def shed(self, size: int) -> bool:
-        """Drop up to ``size`` bytes; return whether to ask again."""
 
 
 class QueueLog:
@@ -47,7 +40,7 @@ class QueueLog:
         queue_id: int,
         use: AddressUse,
         services: QueueServices,
-        holder: _Holder,
+        holder: Holder,
         unread_up_to: int,
         *,
         keeps_in_memory: bool,

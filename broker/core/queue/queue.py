@@ -7,7 +7,7 @@
 | `reader`    | windows of the table, read one at a time                                       |
 | `refill`    | when a window is read on into the log                                          |
 | `unsettled` | what consumers have, gave back, or wait to get again                           |
-| `consumers` | who takes messages, whose turn it is, when delivery begins                     |
+| `takers`    | who takes messages, whose turn it is, when delivery begins                     |
 | `delivery`  | how messages go to them: from the head, by selectors, or as copies             |
 | `policies`  | what is done beyond that: rings, purges, last values, schedules                |
 
@@ -38,7 +38,6 @@ from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.log import QueueLog
 from orthia.broker.core.queue.pace import Pace
-from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.policy import Policy, ReplacementPolicy
 from orthia.broker.core.queue.reader import WindowReader
 from orthia.broker.core.queue.refill import Refill
@@ -64,11 +63,10 @@ class Queue(DeliveringQueue):
 
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
-        "_budget", "_consumers", "_copying", "_delivery", "_gate", "_head", "_journal",
-        "_may_group", "_parts", "_policies", "_services", "address", "counters", "disposal",
-        "durable", "id", "in_flight", "is_forgotten", "last_values", "log", "name", "options",
-        "pace", "refill", "routing_type", "selecting", "settings", "undecided", "unsettled", "use",
-        "user",
+        "_budget", "_copying", "_delivery", "_gate", "_head", "_journal", "_may_group",
+        "_policies", "address", "counters", "disposal", "durable", "id", "in_flight",
+        "is_forgotten", "last_values", "name", "options", "refill", "routing_type", "selecting",
+        "settings", "use", "user",
     )  # fmt: skip
 
     def __init__(
@@ -99,12 +97,11 @@ class Queue(DeliveringQueue):
         self.in_flight = 0
         """Messages on their way to the store, which are to be in the queue then."""
         self.undecided = 0
-        """Units on their way that take messages out, and may be refused yet."""
         self.is_leaving = False
         self.is_forgotten = False
         """Whether it was deleted, and what clients still have comes back to nothing."""
         self.disposal = services.disposal
-        self._services = services
+        self.services = services
         self._journal = services.journal
         self._budget = services.budget
         self._gate = services.gate
@@ -120,14 +117,11 @@ class Queue(DeliveringQueue):
         self.pace = Pace(services.slices, services.journal, services.journal_full)
         self.reader = WindowReader(self.name, services.journal, services.timers)
         self.unsettled = Unsettled(self, self.log, self.counters, self.pace, services)
-        self._consumers = Consumers(
+        self.takers = Consumers(
             self, options, at_most(binding.max_consumers), services.budget, services.timers
         )
-        self._parts = QueueParts(
-            self.log, self.unsettled, self._consumers, self.pace, self.reader, services
-        )
-        self._head = HeadDelivery(self, self._parts)
-        self.refill = Refill(self, self._parts, self._head)
+        self._head = HeadDelivery(self)
+        self.refill = Refill(self, self._head)
         self.selecting: SelectingDelivery | None = None
         """What delivers while some consumer does not want every message."""
         self._copying: CopyingDelivery | None = None
@@ -167,7 +161,7 @@ class Queue(DeliveringQueue):
     def consumers(self) -> int:
         """How many consumers are attached."""
         copying = self._copying
-        taking = len(self._consumers.subscriptions)
+        taking = len(self.takers.subscriptions)
         return taking if copying is None else taking + len(copying.subscriptions)
 
     @property
@@ -175,27 +169,27 @@ class Queue(DeliveringQueue):
         """The consumers that are attached."""
         copying = self._copying
         copied = [] if copying is None else copying.subscriptions
-        return [*copied, *self._consumers.subscriptions]
+        return [*copied, *self.takers.subscriptions]
 
     @property
     def max_consumers(self) -> int | None:
         """Consumers there may be at a time; None for any number."""
-        return self._consumers.most
+        return self.takers.most
 
     @max_consumers.setter
     def max_consumers(self, most: int | None) -> None:
-        self._consumers.most = most
+        self.takers.most = most
 
     @property
     def takes_consumers(self) -> bool:
         """Whether another consumer may be attached."""
-        most = self._consumers.most
+        most = self.takers.most
         return most is None or self.consumers < most
 
     @property
     def has_takers(self) -> bool:
         """Whether there is any consumer that takes messages out."""
-        return bool(self._consumers.subscriptions)
+        return bool(self.takers.subscriptions)
 
     @property
     def depth(self) -> int:
@@ -216,7 +210,7 @@ class Queue(DeliveringQueue):
     def delivers(self) -> bool:
         """Whether messages go out at this moment, if there is somebody who wants them."""
         values = self.last_values
-        return self._consumers.is_started and (values is None or values.is_ready)
+        return self.takers.is_started and (values is None or values.is_ready)
 
     @property
     def is_paused(self) -> bool:
@@ -239,7 +233,7 @@ class Queue(DeliveringQueue):
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
         expires = record.expires_ms
-        is_expired = bool(expires) and expires <= self._services.timers.time_ms()
+        is_expired = bool(expires) and expires <= self.services.timers.time_ms()
         return not is_expired and not self.log.cursor.is_withheld(seq)
 
     def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
@@ -265,7 +259,7 @@ class Queue(DeliveringQueue):
         """Take a message that is stored, or that is in memory only; in the order of seq."""
         self.place(reference)
         copying = self._copying
-        if self._consumers.subscriptions or (copying is not None and copying.is_watched):
+        if self.takers.subscriptions or (copying is not None and copying.is_watched):
             self.dispatch()
 
     def place(self, reference: MessageReference) -> None:
@@ -342,8 +336,8 @@ class Queue(DeliveringQueue):
         if self._copying is None and (selector is not None or self.log.levels is not None):
             self.match()
         subscription = self._delivery.attach(consumer, prefetch, max_bytes, selector)
-        if self._consumers.came(self.consumers, self.resume) and self._copying is not None:
-            self._services.timers.call_later(0, self.resume)  # for those that came before it
+        if self.takers.came(self.consumers, self.resume) and self._copying is not None:
+            self.services.timers.call_later(0, self.resume)  # for those that came before it
         return subscription
 
     @override
@@ -352,14 +346,14 @@ class Queue(DeliveringQueue):
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
-        del self._consumers.subscriptions[subscription]
+        del self.takers.subscriptions[subscription]
         self._delivery.detach(subscription)
         self.consumer_left()
 
     def consumer_left(self) -> None:
         """Note that one consumer is gone."""
         if not self.consumers:
-            self._consumers.all_left()
+            self.takers.all_left()
             for policy in self._policies:
                 policy.consumers_gone()
 
@@ -380,7 +374,7 @@ class Queue(DeliveringQueue):
     @override
     def dispatch(self) -> bool:
         delivery, values = self._delivery, self.last_values
-        if not self._consumers.is_started or (values is not None and not values.is_ready):
+        if not self.takers.is_started or (values is not None and not values.is_ready):
             return False
         is_done = delivery.dispatch()
         if delivery is not self._delivery:
@@ -400,10 +394,10 @@ class Queue(DeliveringQueue):
             policy.going_out(reference)
         unsettled = self.unsettled
         expires = reference.record.expires_ms
-        if expires and expires <= self._services.timers.time_ms():
+        if expires and expires <= self.services.timers.time_ms():
             self.move_expired(reference)
             return None
-        if unsettled.retries and unsettled.is_put_off(reference, self._services.timers.time_ms()):
+        if unsettled.retries and unsettled.is_put_off(reference, self.services.timers.time_ms()):
             for policy in self._policies:
                 policy.put_off(reference)
             return None
@@ -496,8 +490,8 @@ class Queue(DeliveringQueue):
             for policy in self._policies:
                 policy.gone(references)
 
+    @override
     def restore(self, references: Sequence[MessageReference]) -> None:
-        """Count as delivered again what was acknowledged: the rows stay."""
         if self.log.levels is not None:
             self.match()
         if self.selecting is not None:
@@ -557,9 +551,9 @@ class Queue(DeliveringQueue):
         if selecting is None:
             self.refill.outdate()
             selecting = self.selecting = SelectingDelivery(
-                self, self._parts, self.refill, is_permanent=self.last_values is not None
+                self, self.refill, is_permanent=self.last_values is not None
             )
-            for subscription in self._consumers.subscriptions:
+            for subscription in self.takers.subscriptions:
                 subscription.has_turn = False
                 selecting.add(subscription, None)
             self._head.end()
@@ -602,12 +596,12 @@ class Queue(DeliveringQueue):
     # --- reading
 
     @property
+    @override
     def reads_at_head(self) -> bool:
-        """Whether there are consumers that are delivered to from the head."""
-        return self.selecting is None and bool(self._consumers.subscriptions)
+        return self.selecting is None and bool(self.takers.subscriptions)
 
+    @override
     def window_answered(self) -> None:
-        """Note that a window came that was asked for to refill the log."""
         if self.selecting is not None:
             self.selecting.plain_window_answered()
 
@@ -618,12 +612,12 @@ class Queue(DeliveringQueue):
         """
         log, selecting = self.log, self.selecting
         if selecting is None:
-            log.shed(0 if self._consumers.subscriptions or self.refill.is_reading else size)
+            log.shed(0 if self.takers.subscriptions or self.refill.is_reading else size)
             log.is_holder = log.in_memory > 0
             return log.is_holder
         size = selecting.shed(size)
         selecting.take_in()
-        while size > 0 and not self._consumers.subscriptions:
+        while size > 0 and not self.takers.subscriptions:
             newest = selecting.leave_newest()
             if newest is None:
                 break
@@ -666,7 +660,7 @@ class Queue(DeliveringQueue):
         """
         if not self.log.is_known(priority):
             told = f"what keeps messages of priority {priority} of queue {quoted(self.name)} apart"
-            self._services.creations.refuse_for_broker(self.user, told)
+            self.services.creations.refuse_for_broker(self.user, told)
         return self.id_for(priority)
 
     def id_for(self, priority: int) -> int:
@@ -676,7 +670,7 @@ class Queue(DeliveringQueue):
         """
         if not self.log.is_known(priority):
             level_id = self._bind_level(priority)
-            self._services.creations.opened(self.user)
+            self.services.creations.opened(self.user)
             self._add_level(Level(level_id, priority, Cursor(withheld=self.log.withheld)))
             return level_id
         return self.log.known_id_for(priority)
@@ -702,7 +696,7 @@ class Queue(DeliveringQueue):
     def open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
         """Open what an earlier node left of a priority: messages up to the seq."""
         if binding.priority is not None:
-            self._services.creations.opened(self.user)
+            self.services.creations.opened(self.user)
             cursor = Cursor(unread_up_to, self.log.withheld)
             self._add_level(Level(binding.queue_id, binding.priority, cursor))
 

@@ -4,13 +4,11 @@
 A window is asked for when little is left in memory, while there is a consumer.
 """
 
-from typing import Protocol
-
 from orthia.broker.core.limits.memory import LENT_WINDOW_BYTES
+from orthia.broker.core.queue.delivery import DeliveringQueue
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.left_over import pass_over
-from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.reader import Span
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.model.windows import Window
@@ -22,28 +20,6 @@ MIN_WINDOW_BYTES = 65_536
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
 
 
-class _RefilledQueue(Protocol):
-    """The queue, for which windows are read."""
-
-    is_leaving: bool
-
-    @property
-    def reads_at_head(self) -> bool:
-        """Whether there are consumers that are delivered to from the head."""
-
-    def resume(self) -> None:
-        """Go on delivering."""
-
-    def dispatch(self) -> bool:
-        """Deliver."""
-
-    def has_groups(self) -> None:
-        """Keep groups together from here on."""
-
-    def window_answered(self) -> None:
-        """Note that a window came that was asked for here."""
-
-
 class Refill:
     """One window on its way into the log at most; all calls on the loop's thread."""
 
@@ -52,13 +28,13 @@ class Refill:
         "_window_bytes", "is_reading",
     )  # fmt: skip
 
-    def __init__(self, queue: _RefilledQueue, parts: QueueParts, head: HeadDelivery) -> None:
+    def __init__(self, queue: DeliveringQueue, head: HeadDelivery) -> None:
         self._queue = queue
-        self._log = parts.log
-        self._unsettled = parts.unsettled
+        self._log = queue.log
+        self._unsettled = queue.unsettled
         self._head = head
-        self._reader = parts.reader
-        self._services = parts.services
+        self._reader = queue.reader
+        self._services = queue.services
         self.is_reading = False
         """Whether a window is on its way, or none may be read: see ``hold``."""
         self._is_stale = False

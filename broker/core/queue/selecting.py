@@ -25,7 +25,6 @@ from orthia.broker.core.queue.delivery import DeliveringQueue, Delivery
 from orthia.broker.core.queue.groups import Groups
 from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.pace import AT_ONCE
-from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.resident import Resident
 from orthia.broker.core.queue.selecting_reads import SelectingReads
@@ -67,7 +66,6 @@ class SelectingDelivery(Delivery):
     def __init__(
         self,
         queue: DeliveringQueue,
-        parts: QueueParts,
         refill: Refill,
         *,
         is_permanent: bool,
@@ -77,11 +75,11 @@ class SelectingDelivery(Delivery):
         If it ``is_permanent``, messages are removed from the middle whatever consumers want.
         """
         self._queue = queue
-        services = parts.services
-        self._log = parts.log
-        self._unsettled = parts.unsettled
-        self._consumers = parts.consumers
-        self._pace = parts.pace
+        services = queue.services
+        self._log = queue.log
+        self._unsettled = queue.unsettled
+        self._consumers = queue.takers
+        self._pace = queue.pace
         self._refill = refill
         self._is_permanent = is_permanent
         self._budget = services.budget
@@ -95,11 +93,11 @@ class SelectingDelivery(Delivery):
         """What there is of each level, the highest first."""
         self._by_id: dict[int, PriorityLane] = {}
         self._by_priority: dict[int, PriorityLane] = {}
-        for level in parts.log.all_levels():
+        for level in queue.log.all_levels():
             self.add_level(level)
         self._own = self._by_priority[DEFAULT_PRIORITY]
         self._groups: Groups | None = None
-        self._reads = SelectingReads(queue, self, refill, parts)
+        self._reads = SelectingReads(queue, self, refill)
         self._work = 0
         self._is_over = False
 

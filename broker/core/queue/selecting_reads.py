@@ -12,7 +12,6 @@ from orthia.broker.core.queue import refill as windows
 from orthia.broker.core.queue.delivery import DeliveringQueue
 from orthia.broker.core.queue.groups import is_grouped
 from orthia.broker.core.queue.left_over import pass_over
-from orthia.broker.core.queue.parts import QueueParts
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.views import PriorityLane, ScanPosition, View
@@ -60,13 +59,12 @@ class SelectingReads:
         queue: DeliveringQueue,
         reader: _Reader,
         refill: Refill,
-        parts: QueueParts,
     ) -> None:
         self._queue = queue
         self._reader = reader
         self._refill = refill
-        services = parts.services
-        self._use = parts.log.use
+        services = queue.services
+        self._use = queue.log.use
         self._journal = services.journal
         self._journal_full = services.journal_full
         self._budget = services.budget

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.memory import MemoryBudget, Waiters
 from orthia.broker.core.queue.gate import Deliverer, DeliveryGate
 from orthia.broker.core.queue.reader import ReadTurns
@@ -27,16 +28,6 @@ class Disposal(Protocol):
         """Move it to the dead-letter address, or drop it; False if it has to stay."""
 
 
-class _LevelCounts(Protocol):
-    """Counts what queues keep of each priority, as queues."""
-
-    def refuse_for_broker(self, user: str | None, named: str) -> None:
-        """Raise LimitExceeded if there must not be one more."""
-
-    def opened(self, user: str | None) -> None:
-        """Count one."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueueServices:
     """The parts of a node that its queues use."""
@@ -47,7 +38,7 @@ class QueueServices:
     slices: Slices
     timers: Timers
     disposal: Disposal
-    creations: _LevelCounts
+    creations: QueueCreations
     journal_full: Waiters[Deliverer]
     """Those that stopped reading because the journal is full."""
     read_turns: ReadTurns

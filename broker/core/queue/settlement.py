@@ -2,31 +2,11 @@
 """What a transaction did with messages that a client had, until the store has decided."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, Settlement
-from orthia.broker.core.queue.pace import Pace
-
-
-class _Settling(Protocol):
-    """A queue, whose messages a transaction acknowledges or rejects."""
-
-    undecided: int
-    pace: Pace
-
-    def restore(self, references: Sequence[MessageReference]) -> None:
-        """Take messages back that were counted as acknowledged."""
-
-    def give_back(
-        self,
-        references: Sequence[MessageReference],
-        *,
-        attempted: Sequence[MessageReference] = (),
-        done: Done | None = None,
-    ) -> None:
-        """Deliver messages again; the failed deliveries of the ``attempted`` are stored."""
+from orthia.broker.core.queue.delivery import DeliveringQueue
 
 
 class Acknowledged(Settlement):
@@ -34,7 +14,7 @@ class Acknowledged(Settlement):
 
     __slots__ = ("_queue", "_taken")
 
-    def __init__(self, queue: _Settling, taken: Sequence[MessageReference]) -> None:
+    def __init__(self, queue: DeliveringQueue, taken: Sequence[MessageReference]) -> None:
         self._queue = queue
         self._taken = taken
         queue.undecided += 1
@@ -61,7 +41,7 @@ class Rejected(Settlement):
 
     __slots__ = ("_queue", "_taken")
 
-    def __init__(self, queue: _Settling, taken: Sequence[MessageReference]) -> None:
+    def __init__(self, queue: DeliveringQueue, taken: Sequence[MessageReference]) -> None:
         self._queue = queue
         self._taken = taken
 

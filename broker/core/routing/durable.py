@@ -17,6 +17,7 @@ from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthor
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.auto_creation import AutoCreation
 from orthia.broker.core.routing.sources import Sources
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -31,9 +32,10 @@ class NoSuchSubscription(BrokerError):  # noqa: N818 - named for what is the cas
 class DurableSubscriptions:
     """Finds and creates durable subscriptions; on the loop's thread."""
 
-    def __init__(self, addresses: AddressBook, sources: Sources) -> None:
+    def __init__(self, addresses: AddressBook, sources: Sources, creation: AutoCreation) -> None:
         self._addresses = addresses
         self._sources = sources
+        self._creation = creation
 
     def to_consume(
         self,
@@ -68,7 +70,8 @@ class DurableSubscriptions:
             )
         queue = self._addresses.queues.get(queue_name)
         if queue is None:
-            return self._sources.create_subscription(
+            self._sources.check_subscribe(principal, where.address, queue_name)
+            return self._creation.create_subscription(
                 principal, where.address, queue_name, wanted, options
             )
         self._sources.check_consume(principal, queue)

@@ -20,8 +20,6 @@ from orthia.broker.core.topics.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
-from orthia.config.queues import QueueOptions
-from orthia.journal.model.codec import DurableSubscription
 
 LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST
@@ -90,21 +88,11 @@ class Sources:
         refuse_if_leaving(queue)
         return queue
 
-    def create_subscription(
-        self,
-        principal: Principal,
-        address_name: str,
-        name: str,
-        subscription: DurableSubscription,
-        options: QueueOptions,
-    ) -> Queue:
-        """Create the queue of a durable subscription for a client; raises BrokerError."""
+    def check_subscribe(self, principal: Principal, address_name: str, name: str) -> None:
+        """Raise BrokerError if a client must not have a durable subscription in a new queue."""
         self._creation.refuse_reserved(name, address_name)
         self._check_consume(principal, address_name, name)
         self._refuse_wildcard_unless_topic(address_name)
-        return self._creation.create_subscription(
-            principal, address_name, name, subscription, options
-        )
 
     def _topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
         """Return the topic for a subscriber without a queue; raises BrokerError."""

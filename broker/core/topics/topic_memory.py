@@ -47,17 +47,24 @@ class TopicMemory:
     """
 
     def __init__(
-        self, limit: int, max_unacknowledged_bytes: int, large: LargeMessages | None = None
+        self,
+        limit: int,
+        max_unacknowledged_bytes: int,
+        large: LargeMessages | None = None,
+        count_bodies: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``max_unacknowledged_bytes`` bounds one connection, ``limit`` all together."""
+        """``max_unacknowledged_bytes`` bounds one connection, ``limit`` all together.
+
+        ``count_bodies`` is called with how many bytes more, or fewer, the store keeps for
+        subscribers.
+        """
         self.limit = limit
         self.used = 0
         self._on_its_way = 0
         """Bytes of messages that topics are still giving to their subscribers."""
         self._max_unacknowledged_bytes = max_unacknowledged_bytes
         self._large = large
-        self.count_bodies: Callable[[int], None] = lambda _: None
-        """Called with how many bytes more, or fewer, the store keeps for subscribers."""
+        self._count_bodies = count_bodies
         self._bodies: dict[int, int] = {}
         """How many publications share each body: many wildcards may match one message."""
         self._accounts: dict[object, TopicAccount] = {}
@@ -76,7 +83,7 @@ class TopicMemory:
         if body is not None and self._large is not None:
             self._large.pin(body.id)
             if body.id not in self._bodies:
-                self.count_bodies(body.size)
+                self._count_bodies(body.size)
             self._bodies[body.id] = self._bodies.get(body.id, 0) + 1
 
     def given(self, publication: Publication) -> None:
@@ -94,7 +101,7 @@ class TopicMemory:
                 self._bodies[body.id] -= 1
                 if not self._bodies[body.id]:
                     del self._bodies[body.id]
-                    self.count_bodies(-body.size)
+                    self._count_bodies(-body.size)
                 self._large.unpin(body.id)
 
     def account_of(self, connection: object) -> TopicAccount:
