@@ -215,7 +215,7 @@ class Queue(DeliveringQueue):
     @property
     def is_paused(self) -> bool:
         """Whether an operator has paused it, or its address."""
-        return self._consumers.is_paused
+        return self.takers.is_paused
 
     def pause(self, *, is_paused: bool) -> None:
         """Deliver nothing more, or deliver again; what consumers have stays with them."""
@@ -226,7 +226,7 @@ class Queue(DeliveringQueue):
         self._pause("address", is_paused=is_paused)
 
     def _pause(self, by: str, *, is_paused: bool) -> None:
-        self._consumers.pause(by, is_paused=is_paused)
+        self.takers.pause(by, is_paused=is_paused)
         if not is_paused:
             self.resume()
 
