@@ -75,7 +75,8 @@ async def not_routed(request: Request, error: Exception) -> Response:
     """Return the response to a request that no route takes."""
     status, headers = HTTPStatus.NOT_FOUND, None
     if isinstance(error, HTTPException):
-        status, headers = HTTPStatus(error.status_code), error.headers
+        status = HTTPStatus(error.status_code)
+        headers = {name: _in_order(value) for name, value in (error.headers or {}).items()}
     if not request.url.path.startswith("/api/"):
         if status is HTTPStatus.NOT_FOUND:
             text = "there is no such page; try /live, /ready, /role, /metrics or /api/v1"
@@ -85,6 +86,11 @@ async def not_routed(request: Request, error: Exception) -> Response:
             text = str(error)
         return PlainTextResponse(f"{text}\n", status, headers)
     return problem(status, f"{request.method} {request.url.path}: {status.phrase}", headers)
+
+
+def _in_order(methods: str) -> str:
+    """Return the methods of ``Allow``, which Starlette names in any order, by name."""
+    return ", ".join(sorted(methods.split(", ")))
 
 
 async def failed(request: Request, error: Exception) -> Response:
