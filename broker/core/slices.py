@@ -96,22 +96,19 @@ class Usage:
     another.
     """
 
-    __slots__ = ("_seconds", "_since")
+    __slots__ = ("_since", "seconds")
 
     def __init__(self) -> None:
-        self._seconds = 0.0
+        self.seconds = 0.0
+        """What it had since the time began that is looked at."""
         self._since = 0.0
 
-    def add(self, began: float, ended: float) -> None:
-        """Count a turn of its work."""
-        if began - self._since > USAGE_SECONDS:
-            self._since = began
-            self._seconds = 0.0
-        self._seconds += ended - began
-
     def is_light(self, now: float) -> bool:
-        """Return whether it had little."""
-        return self._seconds < LIGHT_SECONDS or now - self._since > USAGE_SECONDS
+        """Return whether it had little; the first look after a while begins a new time."""
+        if now - self._since > USAGE_SECONDS:
+            self._since = now
+            self.seconds = 0.0
+        return self.seconds < LIGHT_SECONDS
 
 
 _Task = tuple[Steps, Usage | None]
@@ -193,7 +190,7 @@ class Slices:
             self._until = None
             ended = self._clock()
             if usage is not None:
-                usage.add(began, ended)
+                usage.seconds += ended - began
             self._left = left = self._left - ended + began
             if left <= 0 or self._resting:
                 self._end_turn()
@@ -254,7 +251,7 @@ class Slices:
                 done = self._advance(steps, until, usage)
                 began, now = now, clock()
                 if usage is not None:
-                    usage.add(began, now)
+                    usage.seconds += now - began
                 if done is False:
                     is_light = usage is not None and usage.is_light(now)
                     (self._new if is_light else ring).append(task)

@@ -204,8 +204,9 @@ class Intake:
         self._completed(report, then)
 
     def _completed(self, report: BatchReport, then: Done | None) -> None:
-        if report.attempts == 1:
-            self._rate.stored(report.rows + report.deletes, report.commit_seconds)
+        rows = report.rows + report.deletes
+        if report.attempts == 1 and rows >= LEAST_ROWS:
+            self._rate.stored(rows, report.commit_seconds)
         for report_to in self._batch_listeners:
             report_to(report)
         self._announce_room()

@@ -26,8 +26,8 @@ class StoringRate:
         """How many rows are stored in that time, between ``least`` and ``most``."""
 
     def stored(self, rows: int, seconds: float) -> None:
-        """Take account of a batch that was stored at the first attempt."""
-        if rows < LEAST_ROWS or seconds <= 0:
+        """Take account of a batch of ``LEAST_ROWS`` or more, stored at the first attempt."""
+        if seconds <= 0:
             return
         wanted = min(float(self._most), rows * self._seconds / seconds)
         # Halfway: one slow batch is no slow store.

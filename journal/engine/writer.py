@@ -22,7 +22,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.retry import LOCKED_LOOK_SECONDS
 from orthia.journal.engine.senders import in_turn, storable
 from orthia.journal.engine.storing import Parts, Storing
-from orthia.journal.engine.storing_rate import StoringRate
+from orthia.journal.engine.storing_rate import LEAST_ROWS, StoringRate
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import StoreFull
 from orthia.journal.limits import JournalLimits
@@ -198,7 +198,7 @@ class Writer:
             seconds = self._clock() - started
             if attempts > 1:
                 self._locks.stored_after_failure()
-            elif attempts == 1:
+            elif attempts == 1 and stored.size >= LEAST_ROWS:
                 self._rate.stored(stored.size, seconds)
             if stored.guarded:
                 storing.duplicates.stored(stored)
