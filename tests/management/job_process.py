@@ -7,7 +7,7 @@ its standard output for each step says how many messages are done.
 import asyncio
 import pickle
 import sys
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from orthia.broker.core.broker import Broker
@@ -27,12 +27,16 @@ def _failed(error: OrthiaError) -> None:
 
 async def _run(settings: DatabaseStoreSettings, token: int, order: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
+
+    def post(callback: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(callback)
+
     journal = open_journal(
         Database.from_settings(settings),
         settings,
         token=token,
         still_valid=lambda: True,
-        post=lambda callback: partial(loop.call_soon_threadsafe, callback)(),
+        post=post,
         on_failure=_failed,
     )
     broker = Broker(SETTINGS, journal, lease_valid=lambda: True, call_later=loop.call_later)

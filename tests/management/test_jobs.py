@@ -28,8 +28,6 @@ def filled(number: int = 300, options: Any = PAGED) -> Managed:
     """Return a node whose queue is partly in memory, partly in the table only."""
     managed = Managed(options)
     managed.core.broker.count_backlogs()
-    for kind in ("odd", "even"):
-        assert kind
     for one in range(number):
         kind = b"kind:odd\n" if one % 2 else b"kind:even\n"
         managed.core.send("/queue/orders", str(one), headers=kind)
@@ -319,7 +317,7 @@ def test_a_step_that_the_store_refuses_ends_the_job(kind: JobKind, reason: Orthi
     if kind is JobKind.RETRY:
         managed.job(JobKind.MOVE, target="other")
     source = "orders" if kind is JobKind.MOVE else "other"
-    said = {"target": "other"} if kind is JobKind.MOVE else {}
+    said: dict[str, Any] = {"target": "other"} if kind is JobKind.MOVE else {}
     before = managed.texts(source)
     core.settle()
 
