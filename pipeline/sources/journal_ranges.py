@@ -49,14 +49,9 @@ def read_range(
         queues = queue_names(source, settings) if by_name or "queue" in columns else {}
         bodies = Bodies(reader, max_body) if max_body else None
         decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues, bodies)
-        batches = select_rows(
-            source,
-            settings,
-            needed(columns),
-            partition.seqs,
-            conditions,
-            ids_by_name(queues),
-            history=history,
-        )
-        for batch in batches:
+        ids = ids_by_name(queues)
+        # Nothing else holds the rows, which end before their connection when the reader stops.
+        for batch in select_rows(
+            source, settings, needed(columns), partition.seqs, conditions, ids, history=history
+        ):
             yield from decoder.decode_in_parts(batch)

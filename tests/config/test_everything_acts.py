@@ -86,9 +86,13 @@ READ_AS = {
     "core/wildcard-addresses/*": "broker/core/routing/addresses.py settings.wildcard_addresses",
     "core/users/user/@name": "broker/security/users.py user.name",
     "core/users/user/@roles": "broker/security/users.py user.roles",
-    "core/health/host": "broker/management/health.py self._settings.host",
-    "core/health/token": "broker/management/health.py self._settings.token",
-    "core/health/port": "broker/management/health.py self._settings.port",
+    "core/health/host": "broker/management/http/server.py self._settings.host",
+    "core/health/token": "broker/management/http/probes.py self._settings.token",
+    "core/health/port": "broker/management/http/server.py self._settings.port",
+    "core/health/allow-anonymous": (
+        "broker/management/http/probes.py self._settings.allow_anonymous"
+    ),
+    "core/stomp-limits/max-body-bytes": "broker/protocols/stomp/parser.py self._limits.max_body_bytes",
     "core/stomp-limits/max-unacknowledged-bytes": (
         "broker/core/broker.py self.parts.max_unacknowledged_bytes"
     ),
@@ -149,8 +153,13 @@ def _codes(file: str) -> frozenset[str]:
 
 
 def _files() -> list[str]:
+    """Return the files where something is decided: not what only shows it."""
     files = (file for room in _ROOMS for file in (_ROOT / room).rglob("*.py"))
-    return [str(file.relative_to(_ROOT)) for file in files if file.parts[-2] != "cli"]
+    return [
+        str(file.relative_to(_ROOT))
+        for file in files
+        if file.parts[-2] != "cli" and "management" not in file.parts
+    ]
 
 
 @cache
