@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from orthia.broker.core.identity import Principal
-from orthia.broker.management.views import ConnectionView
+from orthia.broker.management.views import ConnectionView, HandoverView
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,11 @@ class OperatorLogins(ABC):
         Failed logins delay the next as those of clients do. Raises AuthenticationFailed, and
         LimitExceeded if too many logins wait.
         """
+
+
+class Handover(ABC):
+    """How a live node hands over to the backup that waits."""
+
+    @abstractmethod
+    async def hand_over(self) -> HandoverView:
+        """Do so, and wait until somebody else serves; raises BrokerError if nobody waits."""

@@ -12,6 +12,7 @@ names that Artemis' management has for what it does, writes one line to the audi
 | others            | see ``orthia.broker.management.errors`` and ``core.errors``              |
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
@@ -30,7 +31,7 @@ from orthia.broker.core.routing.addresses import refuse_if_leaving
 from orthia.broker.core.selectors import Selector, SelectorRefused
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import GO_ON, Finding
-from orthia.broker.management.abc import ConnectedClients
+from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
 from orthia.broker.management.messages import (
@@ -47,6 +48,7 @@ from orthia.broker.management.views import (
     BindingView,
     ConnectionView,
     ConsumerView,
+    HandoverView,
     JobKind,
     JobState,
     JobView,
@@ -84,13 +86,23 @@ _OPERATIONS: Final = {
 """What Artemis' management calls them, by which permissions are given."""
 _OPTIONS: Final = frozenset(QueueOptions.__dataclass_fields__)
 _PRIORITIES: Final = range(10)
+_LOGGERS: Final = "orthia"
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOGGER = logging.getLogger("orthia.broker")
 
 
 class Management:
     """What operators do with a live node; on the loop's thread."""
 
-    def __init__(self, broker: Broker, clients: ConnectedClients, name: str) -> None:
-        """``name`` is the node's."""
+    def __init__(
+        self,
+        broker: Broker,
+        clients: ConnectedClients,
+        name: str,
+        handover: Handover | None = None,
+    ) -> None:
+        """``name`` is the node's; without a ``handover`` it has no backup."""
+        self._handover = handover
         self._broker = broker
         self._parts = parts = broker.parts
         self._book = parts.book
@@ -856,6 +868,37 @@ class Management:
         self._check_order(found.order)
         self._jobs.refuse_if_busy(self._queues_of(found.order))
         return self._jobs.start(found.order, principal.name, again=found).view()
+
+    # --- the node
+
+    async def hand_over(self, principal: Principal) -> HandoverView:
+        """Hand over to the backup in good order, and wait until it serves.
+
+        What was read is done and answered, then clients are disconnected. This node is a backup
+        afterwards; with ``restart-backup`` false it ends. Raises NotPossible if no backup waits,
+        or if this node has none.
+        """
+        self._allow(principal, _BROKER, "forceFailover")
+        if self._handover is None:
+            raise NotPossible("this node has no backup to hand over to")
+        return await self._handover.hand_over()
+
+    async def set_log_level(self, principal: Principal, logger: str, level: str) -> None:
+        """Log more or less, until this node ends; ``level`` is DEBUG, INFO, WARNING or ERROR."""
+        self._allow(principal, _BROKER, "setLogLevel", logger, level)
+        if logger != _LOGGERS and not logger.startswith(f"{_LOGGERS}."):
+            raise WrongArgument(
+                "logger", f"{quoted(logger[:80])} is no logger of Orthia: {_LOGGERS}, or below it"
+            )
+        if level not in _LEVELS:
+            raise WrongArgument("level", f"a level is {', '.join(_LEVELS)}, not {level[:80]!r}")
+        logging.getLogger(logger).setLevel(level)
+        LOGGER.warning(
+            "user %s set the log level of %s to %s until this node ends",
+            quoted(principal.name),
+            logger,
+            level,
+        )
 
     # --- memory, journal, transactions
 

@@ -314,7 +314,7 @@ class HandoverView:
     successor: str | None
     """Who serves now; None if nobody took over in time."""
     unserved_seconds: float | None
-    """How long nobody served; None if it is not known."""
+    """How long nobody served at most: from the request on; None if nobody took over in time."""
 
 
 View = (

@@ -73,7 +73,7 @@ class CompleteActivation(Work):
 
 @dataclass(frozen=True)
 class Serve(Work):
-    """Serve clients: ServedEnough, or FailbackAsked if the node watches for failback."""
+    """Serve clients: ServedEnough, HandoverAsked, or FailbackAsked if it watches for failback."""
 
     watches_failback: bool
 

@@ -65,6 +65,13 @@ class FailbackAsked(WorkEvent):
     now_seconds: float
 
 
+@dataclass(frozen=True)
+class HandoverAsked(WorkEvent):
+    """An operator hands over to the backup that waits."""
+
+    now_seconds: float
+
+
 class ServedEnough(WorkEvent):
     """Something outside ended serving."""
 

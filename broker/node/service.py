@@ -13,6 +13,7 @@ from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
+from orthia.broker.management.abc import Handover
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.resources import Managed
 from orthia.broker.management.metrics import NodeMetrics
@@ -65,6 +66,7 @@ class Service:
         self._broker: Broker | None = None
         self._server: Acceptors | None = None
         self._management: Management | None = None
+        self._handover: Handover | None = None
         self._managed: Managed | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
@@ -77,6 +79,10 @@ class Service:
         self._certificate_user_files: UserFiles[PropertiesLoginModule, CertificateUser] | None = (
             None
         )
+
+    def hand_over_by(self, handover: Handover) -> None:
+        """Let operators hand over to the backup."""
+        self._handover = handover
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Remember the loop, once it runs."""
@@ -249,7 +255,9 @@ class Service:
             self._settings.acceptors,
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
         )
-        self._management = Management(broker, ServedClients(server), self._settings.name)
+        self._management = Management(
+            broker, ServedClients(server), self._settings.name, self._handover
+        )
         self._managed = Managed(self._management, HttpLogins(broker, server))
         broker.count_backlogs()
         broker.start_schedule()

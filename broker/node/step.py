@@ -58,6 +58,7 @@ from orthia.broker.node.events import (
     CompletionFailed,
     Drained,
     FailbackAsked,
+    HandoverAsked,
     JournalFailed,
     Loaded,
     LockWasLost,
@@ -193,6 +194,12 @@ def _failback_asked(state: NodeState, event: FailbackAsked) -> Outcome:
         return state.at(Stage.ASKING), (AskWhoWaits(),)
     state, drain = _drain(state, hands_back=True)
     return state, (Emit(FailbackRequested()), *drain)
+
+
+def _handover_asked(state: NodeState, _: HandoverAsked) -> Outcome:
+    """Hand over as in a failback, and wait as a backup from then on: else it would ask back."""
+    terms = replace(state.terms, ha=replace(state.terms.ha, role=Role.BACKUP))
+    return _drain(replace(state, terms=terms), hands_back=True)
 
 
 def _who_waits_asked(state: NodeState, event: WhoWaitsAsked) -> Outcome:
@@ -374,7 +381,12 @@ _AT_STAGE: Final[Mapping[Stage, Mapping[type[NodeEvent], _Rule]]] = {
     Stage.LOADING: {Loaded: _open, **_WAYS_OUT},
     Stage.OPENING: {Opened: _complete, **_WAYS_OUT},
     Stage.COMPLETING: {Completed: _completed, **_WAYS_OUT},
-    Stage.SERVING: {FailbackAsked: _failback_asked, ServedEnough: _stop, **_WAYS_OUT},
+    Stage.SERVING: {
+        FailbackAsked: _failback_asked,
+        HandoverAsked: _handover_asked,
+        ServedEnough: _stop,
+        **_WAYS_OUT,
+    },
     Stage.ASKING: {WhoWaitsAsked: _who_waits_asked, **_WAYS_OUT},
     Stage.DRAINING: {Drained: _release, **_WAYS_OUT},
     Stage.RELEASING: {Released: _released, **_WAYS_OUT},

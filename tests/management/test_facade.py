@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -356,3 +357,24 @@ def test_the_settings_in_effect_are_shown_by_their_names() -> None:
     assert managed.run(managed.management.memory(OPERATOR)).store_bytes == 0
     assert managed.run(managed.management.overview(OPERATOR)).queues == 0
     assert managed.run(managed.management.transactions(OPERATOR)) == ()
+
+
+def test_more_is_logged_as_an_operator_says(request: pytest.FixtureRequest) -> None:
+    """Of Orthia's own loggers, and by the levels there are."""
+    logger = logging.getLogger("orthia.for-a-test")
+    request.addfinalizer(lambda: logger.setLevel(logging.NOTSET))
+    managed = Managed()
+    managed.run(managed.management.set_log_level(OPERATOR, logger.name, "DEBUG"))
+    assert logger.level == logging.DEBUG
+    for name, level, wrong in (("uvicorn", "DEBUG", "no logger"), ("orthia", "LOUD", "a level is")):
+        with pytest.raises(WrongArgument, match=wrong):
+            managed.run(managed.management.set_log_level(OPERATOR, name, level))
+
+
+def test_a_node_without_a_backup_hands_nothing_over() -> None:
+    """It says so, and goes on."""
+    managed = Managed()
+    with pytest.raises(NotPossible, match="no backup to hand over to"):
+        managed.run(managed.management.hand_over(OPERATOR))
+    managed.core.send("/queue/orders", "a")
+    assert managed.texts("orders") == ["a"]

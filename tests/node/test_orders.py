@@ -39,7 +39,7 @@ GOOD_ENDS: dict[type[Work], list[str]] = {
     effects.LoadJournal: ["Loaded"],
     effects.OpenService: ["Opened"],
     effects.CompleteActivation: ["Completed"],
-    effects.Serve: ["ServedEnough", "FailbackAsked"],
+    effects.Serve: ["ServedEnough", "FailbackAsked", "HandoverAsked"],
     effects.AskWhoWaits: ["WhoWaitsAsked"],
     effects.CloseService: ["Drained"],
     effects.ReleaseLiveLock: ["Released"],

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.node.effects import (
+    AwaitLiveLock,
     Effect,
     Emit,
     Handover,
@@ -25,6 +26,7 @@ from orthia.broker.node.events import (
     CompletionFailed,
     Drained,
     FailbackAsked,
+    HandoverAsked,
     JournalFailed,
     Loaded,
     LockWasLost,
@@ -77,6 +79,7 @@ EVENTS: dict[str, NodeEvent] = {
         Opened(),
         Completed(100.0),
         FailbackAsked(200.0),
+        HandoverAsked(200.0),
         ServedEnough(),
         WhoWaitsAsked(is_written=True),
         Drained(),
@@ -122,6 +125,7 @@ OPENING                            | Opened                | COMPLETING       | 
 COMPLETING         | Completed     | SERVING    | Show ShowTakeover Serve
 SERVING                            | ServedEnough          | DRAINING         | Show closes
 SERVING            | FailbackAsked | DRAINING   | FailbackRequested Show closes
+SERVING                            | HandoverAsked         | DRAINING         | Show closes
 ASKING                             | WhoWaitsAsked         | SERVING          | Serve
 DRAINING                           | Drained               | RELEASING        | ReleaseLiveLock
 RELEASING                          | Released              | LEAVING          | StopBackup
@@ -320,6 +324,18 @@ def test_a_backup_that_handed_back_is_a_backup_again() -> None:
     assert names(effects) == ["Show", "AwaitLiveLock"]
     assert (state.term, state.served_as, state.journal_is_open) == (None, None, False)
     assert state.failbacks.handed_back_seconds == 300.0
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_node_that_hands_over_is_a_backup_afterwards(role: Role) -> None:
+    """Also one that was configured as the live one: it would ask for its place back at once."""
+    terms = Terms(HaPolicy(role=role, failover_on_shutdown=False))
+    state, _ = after(at(Stage.SERVING, terms), HandoverAsked(200.0))
+    state, released = after(state, "Drained")
+    assert released == (ReleaseLiveLock(Handover.CRASH),)
+    state, effects = after(state, "Released")
+    assert (state.stage, state.phase) == (Stage.WAITING, Phase.BACKUP)
+    assert AwaitLiveLock(Role.BACKUP) in effects
 
 
 def test_a_backup_that_is_not_to_restart_ends_when_it_handed_back() -> None:

@@ -13,8 +13,9 @@ import pytest
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import Role
 from orthia.journal import JournalLimits
-from tests.process.clients import Consumer, connect
+from tests.process.clients import Consumer, Producer, connect, receive_all
 from tests.process.nodes import Cluster, NodeProcess, cluster
+from tests.support.servers import NODE_LEASE_MS
 from tests.support.stomp_py import Listener
 from tests.support.waiting import wait_until
 
@@ -100,3 +101,29 @@ def test_a_stop_looks_to_a_library_like_a_node_that_is_gone(nodes: Cluster) -> N
     assert live.terminate() == ExitCode.OK
     wait_until(lambda: all(one.is_over for one in witnesses), what="both are disconnected")
     assert [one.seen for one in witnesses] == [[], []]
+
+
+def test_an_operator_hands_over_and_back_and_no_message_is_lost(nodes: Cluster) -> None:
+    """Each node is the backup afterwards; without a backup that waits nothing happens."""
+    live = nodes.node(Role.LIVE, "live")
+    live.program = "tests.process.handing_node"
+    live.start().wait_serving()
+    live.signal(signal.SIGUSR1)
+    live.wait_log("not handed over: no backup waits")
+    backup = nodes.node(Role.BACKUP, "backup")
+    backup.program = "tests.process.handing_node"
+    backup.start().wait_log("AMQ221031")
+    sent: set[int] = set()
+    for number, (giver, taker) in enumerate([(live, backup), (backup, live)], 1):
+        with Producer([giver.port, taker.port], QUEUE, first=1_000_000 * number) as producer:
+            producer.wait_receipts(50)
+            giver.signal(signal.SIGUSR1)
+            taker.wait_serving()
+            giver.wait_log("handed over to ")
+            producer.wait_receipts(100)
+            sent |= producer.finish()
+        found = re.findall(r"^handed over to (\S+) in ([0-9.]+) s", giver.log, re.MULTILINE)
+        assert taker.name in found[-1][0]
+        assert float(found[-1][1]) < NODE_LEASE_MS / 1000
+        assert giver.is_running
+    assert sent <= receive_all(live.port, QUEUE, sent).received.keys()
