@@ -174,6 +174,25 @@ class Management:
                 return view._replace(oldest_ms=page.messages[0].timestamp_ms)
         return view
 
+    async def dead_letter_queues(self, principal: Principal) -> tuple[QueueView, ...]:
+        """Return the queues of all addresses that dead letters or expired messages go to."""
+        self._allow(principal, _BROKER, "listQueues")
+        return await self._waiting.steps(self._all_dead_letter_queues())
+
+    def _all_dead_letter_queues(self) -> Finding[tuple[QueueView, ...]]:
+        targets: set[str | None] = set()
+        for one in list(self._book.known.values()):
+            targets |= {one.settings.dead_letter_address, one.settings.expiry_address}
+            yield GO_ON
+        found: list[QueueView] = []
+        for name in sorted(one for one in targets if one):
+            address = self._book.known.get(name)
+            if address is not None:
+                queues = (*address.anycast_queues, *address.multicast_queues)
+                found += [self._view(one) for one in queues]
+            yield GO_ON
+        return tuple(found)
+
     async def addresses(self, principal: Principal) -> tuple[AddressView, ...]:
         """Return all addresses in use, by name."""
         self._allow(principal, _BROKER, "listAddresses")

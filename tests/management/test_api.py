@@ -37,6 +37,14 @@ class Logins(OperatorLogins):
         return replace(OPERATOR)
 
 
+class Raw(NamedTuple):
+    """What a request got, as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Answer(NamedTuple):
     """What a request got."""
 
@@ -66,8 +74,15 @@ class Api:
         sent = {"Authorization": f"Basic {basic}", "Content-Type": "application/json"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = body if isinstance(body, bytes) else json.dumps(body) if body is not None else None
+        status, got, text = self.send(method, path, data, sent)
+        return Answer(status, got, json.loads(text) if text else None)
 
-        async def run() -> Answer:
+    def send(
+        self, method: str, path: str, data: str | bytes | None, headers: Mapping[str, str]
+    ) -> Raw:
+        """Return the answer to one request."""
+
+        async def run() -> Raw:
             managed = Managed(self.node.management, Logins())
             server = NodeServer(
                 HealthSettings("127.0.0.1", 0),
@@ -78,7 +93,7 @@ class Api:
             server.start()
             try:
                 return await asyncio.to_thread(
-                    request, server.server.port, method, path, data, sent
+                    request, server.server.port, method, path, data, headers
                 )
             finally:
                 await asyncio.to_thread(server.close)
@@ -88,14 +103,13 @@ class Api:
 
 def request(
     port: int, method: str, path: str, data: str | bytes | None, headers: Mapping[str, str]
-) -> Answer:
+) -> Raw:
     """Return the answer to one request."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, data, headers)
         got = connection.getresponse()
-        text = got.read()
-        return Answer(got.status, dict(got.getheaders()), json.loads(text) if text else None)
+        return Raw(got.status, dict(got.getheaders()), got.read())
     finally:
         connection.close()
 

@@ -88,23 +88,34 @@ def query(request: Request) -> Mapping[str, str]:
     return given
 
 
-async def body(request: Request) -> Mapping[str, Any]:
-    """Return the JSON object of a request; {} without a body. Raises BrokerError."""
-    data = bytearray()
+async def data(request: Request) -> bytes:
+    """Return the bytes of a request's body; raises LimitExceeded, NotJson if it does not end."""
+    found = bytearray()
     try:
         async for chunk in request.stream():
-            data += chunk
-            if len(data) > MAX_BODY_BYTES:
+            found += chunk
+            if len(found) > MAX_BODY_BYTES:
                 raise LimitExceeded(f"the body is longer than {MAX_BODY_BYTES} bytes")
     except ClientDisconnect:
         raise NotJson("the body is not complete") from None
-    if not data:
+    return bytes(found)
+
+
+def media_type(request: Request) -> str:
+    """Return what kind of body a request says it has, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def body(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object of a request; {} without a body. Raises BrokerError."""
+    given = await data(request)
+    if not given:
         return {}
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request)
     if kind != "application/json":
         raise NotJson(f"expected Content-Type: application/json, not {quoted(kind)}")
     try:
-        found = json.loads(data)
+        found = json.loads(given)
     except (ValueError, RecursionError) as error:
         raise WrongArgument("body", f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from orthia.broker.management.abc import HealthSource
 from orthia.broker.management.http.application import application
+from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
@@ -30,7 +31,8 @@ class NodeServer:
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
-        served = application(*self.probes.routes(), *routes(operators))
+        console = Console(settings.host, operators, self.probes, source.describe_role)
+        served = application(*self.probes.routes(), *routes(operators), *console.routes())
         self.server = HttpServer(settings, served, failed=failed)
 
     def start(self) -> None:

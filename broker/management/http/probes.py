@@ -6,6 +6,7 @@ a thread of their own; see ``orthia.broker.management.http.exposition``.
 """
 
 import json
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -14,9 +15,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.management.abc import HealthSource, Verdict
+from orthia.broker.management.http.call import credentials
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway, LoopHangs
+from orthia.broker.management.http.problems import CHALLENGE
 from orthia.config.exposure import is_loopback
 from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings
@@ -59,13 +63,13 @@ class Probes:
         return _verdict(self._source.readiness())
 
     async def _role(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
+        if (refusal := self.refusal(request)) is not None:
             return refusal
         body = json.dumps(self._source.describe_role(), default=str).encode()
         return Response(body + b"\n", headers=_NOT_STORED, media_type="application/json")
 
     async def _metrics(self, request: Request) -> Response:
-        if (refusal := self._refusal(request)) is not None:
+        if (refusal := self.refusal(request)) is not None:
             return refusal
         try:
             metrics = await self._exposition.latest()
@@ -73,13 +77,18 @@ class Probes:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         return Response(metrics, headers=_NOT_STORED | {"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    def _refusal(self, request: Request) -> Response | None:
-        """Return the refusal of a request that may see the probes only; None if it may see all."""
+    def refusal(self, request: Request, *, by_browser: bool = False) -> Response | None:
+        """Return the refusal of a request that may see the probes only; None if it may see all.
+
+        ``by_browser`` the token may also be the password of any user: browsers ask for no other.
+        """
         token = self._settings.token
         if token is not None:
             given = request.headers.getlist("authorization")
             if len(given) == 1 and _is_token(given[0], token):
                 return None
+            if by_browser:
+                return self._browser_refusal(request, token)
             refusal = _plain(
                 HTTPStatus.UNAUTHORIZED,
                 "expected Authorization: Bearer, with the token of <health>",
@@ -92,6 +101,18 @@ class Probes:
             HTTPStatus.FORBIDDEN,
             "only /live and /ready are for everybody: this node's <health> has no <token>",
         )
+
+    @staticmethod
+    def _browser_refusal(request: Request, token: Secret) -> Response | None:
+        with suppress(AuthenticationFailed):
+            passcode = credentials(request)[1]
+            if passcode is not None and token.matches(passcode):
+                return None
+        refusal = _plain(
+            HTTPStatus.UNAUTHORIZED, "expected the token of <health> as the password of any user"
+        )
+        refusal.headers.update(CHALLENGE)
+        return refusal
 
 
 def _is_token(header: str, token: Secret) -> bool:

@@ -49,6 +49,11 @@ class Operators:
         self._managed = managed
         self._gateway = gateway
 
+    @property
+    def are_served(self) -> bool:
+        """Whether this node is live."""
+        return self._managed() is not None
+
     async def perform(self, request: Request, work: Callable[[Management, Principal], Any]) -> Any:
         """Log in whoever asks, and return what ``work`` returns, which runs on the broker's loop.
 

@@ -1,0 +1,1 @@
+"""The console: pages for a browser, made on the server, which work without JavaScript."""

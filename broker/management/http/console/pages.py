@@ -1,0 +1,539 @@
+"""The routes of the console: each page, and the forms on it.
+
+A form is answered with the page to look at next (303), so that reloading it does nothing again. Who
+looks logs in as for the API, and sees what the permissions of its user allow. The names of queues
+are in the query, not in the path, of which browsers remove parts such as ``..``.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from orthia.broker.core.errors import BrokerError, NotAuthorized, NotLive
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.selectors import SelectorRefused
+from orthia.broker.management import snapshots
+from orthia.broker.management.errors import WrongArgument
+from orthia.broker.management.facade import MOST_BODY_BYTES, Management
+from orthia.broker.management.http.call import query, refuse_foreign_site
+from orthia.broker.management.http.console.forms import Form, form, number
+from orthia.broker.management.http.console.rendering import (
+    MOST_OF_A_PROPERTY,
+    SECURITY,
+    body_shown,
+    link,
+    page,
+)
+from orthia.broker.management.http.probes import Probes
+from orthia.broker.management.http.problems import CHALLENGE, status_of
+from orthia.broker.management.http.resources import BODY_SECONDS, Operators
+from orthia.broker.management.views import (
+    ConnectionView,
+    JobKind,
+    JobState,
+    JobView,
+    MessagePage,
+    QueueView,
+)
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
+
+ROWS: Final = 50
+"""Rows of a page of queues, connections or messages."""
+_MOST_GROUPED: Final = 5_000
+"""Messages of a queue of dead letters that are looked at to group them."""
+_MOST_JOBS: Final = 3
+"""Jobs that are over, of a queue's page."""
+_STATIC: Final = {
+    "console.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "htmx.min.js": "text/javascript",
+    "htmx-LICENSE.txt": "text/plain",
+}
+_OF_QUEUE: Final = frozenset({JobKind.MOVE, JobKind.COPY, JobKind.RETRY, JobKind.DELETE})
+_Result = TypeVar("_Result")
+_Work = Callable[[Management, Principal], Coroutine[Any, Any, _Result]]
+
+
+class _Group(NamedTuple):
+    """Undelivered messages of one queue that came from one other."""
+
+    queue: str
+    origin: str | None
+    """None if they do not say where they come from."""
+    messages: int
+    expired: int
+    """How many of them are there since they expired."""
+    oldest_ms: int
+    newest_ms: int
+
+
+class _Grouped(NamedTuple):
+    """A queue of dead letters by where its messages come from."""
+
+    view: QueueView
+    groups: Sequence[_Group]
+    looked_at: int
+    is_whole: bool
+
+
+class _QueueSeen(NamedTuple):
+    """All that the page of a queue shows."""
+
+    view: QueueView
+    jobs: Sequence[JobView]
+    consumers: Sequence[Any] | None
+    """None, here and below, if the user may not see them."""
+    messages: MessagePage | None
+    refused: str
+    """What is wrong with the selector; "" if nothing is."""
+
+
+class Console:
+    """The console of one node; called on the loop of HTTP."""
+
+    def __init__(
+        self, host: str, operators: Operators, probes: Probes, role: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """``host`` is where HTTP listens; ``role`` returns what ``/role`` shows."""
+        self._host = host
+        self._operators = operators
+        self._probes = probes
+        self._role = role
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the console."""
+
+        def of(path: str, show: _Answer, act: _Answer | None = None) -> Route:
+            methods = ["GET"] if act is None else ["GET", "POST"]
+            return Route(f"/console/{path}", self._endpoint(show, act), methods=methods)
+
+        return [
+            Route("/", _to("/console/")),
+            Route("/console", _to("/console/")),
+            of("", self._start),
+            of("queues", self._queues),
+            of("queue", self._queue, self._act_on_queue),
+            of("message", self._message),
+            of("dead-letters", self._dead_letters, self._retry_dead_letters),
+            of("connections", self._connections, self._close_connection),
+            of("jobs", self._jobs, self._act_on_job),
+            of("pair", self._pair),
+            Route("/console/static/{file}", _static),
+        ]
+
+    def _endpoint(self, show: "_Answer", act: "_Answer | None") -> "_Answer":
+        async def answer(request: Request) -> Response:
+            try:
+                refuse_foreign_site(request, self._host)
+                if request.method == "POST" and act is not None:
+                    return await act(request)
+                return await show(request)
+            except OrthiaError as error:
+                return self._error(request, error)
+
+        return answer
+
+    def _page(
+        self,
+        request: Request,
+        template: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+        *,
+        refreshes: bool = False,
+        **values: Any,
+    ) -> Response:
+        url = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        stays = "refresh=off" in request.url.query
+        common = {
+            "node": self._role(),
+            "here": request.url.path.removeprefix("/console/"),
+            "url": url,
+            "refresh_url": url if refreshes and not stays else "",
+            "stay_url": f"{url}{'&' if '?' in url else '?'}refresh=off",
+            "refreshes": refreshes and not stays,
+            "reloads": False,
+        }
+        return page(template, common | values, status, headers)
+
+    def _error(self, request: Request, error: OrthiaError) -> Response:
+        status = status_of(error)
+        back = request.headers.get("referer", "")
+        parts = urlsplit(back)
+        is_ours = parts.netloc == request.headers.get("host") and parts.path.startswith("/console/")
+        return self._page(
+            request,
+            "error.html",
+            status,
+            CHALLENGE if status is HTTPStatus.UNAUTHORIZED else None,
+            title=status.phrase,
+            problem=str(error),
+            nothing_happened=request.method == "POST",
+            is_elsewhere=isinstance(error, NotLive),
+            back=f"{parts.path}?{parts.query}" if is_ours else link(""),
+        )
+
+    # --- the node
+
+    async def _start(self, request: Request) -> Response:
+        del request
+        return _see(link("queues" if self._operators.are_served else "pair"))
+
+    async def _pair(self, request: Request) -> Response:
+        overview = None
+        if self._operators.are_served:
+            overview = await self._operators.perform(request, _overview)
+        elif (refusal := self._probes.refusal(request, by_browser=True)) is not None:
+            refusal.headers.update(SECURITY)
+            return refusal
+        return self._page(request, "pair.html", refreshes=True, overview=overview)
+
+    # --- queues
+
+    async def _queues(self, request: Request) -> Response:
+        given = query(request)
+        search, sort = given.get("search", ""), given.get("sort", "name")
+        number_of_page = max(1, number("page", given.get("page") or "1"))
+
+        async def work(node: Management, who: Principal) -> snapshots.Snapshot:
+            return await node.queues(who)
+
+        snapshot = await self._operators.perform(request, work)
+        found = await asyncio.to_thread(
+            snapshots.page,
+            snapshot.queues,
+            search=search,
+            sort=sort.removeprefix("-"),
+            descending=sort.startswith("-"),
+            offset=(number_of_page - 1) * ROWS,
+            limit=ROWS,
+        )
+        return self._page(
+            request,
+            "queues.html",
+            refreshes=True,
+            queues=found.items,
+            total=found.total,
+            made_ms=snapshot.made_ms,
+            search=search,
+            sort=sort,
+            number=number_of_page,
+            pages=max(1, -(-found.total // ROWS)),
+        )
+
+    async def _queue(self, request: Request) -> Response:
+        given = query(request)
+        name, selector = _needed(given, "name"), given.get("selector", "").strip()
+        after = given.get("after") or None
+        seen: _QueueSeen = await self._operators.perform(
+            request, lambda node, who: _seen(node, who, name, selector, after)
+        )
+        is_busy = any(one.state is JobState.RUNNING for one in seen.jobs)
+        return self._page(
+            request,
+            "queue.html",
+            refreshes=True,
+            reloads=is_busy,
+            queue=seen.view,
+            jobs=seen.jobs,
+            consumers=seen.consumers,
+            messages=seen.messages,
+            refused=seen.refused,
+            selector=selector,
+            after=after,
+            all_ticked=given.get("ticked") == "all",
+        )
+
+    async def _act_on_queue(self, request: Request) -> Response:
+        name = _needed(query(request), "name")
+        said = await _form(request)
+        do = said.text("do")
+
+        async def work(node: Management, who: Principal) -> str:
+            if do == "pause":
+                await node.pause_queue(who, name)
+            elif do == "resume":
+                await node.resume_queue(who, name)
+            elif do == "close-consumer":
+                await node.close_consumer(who, said.text("consumer"), said.text("reason"))
+                return "#consumers"
+            elif do == "purge":
+                await _purge(node, who, name, said)
+                return "#jobs"
+            elif do in _OF_QUEUE:
+                await _start_job(node, who, name, JobKind(do), said)
+                return "#jobs"
+            else:
+                raise WrongArgument("do", f"there is nothing to do that is called {quoted(do)}")
+            return ""
+
+        anchor = await self._operators.perform(request, work)
+        return _see(link("queue", name=name) + anchor)
+
+    async def _message(self, request: Request) -> Response:
+        given = query(request)
+        queue, message = _needed(given, "queue"), number("id", _needed(given, "id"))
+
+        async def work(node: Management, who: Principal) -> Any:
+            return await node.message(who, queue, message, body_bytes=MOST_BODY_BYTES)
+
+        view = await self._operators.perform(request, work)
+        shown = None
+        if view.body is not None:
+            shown = body_shown(view.body, given.get("as") or _likely_form(view.body))
+        return self._page(
+            request,
+            "message.html",
+            message=view,
+            shown=shown,
+            most=MOST_OF_A_PROPERTY,
+            most_body=MOST_BODY_BYTES,
+        )
+
+    # --- dead letters
+
+    async def _dead_letters(self, request: Request) -> Response:
+        found = await self._operators.perform(request, _all_dead_letters)
+        return self._page(request, "dead_letters.html", queues=found, most=_MOST_GROUPED)
+
+    async def _retry_dead_letters(self, request: Request) -> Response:
+        name = _needed(query(request), "name")
+        said = await _form(request)
+        origin = said.text("origin")
+        text = origin.replace("'", "''")
+
+        async def work(node: Management, who: Principal) -> None:
+            selector = f"_AMQ_ORIG_QUEUE = '{text}'" if origin else None
+            await node.start_job(who, JobKind.RETRY, queue=name, selector=selector)
+
+        await self._operators.perform(request, work)
+        return _see(link("queue", name=name) + "#jobs")
+
+    # --- connections and jobs
+
+    async def _connections(self, request: Request) -> Response:
+        given = query(request)
+        search = given.get("search", "")
+        number_of_page = max(1, number("page", given.get("page") or "1"))
+
+        async def work(node: Management, who: Principal) -> Any:
+            return await node.connections(who)
+
+        part = search.casefold()
+        found: list[ConnectionView] = [
+            one
+            for one in await self._operators.perform(request, work)
+            if any(part in text.casefold() for text in _texts(one))
+        ]
+        found.sort(key=lambda one: one.since_ms, reverse=True)
+        first = (number_of_page - 1) * ROWS
+        return self._page(
+            request,
+            "connections.html",
+            refreshes=True,
+            connections=found[first : first + ROWS],
+            total=len(found),
+            search=search,
+            number=number_of_page,
+            pages=max(1, -(-len(found) // ROWS)),
+        )
+
+    async def _close_connection(self, request: Request) -> Response:
+        said = await _form(request)
+
+        async def work(node: Management, who: Principal) -> None:
+            await node.close_connection(who, said.text("connection"), said.text("reason"))
+
+        await self._operators.perform(request, work)
+        return _see(link("connections"))
+
+    async def _jobs(self, request: Request) -> Response:
+        async def work(node: Management, who: Principal) -> Any:
+            return await node.jobs(who)
+
+        jobs = await self._operators.perform(request, work)
+        is_busy = any(one.state is JobState.RUNNING for one in jobs)
+        return self._page(request, "jobs.html", refreshes=True, reloads=is_busy, jobs=jobs)
+
+    async def _act_on_job(self, request: Request) -> Response:
+        said = await _form(request)
+        job, do = number("job", said.text("job")), said.text("do")
+
+        async def work(node: Management, who: Principal) -> JobView:
+            if do == "stop":
+                return await node.stop_job(who, job)
+            if do == "continue":
+                return await node.continue_job(who, job)
+            raise WrongArgument("do", f"there is nothing to do that is called {quoted(do)}")
+
+        view = await self._operators.perform(request, work)
+        if view.of_address:
+            return _see(link("jobs"))
+        return _see(link("queue", name=view.queue) + "#jobs")
+
+
+_Answer = Callable[[Request], Awaitable[Response]]
+
+
+async def _overview(node: Management, who: Principal) -> Any:
+    return await node.overview(who)
+
+
+async def _seen(
+    node: Management, who: Principal, name: str, selector: str, after: str | None
+) -> _QueueSeen:
+    view = await node.queue(who, name)
+    jobs = [one for one in await _if_allowed(node.jobs(who)) or () if _is_of(one, view)]
+    active = [one for one in jobs if one.state in (JobState.RUNNING, JobState.INTERRUPTED)]
+    over = [one for one in jobs if one not in active]
+    messages, refused = None, ""
+    try:
+        messages = await _if_allowed(node.browse(who, name, selector or None, after, ROWS))
+    except SelectorRefused as error:
+        refused = str(error)
+    return _QueueSeen(
+        view,
+        [*active, *over[:_MOST_JOBS]],
+        await _if_allowed(node.consumers(who, name)),
+        messages,
+        refused,
+    )
+
+
+def _is_of(job: JobView, queue: QueueView) -> bool:
+    if job.of_address:
+        return job.queue == queue.address
+    return queue.name in (job.queue, job.target)
+
+
+async def _if_allowed(asked: Awaitable[_Result]) -> _Result | None:
+    """Return what was asked for; None if the user may not see it."""
+    try:
+        return await asked
+    except NotAuthorized:
+        return None
+
+
+async def _purge(node: Management, who: Principal, name: str, said: Form) -> None:
+    """Purge a queue that has no more messages than its operator says may go."""
+    if not said.text("most"):
+        raise WrongArgument("most", "say how many messages may be deleted")
+    most = number("most", said.text("most"))
+    there = await node.count(who, name)
+    if there > most:
+        raise WrongArgument(
+            "most",
+            f"queue {quoted(name)} has {there:,} messages, and {most:,} may be deleted: nothing was"
+            " deleted",
+        )
+    await node.start_job(who, JobKind.PURGE, queue=name)
+
+
+async def _start_job(
+    node: Management, who: Principal, name: str, kind: JobKind, said: Form
+) -> None:
+    """Begin what a form asks for: of the ticked messages, or of all that match its selector."""
+    ids, selector = None, None
+    if said.text("which") == "all":
+        selector = said.text("selector") or None
+    else:
+        ids = said.numbers("ids")
+        if not ids:
+            raise WrongArgument(
+                "ids", f"no message is ticked: tick those to {kind.value}, or choose all of them"
+            )
+    goes = kind in (JobKind.MOVE, JobKind.COPY)
+    target = (said.text("target") or None) if goes else None
+    await node.start_job(who, kind, queue=name, selector=selector, ids=ids, target=target)
+
+
+async def _all_dead_letters(node: Management, who: Principal) -> list[_Grouped]:
+    return [await _grouped(node, who, one) for one in await node.dead_letter_queues(who)]
+
+
+async def _grouped(node: Management, who: Principal, view: QueueView) -> _Grouped:
+    groups: dict[str | None, _Group] = {}
+    looked_at, after = 0, None
+    while looked_at < _MOST_GROUPED:
+        found = await _if_allowed(node.browse(who, view.name, None, after, 500))
+        if found is None:
+            break
+        for one in found.messages:
+            known = groups.get(one.origin_queue)
+            if known is None:
+                known = _Group(
+                    view.name, one.origin_queue, 0, 0, one.timestamp_ms, one.timestamp_ms
+                )
+            groups[one.origin_queue] = known._replace(
+                messages=known.messages + 1,
+                expired=known.expired + ("_AMQ_ACTUAL_EXPIRY" in one.properties),
+                oldest_ms=min(known.oldest_ms, one.timestamp_ms),
+                newest_ms=max(known.newest_ms, one.timestamp_ms),
+            )
+        looked_at += len(found.messages)
+        after = found.next
+        if after is None:
+            break
+    by_size = sorted(groups.values(), key=lambda one: -one.messages)
+    return _Grouped(view, by_size, looked_at, after is None)
+
+
+def _likely_form(body: bytes) -> str:
+    if body[:1] in (b"{", b"["):
+        try:
+            json.loads(body)
+        except (ValueError, RecursionError):
+            return "text"
+        return "json"
+    return "text"
+
+
+def _texts(one: ConnectionView) -> tuple[str, ...]:
+    return one.id, one.user, one.address, one.client_id or ""
+
+
+def _needed(given: Mapping[str, str], name: str) -> str:
+    value = given.get(name)
+    if not value:
+        raise WrongArgument(name, f"{name} is missing in the address of this page")
+    return value
+
+
+async def _form(request: Request) -> Form:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await form(request)
+    except TimeoutError:
+        raise BrokerError("the form did not arrive in time") from None
+
+
+def _see(where: str) -> Response:
+    return RedirectResponse(where, HTTPStatus.SEE_OTHER, SECURITY)
+
+
+def _to(where: str) -> _Answer:
+    async def answer(request: Request) -> Response:
+        del request
+        return RedirectResponse(where, HTTPStatus.TEMPORARY_REDIRECT, SECURITY)
+
+    return answer
+
+
+_FILES: Final = files("orthia.broker.management.http.console") / "static"
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["file"]
+    if name not in _STATIC:
+        return Response("there is no such file\n", HTTPStatus.NOT_FOUND, SECURITY)
+    headers = SECURITY | {"cache-control": "max-age=300"}
+    return Response((_FILES / name).read_bytes(), headers=headers, media_type=_STATIC[name])
