@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -42,7 +42,7 @@ class Handovers(Handover):
         finally:
             self._is_under_way = False
 
-    def _hand_over(self, manager: PairNodeManager) -> HandoverView:
+    def _hand_over(self, manager: PairNodeManager[Any]) -> HandoverView:
         try:
             backup = manager.status().backup
         except StoreError as error:

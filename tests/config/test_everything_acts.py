@@ -92,7 +92,9 @@ READ_AS = {
     "core/health/allow-anonymous": (
         "broker/management/http/probes.py self._settings.allow_anonymous"
     ),
-    "core/stomp-limits/max-body-bytes": "broker/protocols/stomp/parser.py self._limits.max_body_bytes",
+    "core/stomp-limits/max-body-bytes": (
+        "broker/protocols/stomp/parser.py self._limits.max_body_bytes"
+    ),
     "core/stomp-limits/max-unacknowledged-bytes": (
         "broker/core/broker.py self.parts.max_unacknowledged_bytes"
     ),
