@@ -81,6 +81,15 @@ async def _transactions(node: Management, who: Principal) -> Any:
     return {"transactions": [as_json(one) for one in await node.transactions(who)]}
 
 
+async def _hand_over(node: Management, who: Principal) -> Any:
+    return await node.hand_over(who)
+
+
+async def _set_log_level(node: Management, who: Principal, *, logger: str, level: str) -> Any:
+    await node.set_log_level(who, logger, level)
+    return {}
+
+
 # --- queues
 
 
@@ -342,6 +351,17 @@ OPERATIONS: Final = (
     Operation("GET", "/overview", "The node in a few numbers", _overview),
     Operation("GET", "/memory", "What the node holds, against its limits", _memory),
     Operation("GET", "/transactions", "Prepared transactions that are not resolved", _transactions),
+    Operation("POST", "/handover", "Hand over to the backup, and wait until it serves", _hand_over),
+    Operation(
+        "POST",
+        "/log-level",
+        "Have a logger of the node tell more or less, until the node ends",
+        _set_log_level,
+        body=(
+            Argument("logger", str, "its name, as orthia.broker", required=True),
+            Argument("level", str, "DEBUG, INFO, WARNING or ERROR", required=True),
+        ),
+    ),
     Operation("GET", "/queues", "A page of the queues", _queues, (*_PAGE, *_OF_QUEUES)),
     Operation(
         "POST",
