@@ -35,12 +35,12 @@ from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
 from orthia.broker.management.messages import (
-    RETURNS,
     Found,
     Messages,
     Place,
     body_of,
     properties_of,
+    returns_of,
 )
 from orthia.broker.management.snapshots import Snapshot, Snapshots
 from orthia.broker.management.views import (
@@ -468,7 +468,6 @@ class Management:
         def show(found: Found) -> MessageView:
             record = found.record
             properties = properties_of(record)
-            returns = str(properties.get(RETURNS, ""))
             due_ms = decode_fields(record.stated).delivery_ms if record.stated else None
             return MessageView(
                 id=found.seq,
@@ -486,7 +485,7 @@ class Management:
                 due_ms=due_ms,
                 origin_queue=_text(properties.get("_AMQ_ORIG_QUEUE")),
                 origin_address=_text(properties.get("_AMQ_ORIG_ADDRESS")),
-                returns=int(returns) if returns.isdecimal() else 0,
+                returns=returns_of(properties),
                 properties=properties,
                 body=body_of(record, body_bytes) if body_bytes else None,
             )

@@ -6,7 +6,7 @@ where the next one begins, whatever came and went meanwhile.
 """
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from orthia.broker.core.api import MessageReference
@@ -28,6 +28,7 @@ WINDOW_BYTES: Final = 1024 * 1024
 RETURNS: Final = "_ORTHIA_RETURNS"
 """The property that says how often a message was retried."""
 _LOOKED_AT_ONCE: Final = 64
+_LONGEST_NUMBER: Final = 18
 
 
 class Place(NamedTuple):
@@ -43,7 +44,7 @@ class Place(NamedTuple):
     def parse(cls, text: str, queue: Queue) -> "Place":
         """Return the place that a page gave; raises WrongArgument."""
         level, dot, seq = text.partition(".")
-        if dot and level.isdecimal() and seq.isdecimal() and int(level) in queue.log.ids:
+        if dot and _is_number(level) and _is_number(seq) and int(level) in queue.log.ids:
             return cls(int(level), int(seq))
         raise WrongArgument(
             "after",
@@ -166,6 +167,17 @@ def properties_of(record: Message) -> dict[str, Property]:
         return dict(record.properties())
     except ValueError:
         return {}
+
+
+def returns_of(properties: Mapping[str, Property]) -> int:
+    """Return how often a message was retried, as it says; its sender may have said anything."""
+    said = str(properties.get(RETURNS, ""))
+    return int(said) if _is_number(said) else 0
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a text is a number that a place in the journal may have."""
+    return 0 < len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdecimal()
 
 
 def body_of(record: Message, most: int) -> bytes | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.routing.resources import UndeliverableQueues
-from orthia.broker.management.messages import RETURNS, properties_of
+from orthia.broker.management.messages import RETURNS, properties_of, returns_of
 from orthia.broker.management.views import JobKind
 from orthia.config.addresses import DROP
 from orthia.journal.model.encodings import FIRST_ENCODING
@@ -76,9 +76,8 @@ class Placing:
         targets = self._origins(name, address)
         if not targets or queue in targets:
             return None
-        before = str(said.get(RETURNS, ""))
         back = _without_origin(record.relocated(targets[0].address, {}))
-        returns = 1 + (int(before) if before.isdecimal() else 0)
+        returns = 1 + returns_of(said)
         return Placed(
             [(targets, with_property(back, RETURNS, str(returns)))], RemovalReason.DELETED
         )

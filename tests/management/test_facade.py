@@ -135,6 +135,17 @@ def test_messages_are_shown_a_page_at_a_time_and_stay() -> None:
     assert len(core.consume("/queue/orders").received) == 11
 
 
+def test_what_a_sender_says_of_returns_breaks_no_page() -> None:
+    """A number that is too long, or none, counts for none; so does a place of a page."""
+    managed = Managed()
+    for said in (b"9" * 5_000, "٣".encode(), b"x", b"2"):
+        managed.core.send("/queue/orders", "a", headers=b"_ORTHIA_RETURNS:%b\n" % said)
+    shown = managed.run(managed.management.browse(OPERATOR, "orders")).messages
+    assert [one.returns for one in shown] == [0, 0, 0, 2]
+    with pytest.raises(WrongArgument, match="no place"):
+        managed.run(managed.management.browse(OPERATOR, "orders", after="9" * 5_000 + ".1"))
+
+
 def test_wrong_input_is_refused_by_name() -> None:
     """A queue, a page, a message, a selector with its column."""
     managed = Managed()
