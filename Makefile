@@ -197,6 +197,7 @@ docs: setup ## Write the documents that are generated
 	$(BIN)/python -m tools.documents.failover_log > docs/failover-log.md
 	$(BIN)/python -m tools.documents.stomp_headers > docs/stomp-headers.md
 	$(BIN)/python -m tools.documents.node_states > docs/node-states.md
+	$(BIN)/python -m tools.documents.management_api > docs/management-api.md
 
 lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
 	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --output-file requirements.lock

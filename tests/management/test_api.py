@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ from orthia.config.settings import HealthSettings
 from tests.management import support
 from tests.management.support import OPERATOR
 from tests.management.test_probes import Node
+from tools.documents.management_api import reference
 
 QUEUE = 'a/b c"d%2F'
 IN_PATH = "a%2Fb%20c%22d%252F"
@@ -256,3 +258,9 @@ def test_the_document_names_every_operation(api: Api) -> None:
     operations = [one for path in document["paths"].values() for one in path.values()]
     assert len({one["operationId"] for one in operations}) == len(operations)
     assert document["paths"]["/queues/{queue}"]["delete"]["parameters"][1]["name"] == "force"
+
+
+def test_the_page_says_what_there_is() -> None:
+    """docs/management-api.md is what python -m tools.documents.management_api writes."""
+    page = Path(__file__).parents[2] / "docs" / "management-api.md"
+    assert page.read_text() == reference(), "make docs"
