@@ -100,8 +100,12 @@ class Management:
         clients: ConnectedClients,
         name: str,
         handover: Handover | None = None,
+        node_id: str | None = None,
     ) -> None:
-        """``name`` is the node's; without a ``handover`` it has no backup."""
+        """``name`` is the node's, ``node_id`` what all nodes of a store have in common.
+
+        Without a ``handover`` it has no backup.
+        """
         self._handover = handover
         self._broker = broker
         self._parts = parts = broker.parts
@@ -109,10 +113,17 @@ class Management:
         self._security = broker.security
         self._clients = clients
         self._name = name
+        self._node_id = node_id
+        self._live_since_ms = broker.time_ms()
         self._waiting = Waiting(broker.slices)
         self._messages = Messages(parts.journal, self._waiting)
         self._jobs = Jobs(parts, self._waiting)
         self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
+
+    @property
+    def name(self) -> str:
+        """The node's name. Any thread."""
+        return self._name
 
     def end(self) -> None:
         """End whatever is under way: the node is stopping."""
@@ -134,6 +145,8 @@ class Management:
         queues = (await self._snapshots.queues()).queues
         return OverviewView(
             name=self._name,
+            node_id=self._node_id,
+            uptime_ms=self._broker.time_ms() - self._live_since_ms,
             queues=len(queues),
             addresses=sum(one.is_used for one in self._book.known.values()),
             consumers=sum(one.consumers for one in queues),

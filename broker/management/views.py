@@ -288,6 +288,10 @@ class OverviewView:
     """The node in a few numbers."""
 
     name: str
+    node_id: str | None
+    """What all nodes of a store have in common."""
+    uptime_ms: int
+    """For how long the node has been live."""
     queues: int
     addresses: int
     consumers: int

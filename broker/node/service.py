@@ -256,7 +256,11 @@ class Service:
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
         )
         self._management = Management(
-            broker, ServedClients(server), self._settings.name, self._handover
+            broker,
+            ServedClients(server),
+            self._settings.name,
+            self._handover,
+            manager.log.node_id,
         )
         self._managed = Managed(self._management, HttpLogins(broker, server))
         broker.count_backlogs()

@@ -70,6 +70,27 @@ def refuse_foreign_site(request: Request, host: str) -> None:
         raise ForeignSite("the request was made by a page of another site")
 
 
+def refuse_unproven_site(request: Request, *, changes: bool) -> None:
+    """Raise ForeignSite unless a request to Jolokia, which is told all by GET, is of no page.
+
+    One that ``changes`` something, and that any page may have a browser send, has to name this
+    host as its ``Origin``, which browsers never forge.
+    """
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    site = request.headers.get("sec-fetch-site", "none")
+    if site not in _SAME_SITE or (
+        origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    ):
+        raise ForeignSite("the request was made by a page of another site")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_simple = request.method in _SAFE or kind not in ("application/json", "text/json")
+    if changes and is_simple and origin is None:
+        raise ForeignSite(
+            f"this changes something: send it with the header Origin: http://{host}, or as a POST"
+            " with Content-Type: application/json"
+        )
+
+
 def path_part(request: Request, name: str) -> str:
     """Return a part of the path, decoded."""
     try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from orthia.broker.management.abc import HealthSource
+from orthia.broker.management.http import jolokia
 from orthia.broker.management.http.application import application
 from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
@@ -32,7 +33,12 @@ class NodeServer:
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
         console = Console(settings.host, operators, self.probes, source.describe_role)
-        served = application(*self.probes.routes(), *routes(operators), *console.routes())
+        served = application(
+            *self.probes.routes(),
+            *routes(operators),
+            *jolokia.routes(operators),
+            *console.routes(),
+        )
         self.server = HttpServer(settings, served, failed=failed)
 
     def start(self) -> None:

@@ -1,0 +1,480 @@
+"""Jolokia's protocol at ``/console/jolokia/``, as Artemis has it, and ``/api/jolokia/``, Classic's.
+
+What is read and done are attributes and operations of ``mbeans``, which calls the facade. Each
+request has its answer in the body, with a ``status`` of its own; that of HTTP is 200.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orthia.broker.core.errors import DestinationRefused, NotAuthorized
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.selectors import SelectorRefused
+from orthia.broker.management.errors import NotFound, WrongArgument
+from orthia.broker.management.facade import Management
+from orthia.broker.management.http import mbeans
+from orthia.broker.management.http.call import data, query, refuse_unproven_site
+from orthia.broker.management.http.mbeans import Attribute, Found, Kind, Operation
+from orthia.broker.management.http.object_names import ObjectName, parse
+from orthia.broker.management.http.resources import BODY_SECONDS, Operators
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
+
+PROTOCOL: Final = "7.2"
+BASES: Final = ("/console/jolokia", "/api/jolokia")
+MOST_REQUESTS: Final = 500
+"""In one bulk."""
+MOST_VALUES: Final = 200_000
+"""That a pattern may read."""
+MOST_LISTED: Final = 1_000
+"""Objects that are described in one answer."""
+_SHAPES: Final = frozenset(
+    ("maxDepth", "maxCollectionSize", "maxObjects", "includeStackTrace", "serializeException")
+)
+"""Parameters that bound how Java's objects are shown, of which there are none here."""
+_FLAGS: Final = {"ignoreErrors": False, "includeRequest": True, "canonicalNaming": True}
+_Value = Callable[[], Any]
+
+
+class NoSuchAttribute(OrthiaError):  # noqa: N818 - named for what is the case
+    """The object has no attribute of that name."""
+
+
+class NotServed(OrthiaError):  # noqa: N818 - named for what is the case
+    """A kind of request that this node does not answer."""
+
+
+_ERRORS: Final[tuple[tuple[type[OrthiaError], int, str], ...]] = (
+    (NotServed, 403, "java.lang.SecurityException"),
+    (NotAuthorized, 403, "java.lang.SecurityException"),
+    (NoSuchAttribute, 404, "javax.management.AttributeNotFoundException"),
+    (NotFound, 404, "javax.management.InstanceNotFoundException"),
+    (WrongArgument, 400, "java.lang.IllegalArgumentException"),
+    (SelectorRefused, 400, "java.lang.IllegalArgumentException"),
+    (DestinationRefused, 400, "java.lang.IllegalArgumentException"),
+    (OrthiaError, 500, "java.lang.IllegalStateException"),
+)
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    members: Mapping[str, Any]
+    """As it is by POST."""
+    flags: Mapping[str, bool]
+
+    @property
+    def kind(self) -> str:
+        """What is asked for: ``read`` and so on."""
+        return str(self.members.get("type", "")).lower()
+
+    def text(self, member: str) -> str:
+        """Return a member that has to be there; raises WrongArgument."""
+        value = self.members.get(member)
+        if not isinstance(value, str) or not value:
+            raise WrongArgument(member, f"{self.kind} needs {member}, a string")
+        return value
+
+    def path(self) -> list[str]:
+        """Return the parts of the path into the answer; raises WrongArgument."""
+        value = self.members.get("path") or ""
+        if isinstance(value, list):
+            return [str(one) for one in value]
+        if not isinstance(value, str):
+            raise WrongArgument("path", "path is neither a string nor an array")
+        return split(value)
+
+
+def routes(operators: Operators) -> list[Route]:
+    """Return the routes."""
+
+    async def answer(request: Request) -> Response:
+        is_bulk = False
+        asked: list[Asked | OrthiaError]
+        try:
+            flags = _flags(query(request))
+            if request.method == "POST":
+                async with asyncio.timeout(BODY_SECONDS):
+                    sent = await data(request)
+                found = _read_json(sent)
+                is_bulk = isinstance(found, list)
+                asked = list(_of_bodies(found if isinstance(found, list) else [found], flags))
+            else:
+                asked = [Asked(_of_path(request.path_params.get("rest", "")), flags)]
+        except WrongArgument as error:
+            asked = [error]
+        changes = any(isinstance(one, Asked) and one.kind == "exec" for one in asked)
+        refuse_unproven_site(request, changes=changes)
+
+        async def work(node: Management, who: Principal) -> list[_Value | OrthiaError]:
+            return [await _perform(node, who, one) for one in asked]
+
+        values = await operators.perform(request, work)
+        text = await asyncio.to_thread(_shown, asked, values, is_bulk=is_bulk)
+        return Response(text, headers={"cache-control": "no-store"}, media_type="application/json")
+
+    return [
+        Route(path, answer, methods=["GET", "POST"])
+        for base in BASES
+        for path in (base, base + "/{rest:path}")
+    ]
+
+
+# --- what is asked
+
+
+def split(path: str) -> list[str]:
+    """Return the parts of a path, in which ``!`` has the next letter mean itself."""
+    parts, place = [""], 0
+    while place < len(path):
+        letter = path[place]
+        if letter == "!" and place + 1 < len(path):
+            place += 1
+            parts[-1] += path[place]
+        elif letter == "/":
+            parts.append("")
+        else:
+            parts[-1] += letter
+        place += 1
+    return [one for one in parts if one]
+
+
+def _of_path(path: str) -> dict[str, Any]:
+    """Return a request by GET as it is by POST; raises WrongArgument."""
+    kind, *rest = split(path) or ["version"]
+    kind = kind.lower()
+    members: dict[str, Any] = {"type": kind}
+    if kind in ("read", "search", "exec", "write") and rest:
+        members["mbean"] = rest.pop(0)
+    if kind == "read" and rest:
+        names = rest.pop(0).split(",")
+        members["attribute"] = names if len(names) > 1 else names[0]
+    if kind == "exec" and rest:
+        members["operation"] = rest.pop(0)
+        members["arguments"] = [_argument(one) for one in rest]
+    elif rest:
+        members["path"] = rest
+    return members
+
+
+def _argument(text: str) -> str | None:
+    if text == "[null]":
+        return None
+    return "" if text == '""' else text
+
+
+def _read_json(sent: bytes) -> Any:
+    try:
+        found = json.loads(sent)
+    except (ValueError, RecursionError) as error:
+        raise WrongArgument("body", f"the body is not JSON: {error}") from None
+    if isinstance(found, list) and not 0 < len(found) <= MOST_REQUESTS:
+        raise WrongArgument("body", f"a bulk has 1 to {MOST_REQUESTS} requests, not {len(found)}")
+    return found
+
+
+def _of_bodies(bodies: Iterable[Any], flags: Mapping[str, bool]) -> Iterator[Asked | OrthiaError]:
+    for one in bodies:
+        try:
+            if not isinstance(one, dict):
+                raise WrongArgument("body", "a request is a JSON object")
+            if "target" in one:
+                raise NotServed("this node answers for itself alone: it is no proxy of a target")
+            config = one.get("config") or {}
+            if not isinstance(config, dict):
+                raise WrongArgument("config", "config is not an object")
+            yield Asked(one, {**flags, **_flags(config, {})})
+        except OrthiaError as error:
+            yield error
+
+
+def _flags(given: Mapping[str, Any], defaults: Mapping[str, bool] = _FLAGS) -> dict[str, bool]:
+    """Return what parameters say; raises WrongArgument for those that would not act."""
+    flags = dict(defaults)
+    for name, value in given.items():
+        if name in _FLAGS:
+            try:
+                flags[name] = mbeans.converted(value, mbeans.BOOLEAN)
+            except ValueError as error:
+                raise WrongArgument(name, f"{name}: {error}") from None
+        elif name not in _SHAPES:
+            expected = ", ".join(sorted({*_FLAGS, *_SHAPES}))
+            raise WrongArgument(
+                name, f"there is no parameter {quoted(name[:100])} here; expected {expected}"
+            )
+    return flags
+
+
+# --- what is answered, on the broker's loop
+
+
+async def _perform(
+    node: Management, who: Principal, asked: Asked | OrthiaError
+) -> _Value | OrthiaError:
+    """Return what makes the value, on any thread; or the error."""
+    if isinstance(asked, OrthiaError):
+        return asked
+    try:
+        handler = _HANDLERS.get(asked.kind)
+        if handler is None:
+            if asked.kind in ("write", "notification"):
+                raise NotServed(f"{asked.kind} is not served here")
+            expected = ", ".join(_HANDLERS)
+            kind = quoted(asked.kind[:100])
+            raise WrongArgument("type", f"there is no request {kind}; expected {expected}")
+        return await handler(node, who, asked)
+    except OrthiaError as error:
+        return error
+
+
+async def _version(node: Management, who: Principal, asked: Asked) -> _Value:
+    del who, asked
+    value = {
+        "agent": mbeans.version(),
+        "protocol": PROTOCOL,
+        "config": {"agentId": node.name, "agentType": "orthia"},
+        "info": {"product": "orthia", "version": mbeans.version()},
+    }
+    return lambda: value
+
+
+async def _read(node: Management, who: Principal, asked: Asked) -> _Value:
+    name, wanted, path = parse(asked.text("mbean")), _attributes(asked), asked.path()
+    if name.is_pattern:
+        found = await mbeans.matching(node, who, name, _sources(name, wanted))
+        return lambda: _read_all(asked, found(), wanted)
+    one = await mbeans.one(node, who, name, _sources(name, wanted))
+
+    def value() -> Any:
+        if wanted is not None and len(wanted) == 1 and not _is_array(asked):
+            return _inside(_attribute(one, wanted[0]), path)
+        return _inside(_values(asked, one, wanted), path)
+
+    return value
+
+
+def _is_array(asked: Asked) -> bool:
+    return isinstance(asked.members.get("attribute"), list)
+
+
+def _attributes(asked: Asked) -> list[str] | None:
+    """Return the names of attributes that are asked for; None for all."""
+    given = asked.members.get("attribute")
+    names = given.split(",") if isinstance(given, str) else given
+    if not names:
+        return None
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise WrongArgument("attribute", "attribute is neither a string nor an array of strings")
+    return [one.strip() for one in names]
+
+
+def _sources(name: ObjectName, wanted: list[str] | None) -> set[str]:
+    """Return what has to be asked for to read attributes."""
+    return {
+        attribute.source
+        for kind in mbeans.KINDS
+        if kind.may_match(name)
+        for called, attribute in kind.attributes.items()
+        if wanted is None or called in wanted
+    }
+
+
+def _read_all(
+    asked: Asked, found: Iterator[Found], wanted: list[str] | None
+) -> dict[str, dict[str, Any]]:
+    """Return those attributes that the objects of a pattern have."""
+    shown: dict[str, dict[str, Any]] = {}
+    number = 0
+    for one in found:
+        has = one.subject.kind.attributes
+        names = [*has] if wanted is None else [each for each in wanted if each in has]
+        number += len(names)
+        if number > MOST_VALUES:
+            raise WrongArgument("mbean", f"these are more than {MOST_VALUES} values: ask for fewer")
+        if names:
+            name = one.subject.name(canonical=asked.flags["canonicalNaming"])
+            shown[name] = {each: has[each].get(one.sources[has[each].source]) for each in names}
+    if not shown:
+        raise NotFound("object", asked.text("mbean"), " with such attributes")
+    return shown
+
+
+def _values(asked: Asked, one: Found, wanted: list[str] | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name in one.subject.kind.attributes if wanted is None else wanted:
+        try:
+            shown[name] = _attribute(one, name)
+        except NoSuchAttribute as error:
+            if not asked.flags["ignoreErrors"]:
+                raise
+            shown[name] = f"ERROR: {error}"
+    return shown
+
+
+def _attribute(one: Found, name: str) -> Any:
+    found: Attribute | None = one.subject.kind.attributes.get(name)
+    if found is None:
+        expected = ", ".join(one.subject.kind.attributes)
+        raise NoSuchAttribute(
+            f"there is no attribute {quoted(name[:100])} here; expected one of {expected}"
+        )
+    return found.get(one.sources[found.source])
+
+
+def _inside(value: Any, path: list[str]) -> Any:
+    """Return what a path leads to; raises NotFound."""
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise NotFound("path", "/".join(path), " into the value")
+    return value
+
+
+async def _search(node: Management, who: Principal, asked: Asked) -> _Value:
+    name, canonical = parse(asked.text("mbean")), asked.flags["canonicalNaming"]
+    if name.is_pattern:
+        found = await mbeans.matching(node, who, name, ())
+        return lambda: sorted(one.subject.name(canonical=canonical) for one in found())
+    try:
+        one = await mbeans.one(node, who, name, ())
+    except NotFound:
+        return list
+    return lambda: [one.subject.name(canonical=canonical)]
+
+
+async def _exec(node: Management, who: Principal, asked: Asked) -> _Value:
+    name, called = parse(asked.text("mbean")), asked.text("operation")
+    if name.is_pattern:
+        raise WrongArgument("mbean", "an operation is of one object, not of a pattern")
+    given = asked.members.get("arguments")
+    if given is not None and not isinstance(given, list):
+        raise WrongArgument("arguments", "arguments is not an array")
+    one = await mbeans.one(node, who, name, ())
+    operation = _operation(one.subject.kind, called, len(given or ()))
+    arguments: dict[str, Any] = {}
+    for (parameter, kind), value in zip(operation.parameters.items(), given or (), strict=True):
+        try:
+            arguments[parameter] = mbeans.converted(value, kind)
+        except ValueError as error:
+            raise WrongArgument(parameter, f"{parameter}: {error}") from None
+    value = await operation.perform(node, who, one.subject, **arguments)
+    return lambda: value
+
+
+def _operation(kind: Kind, called: str, number: int) -> Operation:
+    """Return the operation that is meant by its name, or signature; raises WrongArgument."""
+    name, has_signature, _ = called.partition("(")
+    named = [one for one in kind.operations if one.name == name]
+    if not named:
+        expected = ", ".join(dict.fromkeys(one.name for one in kind.operations)) or "none"
+        raise WrongArgument(
+            "operation",
+            f"there is no operation {quoted(name[:100])} here; expected one of {expected}",
+        )
+    signature = called.replace(" ", "")
+    found = [
+        one
+        for one in named
+        if (one.signature == signature if has_signature else True) and len(one.parameters) == number
+    ]
+    if len(found) != 1:
+        expected = ", ".join(one.signature for one in named)
+        raise WrongArgument(
+            "operation",
+            f"{number} arguments and {quoted(called[:300])} mean {len(found)} operations; expected"
+            f" one of {expected}",
+        )
+    return found[0]
+
+
+async def _list(node: Management, who: Principal, asked: Asked) -> _Value:
+    path, canonical = asked.path(), asked.flags["canonicalNaming"]
+    domain, properties = [*path, "*", "*"][:2]
+    found = await mbeans.matching(node, who, parse(f"{domain}:{properties}"), ())
+
+    def value() -> Any:
+        described: dict[str, dict[str, Any]] = {}
+        for number, one in enumerate(found()):
+            if number == MOST_LISTED:
+                raise WrongArgument(
+                    "path",
+                    f"there are more than {MOST_LISTED} objects: describe one, by"
+                    " list/DOMAIN/PROPERTIES, and find names by search",
+                )
+            kind, key = one.subject.kind, one.subject.properties(canonical=canonical)
+            described.setdefault(kind.domain, {})[key] = _described(kind)
+        if len(path) < 2:
+            return _inside(described, path)
+        ofdomain = described.get(domain, {})
+        if len(ofdomain) != 1:
+            raise NotFound("object", f"{domain}:{properties}")
+        return _inside(next(iter(ofdomain.values())), path[2:])
+
+    return value
+
+
+def _described(kind: Kind) -> dict[str, Any]:
+    operations: dict[str, list[dict[str, Any]]] = {}
+    for one in kind.operations:
+        arguments = [
+            {"name": name, "type": of, "desc": name} for name, of in one.parameters.items()
+        ]
+        shown = {"args": arguments, "ret": one.result, "desc": one.name}
+        operations.setdefault(one.name, []).append(shown)
+    return {
+        "desc": kind.domain,
+        "attr": {
+            name: {"rw": False, "type": one.type, "desc": name}
+            for name, one in kind.attributes.items()
+        },
+        "op": {name: some[0] if len(some) == 1 else some for name, some in operations.items()},
+    }
+
+
+_HANDLERS: Final[Mapping[str, Callable[[Management, Principal, Asked], Awaitable[_Value]]]] = {
+    "read": _read,
+    "search": _search,
+    "exec": _exec,
+    "list": _list,
+    "version": _version,
+}
+
+
+# --- how it is shown, on a thread beside both loops
+
+
+def _shown(
+    asked: list[Asked | OrthiaError], values: list[_Value | OrthiaError], *, is_bulk: bool
+) -> bytes:
+    shown = [_response(one, value) for one, value in zip(asked, values, strict=True)]
+    text = json.dumps(shown if is_bulk else shown[0], separators=(",", ":"))
+    return text.encode()
+
+
+def _response(asked: Asked | OrthiaError, value: _Value | OrthiaError) -> dict[str, Any]:
+    response: dict[str, Any] = {"timestamp": int(time.time())}
+    if isinstance(asked, Asked) and asked.flags["includeRequest"]:
+        response["request"] = {name: one for name, one in asked.members.items() if name != "config"}
+    if not isinstance(value, OrthiaError):
+        try:
+            response |= {"value": value(), "status": HTTPStatus.OK.value}
+        except OrthiaError as error:
+            value = error
+        else:
+            return response
+    for kind, status, java in _ERRORS:
+        if isinstance(value, kind):
+            said = {"status": status, "error_type": java, "error": f"{java} : {value}"}
+            return response | said
+    raise value

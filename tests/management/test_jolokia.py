@@ -1,0 +1,250 @@
+"""Jolokia's protocol over HTTP: the requests that KEDA, plugins and scripts send."""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.management.http.object_names import parse
+from tests.management.test_api import QUEUE, Answer, Api
+
+ORDERS = (
+    'org.apache.activemq.artemis:broker="any",component=addresses,address="orders",'
+    'subcomponent=queues,routing-type="anycast",queue="orders"'
+)
+BROKER = 'org.apache.activemq.artemis:broker="any"'
+HERE = {"Origin": "http://127.0.0.1:8161", "Host": "127.0.0.1:8161"}
+
+
+class Jolokia(Api):
+    """A node with three messages in queue ``orders``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask("POST", "/api/v1/queues", {"name": "orders", "routing-type": "anycast"})
+        for number in range(3):
+            sent = {"destination": "/queue/orders", "body": f"number {number}"}
+            assert self.ask("POST", "/api/v1/messages", sent).status == 201
+
+    def get(self, path: str, **headers: str) -> Any:
+        """Return what a GET of Artemis' path is answered, which is HTTP 200."""
+        answer = self.ask("GET", "/console/jolokia/" + quote(path, safe="/:=,!*%?&"), **headers)
+        assert answer.status == 200, answer
+        return answer.body
+
+    def post(self, body: object) -> Any:
+        """Return what a POST is answered."""
+        answer = self.ask("POST", "/console/jolokia/", body)
+        assert answer.status == 200, answer
+        return answer.body
+
+    def run_operation(self, mbean: str, operation: str, *arguments: object) -> Any:
+        """Return what an operation answers."""
+        body = {"type": "exec", "mbean": mbean, "operation": operation, "arguments": arguments}
+        return self.post(body)
+
+
+@pytest.fixture
+def node() -> Jolokia:
+    """A node with three messages in queue ``orders``."""
+    return Jolokia()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/jolokia/read/org.apache.activemq.artemis:broker=%22B%22,component=addresses,"
+        "address=%22orders%22,subcomponent=queues,routing-type=%22anycast%22,queue=%22orders%22"
+        "/MessageCount",
+        "/api/jolokia/read/org.apache.activemq:type=Broker,brokerName=B,destinationType=Queue,"
+        "destinationName=orders/QueueSize",
+    ],
+)
+def test_keda_gets_its_number(node: Jolokia, path: str) -> None:
+    """Both of its scalers, with the header Origin that they send."""
+    answer = node.ask("GET", path, **HERE)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert (answer.body["value"], answer.body["status"]) == (3, 200)
+    assert isinstance(answer.body["timestamp"], int)
+
+
+@pytest.mark.parametrize("mark", ['"', '!"'])
+def test_a_name_is_quoted(node: Jolokia, mark: str) -> None:
+    """A quote has a backslash in JMX, a slash an exclamation mark in Jolokia; a comma neither."""
+    name = f"{QUEUE},x!*y"
+    node.ask("POST", "/api/v1/queues", {"name": name, "routing-type": "anycast"})
+    mbean = ORDERS.replace("orders", name.replace('"', '\\"').replace("*", "\\*"))
+    escaped = mbean.replace("!", "!!").replace("/", "!/").replace('"', mark)
+    found = node.ask(
+        "GET", f"/console/jolokia/read/{quote(escaped, safe='!,:=/')}/Name,MessageCount"
+    )
+    assert found.body["value"] == {"Name": name, "MessageCount": 0}
+    pattern = '*:queue="a/?*",*'
+    (spelled,) = node.post({"type": "search", "mbean": pattern})["value"]
+    assert parse(spelled).keys["queue"].text == name
+    assert node.post({"type": "read", "mbean": spelled, "attribute": "Name"})["value"] == name
+
+
+def test_a_bulk_answers_each_by_itself(node: Jolokia) -> None:
+    """In its order, what is wrong among what is right."""
+    version, one, several, missing = node.post(
+        [
+            {"type": "version"},
+            {"type": "read", "mbean": ORDERS, "attribute": "MessageCount"},
+            {"type": "READ", "mbean": ORDERS, "attribute": ["ConsumerCount", "MessagesAdded"]},
+            {"type": "read", "mbean": ORDERS.replace("orders", "nosuch")},
+        ]
+    )
+    assert version["value"]["protocol"] == "7.2"
+    assert (one["value"], one["request"]["mbean"]) == (3, ORDERS)
+    assert several["value"] == {"ConsumerCount": 0, "MessagesAdded": 3}
+    assert missing["status"] == 404
+    assert missing["error"].endswith("there is no queue 'nosuch'")
+
+
+def test_a_pattern_reads_all_that_match(node: Jolokia) -> None:
+    """By the broker's own name, and with those attributes that each has."""
+    pattern = ORDERS.replace('"any"', "*").replace('"orders"', "*")
+    value = node.get(f"read/{pattern}/MessageCount,Address")["value"]
+    (name,) = (one for one in value if 'queue="orders"' in one)
+    assert name.startswith('org.apache.activemq.artemis:address="orders",broker="test",')
+    assert value[name] == {"MessageCount": 3, "Address": "orders"}
+    (broker,) = node.get("read/org.apache.activemq.artemis:broker=*/Status")["value"].values()
+    assert '"state": "STARTED"' in broker["Status"]
+
+
+def test_the_broker_tells_of_itself(node: Jolokia) -> None:
+    """All its attributes at once, and one by a path into it."""
+    value = node.post({"type": "read", "mbean": BROKER})["value"]
+    shown = {name: value[name] for name in ("Name", "Active", "Backup", "TotalMessageCount")}
+    assert shown == {"Name": "test", "Active": True, "Backup": False, "TotalMessageCount": 3}
+    assert value["Uptime"].endswith(" seconds")
+    assert node.get(f"read/{BROKER}/QueueNames/0")["value"] == value["QueueNames"][0]
+
+
+def test_messages_are_counted_browsed_moved_and_purged(node: Jolokia) -> None:
+    """By operations with and without a signature."""
+    node.ask("POST", "/api/v1/queues", {"name": "other", "routing-type": "anycast"})
+    other = ORDERS.replace("orders", "other")
+    first, second = node.run_operation(ORDERS, "browse(int,int)", 1, 2)["value"]
+    assert (first["text"], second["text"]) == ("number 0", "number 1")
+    assert node.run_operation(ORDERS, "countMessages", "color = 'red'")["value"] == 0
+    moved = node.run_operation(
+        ORDERS, "moveMessage(long, java.lang.String)", first["messageID"], "other"
+    )
+    assert moved["value"] is True
+    assert node.run_operation(other, "countMessages")["value"] == 1
+    sent = node.run_operation(other, "sendMessage", {"color": "red"}, 3, "hello", True, None, None)
+    assert sent["status"] == 200, sent
+    assert node.run_operation(other, "removeMessages", "color = 'red'")["value"] == 1
+    assert node.run_operation(ORDERS, "removeAllMessages()")["value"] == 2
+    assert node.run_operation(ORDERS, "moveMessages", None, "nosuch")["status"] == 404
+
+
+def test_queues_are_created_paused_and_destroyed(node: Jolokia) -> None:
+    """By each of Artemis' ways to say what the queue is to be."""
+    spelled = '{"name": "c", "address": "c", "routing-type": "ANYCAST", "ring-size": 5}'
+    text, flag = "java.lang.String", "boolean"
+    for types, *arguments in (
+        ([text, text, text], "a", "a", "ANYCAST"),
+        ([text, text, flag, text], "b", "b", True, "anycast"),
+        ([text], spelled),
+    ):
+        made = node.run_operation(BROKER, f"createQueue({','.join(types)})", *arguments)
+        assert made["status"] == 200, made
+    overloaded = node.run_operation(BROKER, "createQueue", "d", "d", "ANYCAST")
+    assert (overloaded["status"], "mean 2 operations" in overloaded["error"]) == (400, True)
+    third = ORDERS.replace("orders", "c")
+    assert node.run_operation(third, "pause")["status"] == 200
+    assert node.get(f"read/{third}/Paused,RingSize")["value"] == {"Paused": True, "RingSize": 5}
+    assert node.get(f"exec/{BROKER}/destroyQueue(java.lang.String)/c", **HERE)["status"] == 200
+    assert node.get(f"read/{third}")["status"] == 404
+    wrong = node.run_operation(BROKER, "createQueue", '{"name": "d", "auto-delete": true}')
+    assert (wrong["status"], "auto-delete" in wrong["error"]) == (400, True)
+
+
+def test_list_describes_what_there_is(node: Jolokia) -> None:
+    """All of it, or what a path leads to."""
+    assert set(node.get("list")["value"]) == {
+        "org.apache.activemq.artemis",
+        "org.apache.activemq",
+    }
+    path = f"list/{ORDERS.replace(':', '/', 1)}/attr/MessageCount"
+    assert node.get(path)["value"] == {"rw": False, "type": "long", "desc": "MessageCount"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        (f"read/{ORDERS}/Nothing", 404, "there is no attribute 'Nothing' here"),
+        (f"read/{ORDERS.replace('anycast', 'multicast')}", 404, "it is anycast, of address"),
+        ("read/java.lang:type=Memory", 404, "there is no object"),
+        ("read/orders", 400, "is no name of an object"),
+        ('read/a:b="c', 400, "a quote is not closed"),
+        (f"exec/{BROKER}/freezeReplication", 400, "there is no operation 'freezeReplication'"),
+        (f"write/{ORDERS}/Paused/true", 403, "write is not served here"),
+        ("eat/it", 400, "there is no request 'eat'"),
+        ("version?user=me", 400, "there is no parameter 'user' here"),
+    ],
+)
+def test_what_is_wrong_has_a_status_in_the_answer(
+    node: Jolokia, path: str, status: int, error: str
+) -> None:
+    """The text says by name what is wrong."""
+    answer = node.get(path, **HERE)
+    assert (answer["status"], error in answer["error"]) == (status, True), answer
+
+
+def test_a_permission_that_is_missing_is_403(
+    node: Jolokia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing has happened."""
+
+    def refuse(*_: object) -> None:
+        raise NotAuthorized("user 'op' has no role with permission 'manage'")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.node.core.broker.security, "check_management", refuse)
+        for answer in (
+            node.get(f"read/{ORDERS}/MessageCount"),
+            node.run_operation(ORDERS, "removeAllMessages"),
+        ):
+            assert (answer["status"], answer["error_type"]) == (
+                403,
+                "java.lang.SecurityException",
+            )
+    assert node.get(f"read/{ORDERS}/MessageCount")["value"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {"Origin": "http://elsewhere.example"}, 403),
+        ("GET", {"Origin": "null"}, 403),
+        ("GET", {"Sec_Fetch_Site": "cross-site"}, 403),
+        ("GET", {}, 403),
+        ("GET", HERE, 200),
+        ("POST", {"Content_Type": "text/plain"}, 403),
+        ("POST", {"Content_Type": "text/plain", "Origin": "http://elsewhere.example"}, 403),
+        ("POST", {"Content_Type": "text/plain", **HERE}, 200),
+    ],
+)
+def test_a_page_of_another_site_purges_nothing(
+    node: Jolokia, method: str, headers: dict[str, str], status: int
+) -> None:
+    """Not even by a picture whose address is an operation, which no header tells from curl."""
+    body = {"type": "exec", "mbean": ORDERS, "operation": "removeAllMessages"}
+    path = "/console/jolokia/"
+    if method == "GET":
+        path += f"exec/{quote(ORDERS, safe=':=,')}/removeAllMessages"
+    answer = node.ask(method, path, body if method == "POST" else None, **headers)
+    assert answer.status == status
+    left = 0 if status == 200 else 3
+    assert node.get(f"read/{ORDERS}/MessageCount")["value"] == left
+
+
+def test_a_wrong_login_is_told_by_http(node: Jolokia) -> None:
+    """As every client of HTTP expects it."""
+    answer: Answer = node.ask("GET", "/console/jolokia/version", passcode="wrong")
+    assert answer.status == 401
