@@ -1,11 +1,14 @@
 """Jolokia's protocol over HTTP: the requests that KEDA, plugins and scripts send."""
 
+import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.management.http import mbeans
 from orthia.broker.management.http.object_names import parse
 from tests.management.test_api import QUEUE, Answer, Api
 
@@ -162,6 +165,16 @@ def test_queues_are_created_paused_and_destroyed(node: Jolokia) -> None:
     assert node.get(f"read/{third}")["status"] == 404
     wrong = node.run_operation(BROKER, "createQueue", '{"name": "d", "auto-delete": true}')
     assert (wrong["status"], "auto-delete" in wrong["error"]) == (400, True)
+
+
+def test_the_manual_names_all_there_is_and_no_more() -> None:
+    """What it says is read or done is so; what it says is refused is not among it."""
+    text = (Path(__file__).parents[2] / "docs" / "jolokia.md").read_text()
+    there = {name for kind in mbeans.KINDS for name in kind.attributes}
+    there |= {one.name for kind in mbeans.KINDS for one in kind.operations}
+    tables = [line for line in text.partition("## Objects")[2].splitlines() if line[:1] == "|"]
+    words = {word for line in tables for word in re.findall(r"`(\w+)`", line)}
+    assert words - {"ignoreIfExists", "true", "rejectDuplicates"} == there
 
 
 def test_list_describes_what_there_is(node: Jolokia) -> None:
