@@ -8,6 +8,7 @@ import asyncio
 import base64
 import binascii
 import json
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any, Final, NamedTuple
@@ -42,6 +43,7 @@ STRING: Final = "java.lang.String"
 STRINGS: Final = "[Ljava.lang.String;"
 LONG, INT, BOOLEAN, VOID = "long", "int", "boolean", "void"
 MAP: Final = "java.util.Map"
+_NOT_PLAIN: Final = re.compile('[,=:"*?\\n]')
 
 
 class Attribute(NamedTuple):
@@ -122,7 +124,9 @@ class Subject(NamedTuple):
     def _value(self, key: str) -> str:
         if key in self.kind.fixed:
             return self.kind.fixed[key]
-        return quote(self.values[key]) if self.kind.is_quoted else self.values[key]
+        value = self.values[key]
+        # Classic has no quotes; what could not be read without them has some nevertheless.
+        return quote(value) if self.kind.is_quoted or _NOT_PLAIN.search(value) else value
 
     def name(self, *, canonical: bool) -> str:
         """Return its name."""
@@ -155,7 +159,7 @@ def _status(overview: Any) -> str:
         "identity": overview.name,
         "uptime": uptime(overview.uptime_ms),
     }
-    return json.dumps({"server": server})
+    return json.dumps({"server": server}, separators=(",", ":"))
 
 
 def version() -> str:
