@@ -14,6 +14,8 @@ _OF_THE_STORE: Final = frozenset(
     }
 )
 
+_OF_HTTP: Final = frozenset({"name", "password-codec", "health"})
+
 
 class Part(Enum):
     """What of a file is asked for; the settings of the rest are the defaults."""
@@ -23,9 +25,13 @@ class Part(Enum):
     """Messages, locks and the failover log: where they are, and how to reach them."""
     ACCEPTORS = "acceptors"
     """The store, and what is listened on: key stores with their passwords."""
+    HTTP = "http"
+    """Where the node serves HTTP."""
 
     def includes(self, section: str) -> bool:
         """Tell whether ``section``, the name of an element in ``core``, is of this part."""
+        if self is Part.HTTP:
+            return section in _OF_HTTP
         if self is Part.WHOLE or section in _OF_THE_STORE or section.startswith("journal-"):
             return True
         return self is Part.ACCEPTORS and section == "acceptors"

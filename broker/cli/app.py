@@ -10,9 +10,13 @@ from orthia.broker.cli.group import OrthiaGroup, example
 from orthia.broker.cli.version import installed_version
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "address": "Look at the addresses of the live node, create, pause, purge and delete them.",
     "backup": "Run a backup node without writing a broker.xml first.",
     "check": "Validate a broker.xml and show every setting in effect, passwords hidden.",
+    "completion": "Print what makes a SHELL complete commands and options.",
+    "connection": "Look at the clients of the live node, and disconnect them.",
     "consume": "Receive messages and acknowledge each, through failovers.",
+    "consumer": "Look at consumers of the live node, and end them.",
     "create": "Create a node's DIRECTORY: etc/broker.xml, and data/ for what it writes.",
     "data": "Look after what the journal has stored: its files, and transactions in doubt.",
     "db": "Look after the tables in the database.",
@@ -20,12 +24,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "docs": "Show a PAGE of this version's documentation; without PAGE, which there are.",
     "failover-log": "Print the failover events of all nodes, oldest first, by the database's"
     " clock.",
+    "job": "Look at purges, moves and retries, stop them and let interrupted ones go on.",
     "live": "Run a live node without writing a broker.xml first.",
     "mask": "Print a password as ENC(...) for a broker.xml.",
+    "message": "Look at a message, delete it, or send one.",
     "pair": "Run a live node and a backup until Ctrl-C, with their logs side by side.",
     "pipeline": "Export, audit and analyse journals and failover logs on Spark.",
     "produce": "Send numbered messages, each with a receipt, through failovers.",
-    "queue": "Look at queues, and delete them.",
+    "queue": "Look at queues, create, pause, purge, move, retry and delete them.",
     "run": "Run the node that a broker.xml describes; its ha-policy says whether live or backup.",
     "status": "Show which node is live, until when by the database's clock, and whether a backup"
     " waits.",
@@ -35,6 +41,22 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 Each is the function in the module of its name, with _ for -.
 """
+
+_MEANT: Final[Mapping[str, str]] = {
+    "browser": "`orthia queue browse QUEUE` shows its messages",
+    "browse": "`orthia queue browse QUEUE` shows its messages",
+    "purge": "`orthia queue purge QUEUE` deletes its messages",
+    "producer": "`orthia produce` sends messages",
+    "transfer": "`orthia queue move QUEUE TARGET` moves messages within a pair",
+    "dstat": "`orthia queue list` shows how much is in each queue",
+    "bstat": "`orthia queue list` shows how much is in each queue, /metrics the rest",
+    "stop": "a node ends by SIGTERM, as from Ctrl-C, `kill PID` or `systemctl stop`",
+    "kill": "a node ends at once by `kill -9 PID`; its backup takes over",
+    "upgrade": "`orthia db upgrade` brings the tables up to date",
+    "encrypt": "`orthia mask` prints a password as ENC(...)",
+    "help": "`orthia --help`, and `orthia docs`",
+}
+"""What the command lines of Artemis and Classic call otherwise."""
 
 
 class Orthia(OrthiaGroup):
@@ -71,6 +93,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.group(
     cls=Orthia,
+    meant=_MEANT,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("orthia pair", "orthia produce --destination /queue/orders --count 1000"),
 )

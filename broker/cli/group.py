@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,8 +17,52 @@ _WHOLE: Final = 1_000
 """More characters than any summary has."""
 
 
+_OTHER_OPTIONS: Final[Mapping[str, str]] = {
+    "--name": "The name follows the command itself: `{path} NAME`.",
+    "--queueName": "The name follows the command itself: `{path} NAME`.",
+    "--anycast": "Say --routing-type anycast.",
+    "--multicast": "Say --routing-type multicast.",
+    "--durable": "What is created is durable unless there is --non-durable.",
+    "--url": "Say where the live node serves HTTP: --management http://HOST:PORT.",
+    "--broker": "Say where the live node serves HTTP: --management http://HOST:PORT.",
+}
+"""What Artemis' command line and our other commands call otherwise."""
+_RECEIVE: Final = "`orthia consume` receives messages; this shows who does, and ends them."
+
+
 class CommandGroup(click.Group):
     """Lists its commands with whole summaries; click cuts them to one line each."""
+
+    def __init__(self, *args: Any, meant: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        """``meant`` says, by names that other brokers have, what is typed here instead."""
+        super().__init__(*args, **kwargs)
+        self._meant = meant or {}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is typed; for a name of another broker say what is meant."""
+        meant = self._meant.get(args[0])
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}: {meant}.")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; for an option of another broker say what is meant."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            where = error.ctx
+            if where is None:
+                raise
+            path = where.command_path
+            hint = _OTHER_OPTIONS.get(error.option_name)
+            if isinstance(where.command, click.Group) and path.endswith(" consumer"):
+                hint = _RECEIVE
+            if hint is None:
+                raise
+            said = f"No such option: {error.option_name}. {hint.format(path=path)}"
+            raise click.UsageError(said, where) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command's name and the first sentence of its help."""

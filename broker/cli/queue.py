@@ -1,15 +1,21 @@
-"""``queue list`` and ``history``: what the store has, with or without a node that runs."""
+"""``queue``: what the live node has; ``history``, and without a node ``list``: the store."""
 
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.managing import NodeOptions, explained, json_option, live_options
 from orthia.broker.cli.opening import opened
+from orthia.broker.cli.paging import all_of, limit_option, sort_option
 from orthia.broker.cli.queue_delete import delete
+from orthia.broker.cli.queue_live import COMMANDS
 from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.cli.views import print_many
+from orthia.config.errors import ConfigurationError
 from orthia.config.store_settings import RetentionSettings
 
 if TYPE_CHECKING:
@@ -17,32 +23,124 @@ if TYPE_CHECKING:
     from orthia.journal.sql.inspect import QueueTotals
 
 
-@click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))
+@click.group(
+    cls=CommandGroup,
+    epilog=example("orthia queue list --config broker.xml"),
+    meant={
+        "stat": "`orthia queue list` shows them all, `orthia queue show QUEUE` one",
+        "update": "options of a queue are in broker.xml, and a changed file acts at once;"
+        " `orthia queue pause` and `resume` stop and start its deliveries",
+        "browser": "`orthia queue browse QUEUE` shows its messages",
+        "destroy": "`orthia queue delete QUEUE` deletes it",
+        "empty": "`orthia queue purge QUEUE` deletes its messages",
+    },
+)
 def queue() -> None:
-    """Look at queues, and delete them."""
+    """Look at queues, create, pause, purge, move, retry and delete them."""
 
 
 queue.add_command(delete)
 queue.add_command(scheduled)
 queue.add_command(cancel)
+for _command in COMMANDS:
+    queue.add_command(_command)
 
 
-@queue.command("list", epilog=example("orthia queue list --url sqlite:///instance/orthia.db"))
+@queue.command("list", epilog=example("orthia queue list --config broker.xml --sort -messages"))
 @store_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(store: StoreOptions, *, as_json: bool) -> None:
-    """Show every queue with the messages the database keeps for it.
+@live_options
+@click.option("--search", help="Only those with this in the name of the queue or its address.")
+@sort_option
+@limit_option
+@click.option("--store", "from_store", is_flag=True, help="What the database has, in any case.")
+@json_option
+def list_(
+    node: NodeOptions,
+    store: StoreOptions,
+    *,
+    search: str | None,
+    sort: str | None,
+    limit: int | None,
+    from_store: bool,
+    as_json: bool,
+) -> None:
+    """Show every queue: as the live node has it, or else with what the database keeps for it.
 
-    Messages under way to consumers count until they are acknowledged; messages that are not
-    persistent are in the live node's memory only and do not count.
+    The live node of --management or --config is asked, on this host without either. If it does not
+    answer, or with --url or --store, the database is read: there messages under way to consumers
+    count until they are acknowledged, and messages that are not persistent do not count.
     """
+    node = node.of_store(store)
+    is_told = as_json
+    if not from_store and (node.is_given or not store.is_given):
+        found, why = _of_live_node(node, store, search=search, sort=sort, limit=limit)
+        if found is not None:
+            if as_json:
+                print_json(found)
+            else:
+                print_many(found, _COLUMNS, right=_NUMBERS)
+            return
+        click.echo(f"orthia: {why}; shown is what the store has", err=True)
+        is_told = True
+    if sort is not None:
+        raise click.UsageError("--sort is for what a live node shows; the store's list is by name.")
+    _list_store(store, search or "", limit, as_json=as_json)
+    if not is_told:
+        click.echo("orthia: shown is what the store has; --management asks a live node", err=True)
+
+
+_COLUMNS: Final = {
+    "queue": "name",
+    "address": "address",
+    "type": "routing-type",
+    "messages": "messages",
+    "bytes": "bytes",
+    "oldest": "oldest-ms",
+    "consumers": "consumers",
+    "delivering": "delivering",
+    "scheduled": "scheduled",
+    "paused": "paused",
+}
+_NUMBERS: Final = ("messages", "bytes", "consumers", "delivering", "scheduled")
+
+
+def _of_live_node(
+    node: NodeOptions, store: StoreOptions, **query: Any
+) -> tuple[list[dict[str, Any]] | None, str]:
+    """Return what the live node has; or None where the store is to be read instead, and why."""
+    from orthia.broker.client.management import ManagementRefused, ManagementUnreachable
+
+    why = ""
+    try:
+        with explained(node):
+            try:
+                return all_of(node, "queues", **query), ""
+            except ManagementUnreachable as error:
+                if not store.is_given:
+                    raise
+                why = f"no live node answers at {' and '.join(map(str, error.reasons))}"
+            except ManagementRefused as error:
+                asks = error.status == HTTPStatus.UNAUTHORIZED and node.user is None
+                if not store.is_given or not asks:
+                    raise
+                why = f"the live node at {node.client.live} asks for a login (--user)"
+    except ConfigurationError as error:
+        if not store.is_given or node.management:
+            raise
+        why = str(error)
+    return None, why
+
+
+def _list_store(store: StoreOptions, search: str, limit: int | None, *, as_json: bool) -> None:
     from orthia.journal.sql.inspect import list_queues
 
     settings = store.resolve(
-        instead="see `orthia data print`, and the metric orthia_queue_messages of the live node"
+        instead="see `orthia data print`, and `orthia queue list` while its node is live"
     )
     with opened(settings) as database:
         found = list_queues(database, settings)
+    part = search.casefold()
+    found = [one for one in found if not part or _has(one, part)][:limit]
     if as_json:
         print_json([as_dict(one) for one in found])
         return
@@ -50,6 +148,13 @@ def list_(store: StoreOptions, *, as_json: bool) -> None:
         ("queue", "address", "type", "messages", "bytes", "oldest"),
         (_row(one) for one in found),
         right=(3, 4),
+    )
+
+
+def _has(one: "QueueTotals", part: str) -> bool:
+    binding = one.binding
+    return binding is not None and (
+        part in binding.name.casefold() or part in binding.address.casefold()
     )
 
 

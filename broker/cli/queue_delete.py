@@ -1,14 +1,23 @@
-"""``queue delete``: asks the node that serves, as any client with the rights could."""
+"""``queue delete``: by the API of the live node, or by STOMP as any client with the rights."""
 
 import json
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Final
 
 import click
 
-from orthia.broker.cli.client_options import broker_options, link_to
+from orthia.broker.cli.client_options import link_to
 from orthia.broker.cli.group import example
+from orthia.broker.cli.managing import NodeOptions, json_option, node_options, question, yes_option
+from orthia.broker.cli.node_options import HostPort
+from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.client.connection import BrokerRefused, Connection, ConnectionLost
+from orthia.broker.client.connection import (
+    BrokerAddress,
+    BrokerRefused,
+    Connection,
+    ConnectionLost,
+)
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.node.exit_codes import ExitCode
 
@@ -18,24 +27,54 @@ _DESTINATION_PREFIX: Final = "/queue/"
 _WAIT_SECONDS: Final = 1.0
 
 
-@click.command(
-    "delete",
-    epilog=example(
-        "orthia queue delete old.orders --broker node-a:61613 --broker node-b:61613 --user admin"
-    ),
-)
+@click.command("delete", epilog=example("orthia queue delete old.orders --config broker.xml"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--force", is_flag=True, help="Also with messages, which are gone, and consumers.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@broker_options
-def delete(names: tuple[str, ...], *, force: bool, as_json: bool, **connection: Any) -> None:
-    """Delete queues, through the node that serves; survives a takeover.
+@yes_option
+@json_option
+@click.option(
+    "--broker",
+    "brokers",
+    type=HostPort(with_tls=True),
+    multiple=True,
+    help="Ask by STOMP instead, without a question, where a node accepts clients; give both nodes"
+    " of a pair. By TLS: ssl://HOST:PORT?trustStorePath=FILE.",
+)
+@click.option(
+    "--reconnect-timeout",
+    type=FiniteRange(0),
+    default=60.0,
+    show_default=True,
+    help="With --broker: seconds to look for a node that serves, at the start and after a loss.",
+)
+@node_options
+def delete(
+    names: tuple[str, ...],
+    node: NodeOptions,
+    brokers: tuple[BrokerAddress, ...],
+    reconnect_timeout: float,
+    *,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete queues, through the live node.
 
     A queue with messages or consumers stays, unless forced; a configured one has to be taken out of
     broker.xml first. The user needs the permissions manage on activemq.management, and
     deleteDurableQueue and deleteAddress on the queue's address. Exit code 1 if any queue stays.
     """
-    deleting = _Deleting(link_to(**connection), force=force)
+    deleting: _ByApi | _Deleting
+    if brokers:
+        if node.is_given:
+            raise click.UsageError("Say where to ask: --broker, or --management or --config.")
+        link = link_to(brokers, node.user, node.password, reconnect_timeout)
+        deleting = _Deleting(link, force=force)
+    else:
+        deleting = _ByApi(node, force=force)
+        if force and not yes:
+            deleting.count(names)
+            question(deleting.question(), yes=False)
     for name in names:
         deleting.delete(name)
         if not as_json:
@@ -45,6 +84,59 @@ def delete(names: tuple[str, ...], *, force: bool, as_json: bool, **connection: 
         print_json({"deleted": deleting.deleted, "refused": deleting.refused})
     if deleting.refused:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
+
+
+class _ByApi:
+    """Deletes one queue after the other by the API of the live node."""
+
+    def __init__(self, node: NodeOptions, *, force: bool) -> None:
+        self._node = node
+        self._force = force
+        self._counted: dict[str, tuple[int, int]] = {}
+        self.deleted: dict[str, int | None] = {}
+        """By name how many messages went with it."""
+        self.refused: dict[str, str] = {}
+        """By name why it stays."""
+
+    def count(self, names: tuple[str, ...]) -> None:
+        """Find out what the queues have; raises ManagementError, as for one that is not there."""
+        for name in names:
+            view = self._node.client.get("queues", name)
+            self._counted[name] = (view["messages"], view["consumers"])
+
+    def question(self) -> str:
+        """Return what is asked before queues are deleted with what they have."""
+        messages = sum(one for one, _ in self._counted.values())
+        consumers = sum(one for _, one in self._counted.values())
+        number = len(self._counted)
+        what = f"queue {next(iter(self._counted))!r}" if number == 1 else f"{number:,} queues"
+        return f"Delete {what} with {_messages(messages)} and {_messages(consumers, 'consumer')}?"
+
+    def delete(self, name: str) -> None:
+        """Delete a queue; raises ManagementError."""
+        from orthia.broker.client.management import ManagementRefused
+
+        try:
+            self.deleted[name] = self._node.client.delete(
+                "queues", name, force=self._force or None
+            )["deleted"]
+        except ManagementRefused as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                raise
+            self.refused[name] = f"{error}{_the_name_meant(name, str(error))}"
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""
+
+    def said(self, name: str) -> str:
+        """Return what became of a queue, for a person."""
+        if name in self.refused:
+            return f"{name}: {self.refused[name]}"
+        return f"{name}: deleted, with {_messages(self.deleted[name] or 0)}"
+
+
+def _messages(number: int, noun: str = "message") -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _the_name_meant(name: str, refusal: str) -> str:
@@ -116,4 +208,4 @@ class _Deleting:
             return (
                 f"{name}: deleted; the node that did it is gone, and did not say how much was in it"
             )
-        return f"{name}: deleted, with {messages:,} message{'' if messages == 1 else 's'}"
+        return f"{name}: deleted, with {_messages(messages)}"

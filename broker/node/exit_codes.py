@@ -72,6 +72,9 @@ CODES: Final[Mapping[str, ExitCode]] = {
     for room, names, code in (
         ("broker.client.connection", "BrokerRefused BrokerNotTrusted", ExitCode.REFUSED),
         ("broker.client.connection", "BrokerUnreachable", ExitCode.UNAVAILABLE),
+        ("broker.client.management", "ManagementRefused", ExitCode.REFUSED),
+        ("broker.client.management", "ManagementUnreachable", ExitCode.UNAVAILABLE),
+        ("broker.client.management", "ManagementError AnswerLost", ExitCode.INCOMPLETE),
         ("broker.connections.listening", "AcceptorNotFree", ExitCode.LOCK_NOT_ACQUIRED),
         ("broker.connections.listening", "AcceptorError", ExitCode.CONFIGURATION),
         ("broker.management.http.server", "HealthNotFree", ExitCode.LOCK_NOT_ACQUIRED),
