@@ -150,8 +150,10 @@ class BrokerNode:
                 loop,
                 self._out_of_memory.loop_failed,
                 lambda: self._service.managed,
+                self._settings.failover_log_directory,
             )
             http.start()
+            LOGGER.info("%s: the console is at %s", self._settings.name, http.console_url)
         self._driver.begin()
         if self._watch is not None:
             self._watch.start()

@@ -16,6 +16,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.management.abc import OperatorLogins
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.resources import Managed
+from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings
 from tests.management import support
 from tests.management.support import OPERATOR
@@ -61,6 +62,8 @@ class Api:
     def __init__(self) -> None:
         self.node = support.Managed()
         self.is_live = True
+        self.token: Secret | None = None
+        self.failover_logs: Path | None = None
 
     def ask(
         self,
@@ -87,10 +90,11 @@ class Api:
         async def run() -> Raw:
             managed = Managed(self.node.management, Logins())
             server = NodeServer(
-                HealthSettings("127.0.0.1", 0),
+                HealthSettings("127.0.0.1", 0, self.token),
                 Node(),
                 asyncio.get_running_loop(),
                 managed=lambda: managed if self.is_live else None,
+                failover_logs=self.failover_logs,
             )
             server.start()
             try:

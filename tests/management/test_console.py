@@ -4,6 +4,7 @@ import base64
 import re
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -12,6 +13,9 @@ from typing_extensions import override
 
 from orthia.broker.management.views import JobKind
 from orthia.config.address_settings import RoutingType
+from orthia.config.secrets import Secret
+from orthia.nodemanager.events import BackupActive, LiveActive
+from orthia.nodemanager.failover_log import FailoverLog, log_file_name
 from tests.management.support import OPERATOR, connection
 from tests.management.test_api import Api
 
@@ -339,3 +343,32 @@ def test_a_backup_shows_the_pair(browser: Browser, api: Api) -> None:
     queue = browser.get(of_queue("orders"))
     assert queue.status == 503
     assert "Queues, connections and jobs are on the live node." in queue.words
+
+
+def test_a_backup_with_a_token_asks_for_it(browser: Browser, api: Api) -> None:
+    """As a password, which a browser can ask for; ``/role`` takes it as a token alone."""
+    api.is_live = False
+    api.token = Secret("seen by few")
+    refused = browser.get("/console/pair")
+    assert refused.status == 401
+    assert refused.headers["www-authenticate"].startswith("Basic ")
+    basic = base64.b64encode(b"anybody:seen by few").decode()
+    assert browser.get("/console/pair", Authorization=f"Basic {basic}").status == 200
+    assert browser.get("/console/pair", Authorization="Bearer seen by few").status == 200
+    assert browser.get("/role", Authorization=f"Basic {basic}").status == 401
+
+
+def test_takeovers_are_told_in_words(browser: Browser, api: Api, tmp_path: Path) -> None:
+    """Those of all logs in the directory, the newest first; a torn line is left out."""
+    api.is_live = False
+    api.failover_logs = tmp_path
+    for name, event in (("a", LiveActive(token=7)), ("b", BackupActive(token=8))):
+        path = tmp_path / log_file_name(name)
+        log = FailoverLog(node_name=name, holder_id=name, role="live", path=path)
+        log.emit(event)
+        log.close(60)
+    with path.open("a") as file:
+        file.write('{"db_time": ')
+    words = browser.get("/console/pair").words
+    later = words.index("b backup server is now active under token 8")
+    assert later < words.index("a server is now active under token 7")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from orthia.broker.management.abc import HealthSource
 from orthia.broker.management.http import jolokia
@@ -12,6 +13,8 @@ from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
 from orthia.broker.management.http.server import HttpServer, LoopErrorHandler
 from orthia.config.settings import HealthSettings
+
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 class NodeServer:
@@ -24,15 +27,20 @@ class NodeServer:
         loop: asyncio.AbstractEventLoop,
         failed: LoopErrorHandler | None = None,
         managed: Callable[[], Managed | None] = lambda: None,
+        failover_logs: Path | None = None,
     ) -> None:
         """``loop`` is the broker's; ``failed`` handles what nothing on the server's has caught.
 
-        ``managed`` returns what operators may do, while the node is live.
+        ``managed`` returns what operators may do, while the node is live; ``failover_logs`` is the
+        directory of the failover log, of which the console shows the end.
         """
+        self._host = settings.host
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
-        console = Console(settings.host, operators, self.probes, source.describe_role)
+        console = Console(
+            settings.host, operators, self.probes, source.describe_role, failover_logs
+        )
         served = application(
             *self.probes.routes(),
             *routes(operators),
@@ -44,6 +52,15 @@ class NodeServer:
     def start(self) -> None:
         """Listen and serve; raises HealthError if the address cannot be bound."""
         self.server.start()
+
+    @property
+    def console_url(self) -> str:
+        """Where a browser on this host finds the console, after ``start``."""
+        host = self._host
+        if host in _ANY:
+            host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104 - compared, not bound
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.server.port}/console/"
 
     def close(self) -> None:
         """Stop listening and end every connection."""

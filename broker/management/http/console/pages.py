@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ from orthia.broker.management.http.console.rendering import (
     link,
     page,
 )
+from orthia.broker.management.http.console.timeline import latest
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.problems import CHALLENGE, status_of
 from orthia.broker.management.http.resources import BODY_SECONDS, Operators
@@ -45,6 +47,7 @@ from orthia.broker.management.views import (
 )
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
+from orthia.nodemanager.failover_log import Entry
 
 ROWS: Final = 50
 """Rows of a page of queues, connections or messages."""
@@ -101,13 +104,22 @@ class Console:
     """The console of one node; called on the loop of HTTP."""
 
     def __init__(
-        self, host: str, operators: Operators, probes: Probes, role: Callable[[], Mapping[str, Any]]
+        self,
+        host: str,
+        operators: Operators,
+        probes: Probes,
+        role: Callable[[], Mapping[str, Any]],
+        failover_logs: Path | None,
     ) -> None:
-        """``host`` is where HTTP listens; ``role`` returns what ``/role`` shows."""
+        """``host`` is where HTTP listens; ``role`` returns what ``/role`` shows.
+
+        ``failover_logs`` is the directory of the failover log, if the node writes it to a file.
+        """
         self._host = host
         self._operators = operators
         self._probes = probes
         self._role = role
+        self._failover_logs = failover_logs
 
     def routes(self) -> list[Route]:
         """Return the routes of the console."""
@@ -195,7 +207,17 @@ class Console:
         elif (refusal := self._probes.refusal(request, by_browser=True)) is not None:
             refusal.headers.update(SECURITY)
             return refusal
-        return self._page(request, "pair.html", refreshes=True, overview=overview)
+        events: Sequence[Entry] = ()
+        if self._failover_logs is not None:
+            events = await asyncio.to_thread(latest, self._failover_logs)
+        return self._page(
+            request,
+            "pair.html",
+            refreshes=True,
+            overview=overview,
+            events=events,
+            has_log=self._failover_logs is not None,
+        )
 
     # --- queues
 

@@ -93,6 +93,12 @@ def time(milliseconds: int | None) -> str:
         return f"{milliseconds:,} ms"
 
 
+def moment(at: datetime) -> str:
+    """Return a time in UTC, to the millisecond, as those of a takeover are compared."""
+    utc = at.astimezone(UTC)
+    return f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03d}"
+
+
 def identifier(text: str) -> str:
     """Return what a browser keeps the focus by when a row comes anew."""
     return f"i{crc32(text.encode(errors='replace')):08x}"
@@ -156,6 +162,7 @@ def _environment() -> Environment:
         "size": size,
         "count": count,
         "time": time,
+        "moment": moment,
         "identifier": identifier,
     }
     environment.globals["link"] = link
