@@ -133,6 +133,10 @@ class HealthSettings:
     """What ``Authorization: Bearer`` must say for all but ``/live`` and ``/ready``."""
     allow_anonymous: bool = False
     """Whether others than this host may ask for all of it without a token."""
+    queue_metrics: bool = True
+    """Whether queues and addresses have metrics of their own, the fullest of them."""
+    artemis_metrics: bool = False
+    """Whether they have them under the names of Artemis' metrics plugin, too."""
 
 
 @dataclass(frozen=True)

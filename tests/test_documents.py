@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.core.limits.refusals import Refusal
-from orthia.broker.management import metrics
+from orthia.broker.management import metrics, queue_metrics
 
 _ROOT = Path(__file__).parents[1]
 _TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -96,7 +96,8 @@ def test_the_manual_names_every_metric_and_every_refusal() -> None:
     """An alert on a metric that no page explains wakes somebody who cannot tell what it means."""
     page = (_ROOT / "docs" / "cli.md").read_text()
     told = page.partition("| Metric | |")[2].partition("\n\n")[0]
-    names = re.findall(r'"(orthia_\w+)"', Path(metrics.__file__).read_text())
+    code = "".join(Path(str(one.__file__)).read_text() for one in (metrics, queue_metrics))
+    names = re.findall(r'"(orthia_\w+)"', code)
     assert len(names) > 20
     assert [name for name in names if not re.search(rf"`{name}(_total)?\b", told)] == []
     assert [one.value for one in Refusal if f"`{one.value}`" not in told] == []

@@ -4,7 +4,7 @@ Labelled children are made once and kept: ``labels()`` costs three times what co
 that other parts of the node have (queue depths, the lease) are read when metrics are rendered.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
 from operator import itemgetter
 from typing import Final
@@ -21,14 +21,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.limits.quota import ShownUse
+from orthia.broker.management import queue_metrics
 from orthia.broker.management.histogram import LoopHistogram
+from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.model.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-MAX_QUEUES_SHOWN: Final = 1_000
-"""Queues with a series of their own: clients create queues, and each costs the scraper."""
 _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
@@ -38,7 +38,13 @@ class NodeMetrics:
     ``roles`` are the names that ``role_is`` accepts, ``refusals`` those of ``client_refused``.
     """
 
-    def __init__(self, roles: Iterable[str], refusals: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        roles: Iterable[str],
+        refusals: Iterable[str] = (),
+        queue_names: QueueNames = QueueNames(),  # noqa: B008 - immutable
+    ) -> None:
+        self._queue_names = queue_names
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -153,12 +159,15 @@ class NodeMetrics:
         messages: Callable[[], Mapping[str, int]] = dict,
         certificates: Callable[[], Mapping[str, Validity]] = dict,
         locks: Callable[[], LocksSeen] = lambda: NO_LOCKS,
+        queues: Callable[[], Collection[QueueSeen]] = tuple,
     ) -> None:
         """Read these values whenever the metrics are rendered, on the rendering thread.
 
         So each must be safe to call on any thread, whatever the event loop does. ``messages``
         counts the messages of all queues by event: ``added``, ``acknowledged`` and so on.
         """
+        if self._queue_names != QueueNames(own=False):
+            self.registry.register(_Queues(queues, self._queue_names))
         watched = _Watched(
             lease_seconds_remaining,
             queue_depths,
@@ -168,8 +177,29 @@ class NodeMetrics:
             messages,
             certificates,
             locks,
+            MAX_QUEUES_SHOWN if self._queue_names.own else 0,
         )
         self.registry.register(watched)
+
+
+class _Queues(Collector):
+    """Single queues and addresses, as they are when the metrics are rendered."""
+
+    def __init__(self, queues: Callable[[], Collection[QueueSeen]], names: QueueNames) -> None:
+        self._queues = queues
+        self._names = names
+
+    def describe(self) -> Iterable[Metric]:
+        """Return no descriptions, so that registering reads no values."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of the fullest queues, and of their addresses."""
+        shown = queue_metrics.fullest(self._queues())
+        if self._names.own:
+            yield from queue_metrics.own(shown)
+        if self._names.artemis is not None:
+            yield from queue_metrics.artemis(shown, self._names.artemis)
 
 
 class _Watched(Collector):
@@ -185,6 +215,7 @@ class _Watched(Collector):
         messages: Callable[[], Mapping[str, int]],
         certificates: Callable[[], Mapping[str, Validity]],
         locks: Callable[[], LocksSeen],
+        most_queues: int,
     ) -> None:
         self._locks = locks
         self._certificates = certificates
@@ -194,6 +225,7 @@ class _Watched(Collector):
         self._counted = _Counted()
         self._lease_seconds_remaining = lease_seconds_remaining
         self._queue_depths = queue_depths
+        self._most_queues = most_queues
         self._connections = connections
 
     def describe(self) -> Iterable[Metric]:
@@ -209,7 +241,7 @@ class _Watched(Collector):
         if remaining is not None:
             lease.add_metric([], remaining)
         yield lease
-        yield from _queues(self._queue_depths())
+        yield from _queues(self._queue_depths(), self._most_queues)
         yield GaugeMetricFamily(
             "orthia_connections", "Clients connected", value=self._connections()
         )
@@ -231,9 +263,9 @@ class _Watched(Collector):
             yield _expiries(validities)
 
 
-def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
+def _queues(depths: Mapping[str, int], most: int) -> Iterator[Metric]:
     """Yield the depths of the fullest queues, and how many queues and messages are left out."""
-    shown = nlargest(MAX_QUEUES_SHOWN, depths.items(), key=itemgetter(1))
+    shown = nlargest(most, depths.items(), key=itemgetter(1))
     family = GaugeMetricFamily(
         "orthia_queue_messages",
         f"Messages the node knows of in a queue; the {MAX_QUEUES_SHOWN} fullest queues",

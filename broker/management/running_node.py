@@ -12,10 +12,13 @@ from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.queue_metrics import QueueSeen
 from orthia.broker.tls.expiry import Validity
+from orthia.config.address_settings import RoutingType
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.history import HistoryTotals
@@ -69,6 +72,7 @@ class RunningNode(HealthSource):
             store_use=self.store_use,
             certificates=certificates,
             locks=self.locks,
+            queues=self.queues,
         )
 
     @property
@@ -105,6 +109,29 @@ class RunningNode(HealthSource):
         """Return the number of messages of each queue, by its name."""
         broker = self._broker()
         return {} if broker is None else broker.depths()
+
+    def queues(self) -> list[QueueSeen]:
+        """Return the queues that clients can consume from."""
+        broker = self._broker()
+        if broker is None:
+            return []
+        # A list, made at once: the loop may change the dictionary meanwhile.
+        return [
+            QueueSeen(
+                one.name,
+                one.address,
+                one.routing_type is RoutingType.MULTICAST,
+                one.depth,
+                one.consumers,
+                one.unsettled.delivered,
+                one.counters.added,
+                one.counters.acknowledged,
+                one.counters.expired,
+                one.counters.dead_lettered,
+            )
+            for one in list(broker.parts.book.queues.values())
+            if not is_schedule(one.name)
+        ]
 
     def messages(self) -> Mapping[str, int]:
         """Return the counts of messages of all queues since the node became live, by event."""

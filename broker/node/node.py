@@ -20,6 +20,7 @@ from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.queue_metrics import QueueNames
 from orthia.broker.management.running_node import NodeStatus
 from orthia.broker.node.configuration_watch import ConfigurationWatch
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
@@ -33,7 +34,7 @@ from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.broker.node.turn_meter import LOOK_SECONDS, TurnMeter
 from orthia.config.clock import monotonic_seconds
 from orthia.config.configuration_file import ConfigurationFile
-from orthia.config.settings import Settings
+from orthia.config.settings import HealthSettings, Settings
 from orthia.nodemanager.errors import NotHeld
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -65,7 +66,9 @@ class BrokerNode:
         read = settings
         self._settings = settings = life.settings(settings)
         self._metrics = NodeMetrics(
-            (phase.value for phase in Phase), (reason.value for reason in Refusal)
+            (phase.value for phase in Phase),
+            (reason.value for reason in Refusal),
+            _queue_names(settings),
         )
         self._out_of_memory = OutOfMemory(self._part_died)
         self._unraisable = UnraisableErrors(self._unraisable_error)
@@ -266,3 +269,9 @@ def _say_long_turn(seconds: float, where: str) -> None:
         seconds,
         where,
     )
+
+
+def _queue_names(settings: Settings) -> QueueNames:
+    """Return under which names the metrics show queues."""
+    health = settings.health or HealthSettings()
+    return QueueNames(health.queue_metrics, settings.name if health.artemis_metrics else None)

@@ -27,7 +27,8 @@ from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.pace import Budget
 from orthia.broker.management.http.server import HealthError, HealthNotFree
-from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
+from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
 from orthia.broker.node.exit_codes import ExitCode, code_of_kind
 from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
@@ -447,6 +448,33 @@ def test_metrics_are_rendered_beside_the_loop_and_once_for_all_who_ask() -> None
 
     assert served(scenario, node).startswith(b"HTTP/1.1 200")
     assert slow.times == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "own", "artemis"),
+    [
+        (QueueNames(), 1, 0),
+        (QueueNames(artemis="B"), 1, 1),
+        (QueueNames(own=False, artemis="B"), 0, 1),
+        (QueueNames(own=False), 0, 0),
+    ],
+)
+def test_queues_are_shown_under_the_names_that_are_chosen(
+    names: QueueNames, own: int, artemis: int
+) -> None:
+    """Orthia's own, those of Artemis' plugin, both or none."""
+    seen = QueueSeen("q", "a", False, 3, 2, 1, 9, 6, 0, 0)
+    node = Node()
+    node.metrics = NodeMetrics(["live", "backup"], queue_names=names)
+    node.watch(queues=lambda: [seen], queue_depths=lambda: {"q": 3})
+    lines = generate_latest(node.registry).decode().splitlines()
+    assert lines.count('orthia_queue_messages{queue="q"} 3.0') == own
+    assert lines.count('orthia_queue_events{event="added",queue="q"} 9.0') == own
+    assert lines.count('orthia_address_messages{address="a"} 3.0') == own
+    assert "orthia_queues 1.0" in lines
+    labels = 'address="a",broker="B"'
+    assert lines.count(f'artemis_message_count{{{labels},queue="q"}} 3.0') == artemis
+    assert lines.count(f"artemis_routed_message_count{{{labels}}} 9.0") == artemis
 
 
 def test_a_scraper_that_leaves_takes_the_answer_from_nobody() -> None:
