@@ -156,7 +156,7 @@ class BrokerNode:
                 self._settings.failover_log_directory,
             )
             http.start()
-            LOGGER.info("%s: the console is at %s", self._settings.name, http.console_url)
+            LOGGER.info("the console is at %s", http.console_url)
         self._driver.begin()
         if self._watch is not None:
             self._watch.start()
