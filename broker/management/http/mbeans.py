@@ -677,6 +677,10 @@ async def _close_of_user(node: Management, who: Principal, _: Subject, *, userNa
     return await node.close_connections(who, user=userName) > 0
 
 
+async def _force_failover(node: Management, who: Principal, _: Subject) -> None:
+    await node.hand_over(who)
+
+
 async def _close_connection(node: Management, who: Principal, _: Subject, *, ID: str) -> bool:  # noqa: N803
     try:
         await node.close_connection(who, ID)
@@ -777,6 +781,7 @@ _BROKER_OPERATIONS: Final = (
     Operation("closeConnectionsForAddress", {"ipAddress": STRING}, BOOLEAN, _close_of_address),
     Operation("closeConnectionsForUser", {"userName": STRING}, BOOLEAN, _close_of_user),
     Operation("closeConnectionWithID", {"ID": STRING}, BOOLEAN, _close_connection),
+    Operation("forceFailover", {}, VOID, _force_failover),
 )
 
 # --- kinds
