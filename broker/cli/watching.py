@@ -42,7 +42,12 @@ def run_job(
     Exit code 1 if it did not end as it should, or left messages as they were. Ctrl-C leaves it
     running.
     """
-    job = node.client.post(*path, body=body)
+    try:
+        job = node.client.post(*path, body=body)
+    except KeyboardInterrupt:
+        told = node.command("job list")
+        click.echo(f"\nthe job may have begun: `{told}` says so", err=True)
+        raise
     if no_wait:
         if as_json:
             print_json(job)
