@@ -22,6 +22,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "db": "Look after the tables in the database.",
     "demo": "Kill -9 a live node under load, and show that its backup lost nothing.",
     "docs": "Show a PAGE of this version's documentation; without PAGE, which there are.",
+    "failover": "Hand over from the live node to the backup that waits, and say how long nobody"
+    " served.",
     "failover-log": "Print the failover events of all nodes, oldest first, by the database's"
     " clock.",
     "job": "Look at purges, moves and retries, stop them and let interrupted ones go on.",

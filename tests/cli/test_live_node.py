@@ -338,3 +338,10 @@ def test_completion(run: Run, shell: str) -> None:
     made = run("completion", shell)
     assert made.exit_code == 0
     assert "_ORTHIA_COMPLETE" in made.stdout
+
+
+def test_nothing_is_handed_over_where_no_backup_waits(node: Node) -> None:
+    """The node goes on serving."""
+    refused = node("failover", "--yes", code=77)
+    assert "no backup waits: nobody would serve" in refused.output
+    node("queue", "list")
