@@ -79,7 +79,7 @@ async def not_routed(request: Request, error: Exception) -> Response:
         headers = {name: _in_order(value) for name, value in (error.headers or {}).items()}
     if not request.url.path.startswith("/api/"):
         if status is HTTPStatus.NOT_FOUND:
-            text = "there is no such page; try /live, /ready, /role, /metrics or /api/v1"
+            text = "there is no such page; try /console/, /live, /ready, /role, /metrics or /api/v1"
         elif status is HTTPStatus.METHOD_NOT_ALLOWED:
             text = f"{request.method} is not for this page"
         else:
