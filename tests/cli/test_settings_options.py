@@ -297,7 +297,8 @@ keyStorePassword=${{KEY_STORE_PASSWORD}}</acceptor></acceptors>
     ("words", "exit_code"),
     [
         ("status", 3),
-        *((words, 0) for words in ("failover-log", "queue list", "queue history", "db current")),
+        *((words, 0) for words in ("failover-log", "queue history", "db current")),
+        ("queue list --store --json", 0),
     ],
 )
 def test_a_look_at_a_store_needs_no_secrets_of_others(
