@@ -228,6 +228,35 @@ def test_a_wrong_login_is_refused(api: Api) -> None:
     assert answer.headers["www-authenticate"].startswith("Basic ")
 
 
+@pytest.mark.parametrize("path", ["/api/v1/messages", "/console/jolokia/", "/console/queue?name=x"])
+def test_no_body_is_read_without_a_login(api: Api, path: str) -> None:
+    """It is refused while its body is still to come: bodies cost memory."""
+    basic = base64.b64encode(b"op:wrong").decode()
+    sent = {"Authorization": f"Basic {basic}", "Content-Length": "1000000"}
+    sent["Sec-Fetch-Site"] = "same-origin"
+    assert api.send("POST", path, None, sent).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/api/v1/overview", {"Host": "[::1"}, 403),
+        ("/console/jolokia/", {"Host": "[x]y"}, 403),
+        ("/console/jolokia/", {"Host": "localhost", "Origin": "http://["}, 403),
+        ("/console/queues", {"Referer": "http://["}, 401),
+        ("/api/v1/overview", {"Authorization": "Basic \xff\xfe"}, 401),
+        ("/api/v1/overview?" + "a&" * 100, {}, 400),
+        ("/console/jolokia/?" + "a&" * 100, {}, 401),
+    ],
+)
+def test_a_head_without_sense_is_refused(
+    api: Api, path: str, headers: dict[str, str], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the client's mistake: nobody writes errors into the log without a login."""
+    assert api.send("GET", path, None, headers).status == status
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("method", "headers", "status"),
     [

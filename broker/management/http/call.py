@@ -4,8 +4,8 @@ Whoever can have a browser send a request must not act as the person in front of
 something is JSON, comes from no other site, and names the host that this node has.
 """
 
+import asyncio
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,12 +19,18 @@ from orthia.broker.quoting import quoted
 from orthia.config.exposure import is_loopback
 
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
+BODY_SECONDS: Final = 30.0
+_MOST_PARAMETERS: Final = 64
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _SAME_SITE: Final = frozenset({"same-origin", "none"})
 
 
 class ForeignSite(BrokerError):  # noqa: N818 - named for what is the case
     """A page of another site had a browser send the request."""
+
+
+class BodyLate(BrokerError):  # noqa: N818 - named for what is the case
+    """The body has not arrived in time."""
 
 
 class NotJson(BrokerError):  # noqa: N818 - named for what is the case
@@ -47,17 +53,33 @@ def credentials(request: Request) -> tuple[str | None, str | None]:
             login, colon, passcode = (
                 base64.b64decode(value.strip(), validate=True).decode().partition(":")
             )
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # neither base64 nor UTF-8
             colon = ""
         if colon:
             return login, passcode
     raise AuthenticationFailed("expected one Authorization header: Basic with user:password")
 
 
+def authority(url: str) -> str | None:
+    """Return host and port of a URL that a client sent, as it has them; None if it is no URL."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
+
+
+def host_name(named: str) -> str:
+    """Return the name in a ``Host`` header, without its port; "" if there is none."""
+    try:
+        return urlsplit(f"//{named}").hostname or ""
+    except ValueError:
+        return ""
+
+
 def refuse_foreign_site(request: Request, host: str) -> None:
     """Raise ForeignSite for a request that a page of another site made; ``host`` is bound."""
     named = request.headers.get("host", "")
-    name = urlsplit(f"//{named}").hostname or ""
+    name = host_name(named)
     if is_loopback(host) and not (name == "localhost" or is_loopback(name)):
         raise ForeignSite(
             f"this node serves HTTP on {host} alone, and the request is for host {quoted(name)}"
@@ -66,7 +88,7 @@ def refuse_foreign_site(request: Request, host: str) -> None:
         return
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
-    if site not in _SAME_SITE or (origin is not None and urlsplit(origin).netloc != named):
+    if site not in _SAME_SITE or (origin is not None and authority(origin) != named):
         raise ForeignSite("the request was made by a page of another site")
 
 
@@ -79,7 +101,7 @@ def refuse_unproven_site(request: Request, *, changes: bool) -> None:
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "none")
     if site not in _SAME_SITE or (
-        origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        origin is not None and (authority(origin) or "").lower() != host.lower()
     ):
         raise ForeignSite("the request was made by a page of another site")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -100,9 +122,16 @@ def path_part(request: Request, name: str) -> str:
 
 
 def query(request: Request) -> Mapping[str, str]:
-    """Return the parameters of the query; raises WrongArgument if one is given twice."""
+    """Return the parameters of the query; raises WrongArgument for too many, or one twice."""
     given: dict[str, str] = {}
-    for name, value in parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=64):
+    sent = request.scope["query_string"].decode("latin-1")
+    try:
+        found = parse_qsl(sent, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        raise WrongArgument(
+            "query", f"the query has more than {_MOST_PARAMETERS} parameters"
+        ) from None
+    for name, value in found:
         if name in given:
             raise WrongArgument(name, f"parameter {quoted(name)} is given twice")
         given[name] = value
@@ -110,13 +139,19 @@ def query(request: Request) -> Mapping[str, str]:
 
 
 async def data(request: Request) -> bytes:
-    """Return the bytes of a request's body; raises LimitExceeded, NotJson if it does not end."""
+    """Return the bytes of a request's body, of a client that has logged in.
+
+    Raises LimitExceeded, NotJson if it does not end, BodyLate.
+    """
     found = bytearray()
     try:
-        async for chunk in request.stream():
-            found += chunk
-            if len(found) > MAX_BODY_BYTES:
-                raise LimitExceeded(f"the body is longer than {MAX_BODY_BYTES} bytes")
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > MAX_BODY_BYTES:
+                    raise LimitExceeded(f"the body is longer than {MAX_BODY_BYTES} bytes")
+    except TimeoutError:
+        raise BodyLate(f"the body did not arrive within {BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise NotJson("the body is not complete") from None
     return bytes(found)

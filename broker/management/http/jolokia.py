@@ -24,7 +24,7 @@ from orthia.broker.management.http import mbeans
 from orthia.broker.management.http.call import data, query, refuse_unproven_site
 from orthia.broker.management.http.mbeans import Attribute, Found, Kind, Operation
 from orthia.broker.management.http.object_names import ObjectName, parse
-from orthia.broker.management.http.resources import BODY_SECONDS, Operators
+from orthia.broker.management.http.resources import Operators
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 
@@ -102,9 +102,8 @@ def routes(operators: Operators) -> list[Route]:
         try:
             flags = _flags(query(request))
             if request.method == "POST":
-                async with asyncio.timeout(BODY_SECONDS):
-                    sent = await data(request)
-                found = _read_json(sent)
+                await operators.admit(request)
+                found = _read_json(await data(request))
                 is_bulk = isinstance(found, list)
                 asked = list(_of_bodies(found if isinstance(found, list) else [found], flags))
             else:

@@ -20,7 +20,7 @@ from orthia.broker.core.errors import (
 )
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import AlreadyThere, NotFound, WrongArgument
-from orthia.broker.management.http.call import ForeignSite, NotJson
+from orthia.broker.management.http.call import BodyLate, ForeignSite, NotJson
 from orthia.broker.management.http.gateway import LoopHangs
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -36,6 +36,7 @@ _STATUS: Final[Mapping[type[Exception], HTTPStatus]] = {
     SelectorRefused: HTTPStatus.BAD_REQUEST,
     DestinationRefused: HTTPStatus.BAD_REQUEST,
     ForeignSite: HTTPStatus.FORBIDDEN,
+    BodyLate: HTTPStatus.REQUEST_TIMEOUT,
     NotJson: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     LimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     BrokerError: HTTPStatus.CONFLICT,

@@ -29,7 +29,6 @@ PREFIX: Final = "/api/v1"
 WAITS_SECONDS: Final = 60.0
 """How long a request waits for its operation: creating and sending wait for the store."""
 LOGIN_SECONDS: Final = 60.0
-BODY_SECONDS: Final = 30.0
 _NOT_STORED: Final = {"cache-control": "no-store"}
 
 
@@ -54,6 +53,13 @@ class Operators:
         """Whether this node is live."""
         return self._managed() is not None
 
+    async def admit(self, request: Request) -> None:
+        """Log in whoever asks, before its body is read; raises what ``perform`` does.
+
+        A body costs memory and time, which nobody gets without a login.
+        """
+        await self.perform(request, _nothing)
+
     async def perform(self, request: Request, work: Callable[[Management, Principal], Any]) -> Any:
         """Log in whoever asks, and return what ``work`` returns, which runs on the broker's loop.
 
@@ -72,6 +78,10 @@ class Operators:
             return await work(managed.management, principal)
 
         return await self._gateway.run(answer, LOGIN_SECONDS + WAITS_SECONDS)
+
+
+async def _nothing(node: Management, who: Principal) -> None:
+    del node, who
 
 
 def routes(operators: Operators) -> list[Route]:
@@ -102,8 +112,8 @@ def _endpoint(
         parts = [path_part(request, name) for name in request.path_params]
         arguments = of_query(operation.query, query(request))
         if request.method not in ("GET", "HEAD"):
-            async with asyncio.timeout(BODY_SECONDS):
-                arguments |= of_body(operation.body, await body(request))
+            await operators.admit(request)
+            arguments |= of_body(operation.body, await body(request))
         found = await operators.perform(
             request, lambda node, who: operation.perform(node, who, *parts, **arguments)
         )

@@ -36,16 +36,20 @@ def number(name: str, text: str) -> int:
     raise WrongArgument(name, f"{name} is {quoted(text[:100])}; expected a number")
 
 
-async def form(request: Request) -> Form:
-    """Return the form of a request; raises BrokerError.
+def refuse_unnamed_site(request: Request) -> None:
+    """Raise ForeignSite for a form that does not say which page it comes from.
 
-    A browser sends forms for pages of any site, and without asking: so it must say of which.
+    A browser sends forms for pages of any site, and without asking.
     """
     if "origin" not in request.headers and "sec-fetch-site" not in request.headers:
         raise ForeignSite(
             "the request does not say which page it comes from: a form of the console is sent by a"
             " browser; programs use /api/v1"
         )
+
+
+async def form(request: Request) -> Form:
+    """Return the form of a request of a client that has logged in; raises BrokerError."""
     kind = media_type(request)
     if kind != _FORM:
         raise NotJson(f"expected Content-Type: {_FORM}, not {quoted(kind)}")

@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from orthia.broker.core.errors import BrokerError, NotAuthorized, NotLive
+from orthia.broker.core.errors import NotAuthorized, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import snapshots
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import MOST_BODY_BYTES, Management
-from orthia.broker.management.http.call import query, refuse_foreign_site
-from orthia.broker.management.http.console.forms import Form, form, number
+from orthia.broker.management.http.call import authority, query, refuse_foreign_site
+from orthia.broker.management.http.console.forms import Form, form, number, refuse_unnamed_site
 from orthia.broker.management.http.console.rendering import (
     MOST_OF_A_PROPERTY,
     SECURITY,
@@ -36,7 +36,7 @@ from orthia.broker.management.http.console.rendering import (
 from orthia.broker.management.http.console.timeline import latest
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.problems import CHALLENGE, status_of
-from orthia.broker.management.http.resources import BODY_SECONDS, Operators
+from orthia.broker.management.http.resources import Operators
 from orthia.broker.management.views import (
     ConnectionView,
     JobKind,
@@ -180,8 +180,11 @@ class Console:
     def _error(self, request: Request, error: OrthiaError) -> Response:
         status = status_of(error)
         back = request.headers.get("referer", "")
-        parts = urlsplit(back)
-        is_ours = parts.netloc == request.headers.get("host") and parts.path.startswith("/console/")
+        back_to = link("")
+        if authority(back) == request.headers.get("host"):
+            parts = urlsplit(back)
+            if parts.path.startswith("/console/"):
+                back_to = f"{parts.path}?{parts.query}"
         return self._page(
             request,
             "error.html",
@@ -191,8 +194,13 @@ class Console:
             problem=str(error),
             nothing_happened=request.method == "POST",
             is_elsewhere=isinstance(error, NotLive),
-            back=f"{parts.path}?{parts.query}" if is_ours else link(""),
+            back=back_to,
         )
+
+    async def _form(self, request: Request) -> Form:
+        refuse_unnamed_site(request)
+        await self._operators.admit(request)
+        return await form(request)
 
     # --- the node
 
@@ -277,7 +285,7 @@ class Console:
 
     async def _act_on_queue(self, request: Request) -> Response:
         name = _needed(query(request), "name")
-        said = await _form(request)
+        said = await self._form(request)
         do = said.text("do")
 
         async def work(node: Management, who: Principal) -> str:
@@ -329,7 +337,7 @@ class Console:
 
     async def _retry_dead_letters(self, request: Request) -> Response:
         name = _needed(query(request), "name")
-        said = await _form(request)
+        said = await self._form(request)
         origin = said.text("origin")
         text = origin.replace("'", "''")
 
@@ -370,7 +378,7 @@ class Console:
         )
 
     async def _close_connection(self, request: Request) -> Response:
-        said = await _form(request)
+        said = await self._form(request)
 
         async def work(node: Management, who: Principal) -> None:
             await node.close_connection(who, said.text("connection"), said.text("reason"))
@@ -387,7 +395,7 @@ class Console:
         return self._page(request, "jobs.html", refreshes=True, reloads=is_busy, jobs=jobs)
 
     async def _act_on_job(self, request: Request) -> Response:
-        said = await _form(request)
+        said = await self._form(request)
         job, do = number("job", said.text("job")), said.text("do")
 
         async def work(node: Management, who: Principal) -> JobView:
@@ -528,14 +536,6 @@ def _needed(given: Mapping[str, str], name: str) -> str:
     if not value:
         raise WrongArgument(name, f"{name} is missing in the address of this page")
     return value
-
-
-async def _form(request: Request) -> Form:
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await form(request)
-    except TimeoutError:
-        raise BrokerError("the form did not arrive in time") from None
 
 
 def _see(where: str) -> Response:
