@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.resources import UndeliverableQueues
+from orthia.broker.management.errors import NotFound
 from orthia.broker.management.messages import RETURNS, properties_of, returns_of
 from orthia.broker.management.views import JobKind
 from orthia.config.addresses import DROP
@@ -55,13 +56,21 @@ class Placing:
             case JobKind.PURGE | JobKind.DELETE:
                 return _DELETED
             case JobKind.MOVE | JobKind.COPY:
-                return self._to(self._book.queues[order.target or ""], queue, seq, record)
+                return self._to(self._target(order.target or ""), queue, seq, record)
             case JobKind.RETRY:
                 return self._back(queue, record)
             case JobKind.EXPIRE:
                 return self._expired(queue, seq, record)
             case JobKind.PRIORITY:
                 return _with_priority(queue, record, order.priority or 0)
+
+    def _target(self, name: str) -> Queue:
+        """Return where messages go; raises BrokerError if it is deleted meanwhile, or will be."""
+        target = self._book.queues.get(name)
+        if target is None:
+            raise NotFound("queue", name, " any more")
+        refuse_if_leaving(target)
+        return target
 
     @staticmethod
     def _to(target: Queue, queue: Queue, seq: int, record: Message) -> Placed:

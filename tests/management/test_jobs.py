@@ -403,3 +403,37 @@ def test_a_queue_that_is_deleted_ends_its_job() -> None:
     assert job.reason is not None
     managed.core.settle()
     assert "orders" not in managed.core.broker.queues()
+
+
+@pytest.mark.parametrize("kind", [JobKind.MOVE, JobKind.COPY])
+def test_nothing_goes_to_a_target_that_is_being_deleted(kind: JobKind) -> None:
+    """What was not on its way when the deletion began stays where it is."""
+    managed = filled(200)
+    core = managed.core
+    core.send("/queue/other", "first")
+    gone: list[int] = []
+
+    async def work() -> JobView:
+        job = await managed.management.start_job(OPERATOR, kind, queue="orders", target="other")
+        core.journal.auto_commit = False
+        while not core.journal.waiting:
+            core.settle()
+            await asyncio.sleep(0)
+        core.broker.delete_queue(OPERATOR, "other", gone.append, force=True)
+        while not gone:
+            if core.journal.waiting:
+                core.journal.commit(1)
+            for _ in range(5):
+                core.settle()
+                await asyncio.sleep(0)
+        core.journal.auto_commit = True
+        core.journal.commit()
+        return await managed.management.finished(OPERATOR, job.id)
+
+    job = managed.run(work())
+    assert (job.state, job.done, gone) == (JobState.FAILED, jobs.STEP_MESSAGES, [65])
+    assert job.reason is not None
+    assert "deleted" in job.reason
+    left = range(jobs.STEP_MESSAGES if kind is JobKind.MOVE else 0, 200)
+    assert managed.texts("orders") == [str(one) for one in left]
+    use_is_right(managed)
