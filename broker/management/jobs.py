@@ -501,11 +501,18 @@ class Jobs:
             await self._pause()
         answer = self._waiting.future(bool)
         step = _Step(self._context, self._placing, job, queue)
+
+        def refused(error: OrthiaError) -> None:
+            # At once: with the messages nowhere the queue would seem to be empty.
+            step.undo()
+            taken(queue)
+            answer.fail(_RefusedError(error))
+
         try:
             record_id = step.begin(
                 chosen,
                 done=lambda: answer.set(True),
-                refused=lambda error: answer.fail(_RefusedError(error)),
+                refused=refused,
             )
         except BaseException:
             step.undo()
@@ -518,8 +525,6 @@ class Jobs:
         try:
             await answer
         except _RefusedError as error:
-            step.undo()
-            taken(queue)
             is_full = isinstance(error.reason, StoreFull) and _only_deletes(job)
             if not (is_full and job.records):
                 raise

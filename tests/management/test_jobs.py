@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.errors import BrokerError, QueueInUse
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import jobs
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
@@ -437,3 +437,24 @@ def test_nothing_goes_to_a_target_that_is_being_deleted(kind: JobKind) -> None:
     left = range(jobs.STEP_MESSAGES if kind is JobKind.MOVE else 0, 200)
     assert managed.texts("orders") == [str(one) for one in left]
     use_is_right(managed)
+
+
+def test_a_queue_of_which_a_step_was_refused_is_never_empty() -> None:
+    """Whoever deletes it if it has no message finds that it has some, at once."""
+    managed = filled(10)
+    core = managed.core
+    core.send("/queue/other", "first")
+
+    async def work() -> None:
+        await managed.management.start_job(OPERATOR, JobKind.MOVE, queue="orders", target="other")
+        core.journal.auto_commit = False
+        while not core.journal.waiting:
+            core.settle()
+            await asyncio.sleep(0)
+        refuse_step(core, UnitRefused("for a test"))
+        core.settle()
+        with pytest.raises(QueueInUse, match="10 messages"):
+            core.broker.delete_queue(OPERATOR, "orders", lambda _: None, force=False)
+
+    managed.run(work())
+    assert managed.texts("orders") == [str(one) for one in range(10)]
