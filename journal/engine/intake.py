@@ -255,8 +255,13 @@ class Intake:
         self._announce_room()
 
     def put_aside(self, units: Iterable[Unit]) -> None:
-        """Count units that wait for a lock of another session apart from what waits."""
+        """Count units that wait for a lock of another session apart from what waits.
+
+        One that waited for room since may be put aside once more.
+        """
         for unit in units:
+            if unit in self._aside:
+                continue
             self._aside.add(unit)
             self._rows -= unit.cost_rows
             self._aside_rows += unit.cost_rows
