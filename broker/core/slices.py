@@ -245,6 +245,7 @@ class Slices:
                 if self._advance(ending, until) is False:
                     self._ending.appendleft(ending)
                 now = clock()
+            end = max(end, now + OTHERS_SECONDS)  # however long the last of their steps took
             while now < end and (task := self._next()) is not None:
                 steps, usage = task
                 self._until = until = min(now + QUANTUM_SECONDS, end)

@@ -231,6 +231,29 @@ def test_what_ends_the_work_of_others_comes_before_it() -> None:
     assert ended == [0] * 20 + [1] * 20
 
 
+def test_ending_work_leaves_time_to_others_however_long_its_steps_take() -> None:
+    """A step of many deliveries takes more than there is for all."""
+    calls: list[str] = []
+    due: list[Callable[[], None]] = []
+    work = Work()
+    slices = Slices(due.append, work)
+
+    def steps(name: str, seconds: float) -> Iterator[bool]:
+        for _ in range(5):
+            calls.append(name)
+            work.now += seconds
+            yield GO_ON
+
+    slices.later(steps("other", 0.0))
+    slices.end(steps("ends", 2 * SLICE_SECONDS))
+    for turn in range(3):
+        due.pop(0)()
+        assert calls.count("other") > turn
+    while due:
+        due.pop(0)()
+    assert calls.count("ends") == calls.count("other") == 5
+
+
 def test_work_that_fails_does_not_take_others_with_it() -> None:
     """The loop is told what it raised; the rest has its turns."""
     due: list[object] = []
