@@ -9,9 +9,10 @@
 | F, N  | free or expired  | wait for one expiration, then take it: that node died on its way |
 | not P | held by a node that is gone | take it over: see ``judge_holder``                     |
 
-The fourth line is Orthia's: without it a live node that dies between asking for failback and taking
-the lock leaves nobody to serve. It is measured with the waiter's own stopwatch, and is safe because
-taking the lock is: a live node that comes after all finds it held.
+The row of F, N and a lock that is free or expired is Orthia's: without it a live node that dies
+between asking for failback and taking the lock leaves nobody to serve. It is measured with the
+waiter's own stopwatch, and is safe because taking the lock is: a live node that comes after all
+finds it held.
 
 Whoever took the lock reads the state once more while holding it, since it may have changed between
 the look and the taking.

@@ -97,7 +97,7 @@ class Driver:
         self._take(event)
 
     def _take(self, event: NodeEvent) -> Work | None:
-        """Do so and return the work that follows, which it does from the end of other work only.
+        """Handle an event; return the work that follows, of an event that ends other work.
 
         With a MemoryError the process ends if the node has failed, since what follows from that
         may be left undone; else it is raised.

@@ -28,7 +28,7 @@ LOGGER = logging.getLogger("orthia.journal")
 class AtFault(Exception):  # noqa: N818 - of a batch
     """The store refuses this batch, of which nothing is stored, and takes others.
 
-    Unless it has no marker: then an earlier attempt, if it is ``unresolved``, may have been.
+    Unless it has no marker: then an earlier attempt may have stored it, if it is ``unresolved``.
     """
 
     def __init__(self, error: StoreError, *, unresolved: bool) -> None:
@@ -40,7 +40,7 @@ class AtFault(Exception):  # noqa: N818 - of a batch
 class OutOfRoom(Exception):  # noqa: N818 - of a batch
     """The store has no room for a batch, of which nothing is stored.
 
-    Unless it only frees: then an earlier attempt, if it is ``unresolved``, may have been.
+    Unless it only frees: then an earlier attempt may have stored it, if it is ``unresolved``.
     """
 
     def __init__(self, error: NoRoom, *, unresolved: bool) -> None:
@@ -52,7 +52,7 @@ class OutOfRoom(Exception):  # noqa: N818 - of a batch
 class MeetsLock(Exception):  # noqa: N818 - of a batch
     """Some units of a batch, of which nothing is stored, wait for a lock or are refused.
 
-    Unless it only frees: then an earlier attempt, if it is ``unresolved``, may have been.
+    Unless it only frees: then an earlier attempt may have stored it, if it is ``unresolved``.
     """
 
     def __init__(self, *, unresolved: bool) -> None:

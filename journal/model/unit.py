@@ -91,9 +91,9 @@ class Unit(Changes):
         self.attempted: Sequence[MessageTime] = ()
         """Messages whose delivery failed, which ``place`` turns into changes."""
         self.duplicate_ids: tuple[tuple[range, DuplicateId], ...] = ()
-        """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
+        """In order: a range of ``messages`` with their duplicate id; ``place`` turns them into
+        ``guarded``."""
         self.guarded: tuple[Guarded, ...] = ()
-        """... these of."""
         self.ended_caches: Sequence[int] = ()
         """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()

@@ -127,7 +127,7 @@ class Subscription(Generic[Reference]):
         self.has_turn = False
         """Kept by ``Turns``."""
         self.view: object = None
-        """Kept by ``Matching``."""
+        """Kept by ``SelectingDelivery``."""
         self._queue = queue
         self._pool = pool
         self._consumer = consumer

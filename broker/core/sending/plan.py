@@ -1,8 +1,10 @@
 # mypyc compiles this module.
 """The plan of a send: everything one unit of the journal sends, and how all of it is undone.
 
-Whoever sends makes a plan: a client's message or transaction, a message that is due, expired or a
-dead letter. A plan goes through these steps, in this order:
+One message to one queue, which is nearly every message, needs none: ``send_plain`` does the same
+with a closure in place of the objects here. Whatever else sends makes a plan: to several queues, a
+transaction, a message that is due, expired or a dead letter. A plan goes through these steps, in
+this order:
 
 | step    | what happens                                                                           |
 |---------|----------------------------------------------------------------------------------------|
@@ -14,9 +16,6 @@ dead letter. A plan goes through these steps, in this order:
 
 A plan is a context manager: leaving it before ``apply`` has succeeded undoes what it has charged,
 whatever the reason, also when the steps that fill it are abandoned.
-
-``send_plain`` is the same for one message to one queue, which is nearly every message: a closure in
-place of the objects here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
