@@ -524,8 +524,8 @@ def _selected(
 
 
 def durable_selectors(stage: Stage) -> None:
-    """500 durable subscriptions with a selector of 4 KB, and ten messages for their topic."""
-    stage.subscribe_durably(500, lambda _: "t", long_selector)
+    """280 durable subscriptions with a selector of 4 KB, and ten messages for their topic."""
+    stage.subscribe_durably(280, lambda _: "t", long_selector)
     frame = b"SEND\ndestination:/topic/t\na:%b\nreceipt:r\n\nx\0" % NEARLY_A_NUMBER.encode()
     stage.send(stage.clients(1), frame, 10)
 
