@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
 from orthia.broker.core.limits.quota import ShownUse
@@ -25,7 +26,7 @@ from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
-from orthia.broker.management.http.pace import Budget
+from orthia.broker.management.http.pace import Budget, Pace
 from orthia.broker.management.http.server import HealthError, HealthNotFree
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
@@ -358,14 +359,47 @@ def test_requests_without_end_take_a_share() -> None:
     now = [0.0]
     budget = Budget(processor=lambda: used[0], clock=lambda: now[0])
     assert budget.ahead_seconds() <= 0
-    used[0] = 1.25
-    assert budget.ahead_seconds() == pytest.approx(4.0)
-    now[0] = 4.0
+    used[0] = 0.5
+    assert budget.ahead_seconds() == pytest.approx(1.0)
+    now[0] = 1.0
     assert budget.ahead_seconds() == pytest.approx(0.0)
     now[0] = 100.0
     assert budget.ahead_seconds() < 0
-    used[0] += 1.25
-    assert budget.ahead_seconds() == pytest.approx(4.0), "a rest is not saved without bounds"
+    used[0] += 0.5
+    assert budget.ahead_seconds() == pytest.approx(1.0), "a rest is not saved without bounds"
+    used[0] += 50.0
+    assert budget.ahead_seconds() == pytest.approx(1.0), "nobody waits for long"
+    now[0] = 101.0
+    assert budget.ahead_seconds() == pytest.approx(0.0)
+
+
+def test_a_probe_is_answered_in_a_flood() -> None:
+    """Requests that wait for their turn do not have an orchestrator kill the node."""
+
+    async def run() -> list[str]:
+        used = iter([0.0, 1e9])
+        budget = Budget(processor=lambda: next(used), clock=lambda: 0.0)
+        budget.ahead_seconds()
+        answered: list[str] = []
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            del receive, send
+            answered.append(scope["path"])
+
+        async def receive() -> Message:
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            raise AssertionError(message)
+
+        pace = Pace(application, budget, probe_seconds=0.001)
+        flood = asyncio.create_task(pace({"path": "/metrics"}, receive, send))
+        await asyncio.sleep(0)
+        await pace({"path": "/live"}, receive, send)
+        flood.cancel()
+        return answered
+
+    assert asyncio.run(run()) == ["/live"]
 
 
 def test_connections_that_are_kept_make_room_for_a_probe() -> None:

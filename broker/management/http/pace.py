@@ -6,6 +6,7 @@ Both share one interpreter: whoever sends requests without end would else have h
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +15,11 @@ SHARE: Final = 0.25
 """Of the processor time of the interpreter, in the long run."""
 _SAVED_SECONDS: Final = 0.25
 """Processor time that may be taken at once after a rest."""
+MOST_AHEAD_SECONDS: Final = 1.0
+"""Reading heads costs time, too, which nothing holds back: it must not add up to a long wait."""
+PROBE_SECONDS: Final = 1.0
+"""How long a probe waits for its turn: whoever floods the port must not have a node killed."""
+_PROBES: Final = frozenset({"/live", "/ready"})
 
 
 class Budget:
@@ -38,21 +44,32 @@ class Budget:
         ahead = (used - self._used - _SAVED_SECONDS) / SHARE - (now - self._began)
         if ahead < -_SAVED_SECONDS / SHARE:
             self._began, self._used = now, used
+        if ahead > MOST_AHEAD_SECONDS:
+            self._used += (ahead - MOST_AHEAD_SECONDS) * SHARE
+            return MOST_AHEAD_SECONDS
         return ahead
 
 
 class Pace:
     """Holds requests back while the server's thread is above its share; an ASGI application."""
 
-    def __init__(self, application: ASGIApp) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        budget: Budget | None = None,
+        probe_seconds: float = PROBE_SECONDS,
+    ) -> None:
         self._application = application
         self._turn = asyncio.Lock()
-        self._budget = Budget()
+        self._budget = budget or Budget()
+        self._probe_seconds = probe_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on when it is its turn."""
-        async with self._turn:
-            ahead = self._budget.ahead_seconds()
-            if ahead > 0:
-                await asyncio.sleep(ahead)
+        """Pass a request on when it is its turn; a probe soon, whoever is before it."""
+        most = self._probe_seconds if scope["path"] in _PROBES else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most), self._turn:
+                ahead = self._budget.ahead_seconds()
+                if ahead > 0:
+                    await asyncio.sleep(ahead)
         await self._application(scope, receive, send)
