@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from orthia.broker.core.errors import NotAuthorized
-from orthia.broker.management.http import mbeans
+from orthia.broker.management.http import jolokia, mbeans
 from orthia.broker.management.http.object_names import parse
 from tests.management.test_api import QUEUE, Answer, Api
 
@@ -107,6 +107,15 @@ def test_a_bulk_answers_each_by_itself(node: Jolokia) -> None:
     assert several["value"] == {"ConsumerCount": 0, "MessagesAdded": 3}
     assert missing["status"] == 404
     assert missing["error"].endswith("there is no queue 'nosuch'")
+
+
+def test_a_bulk_has_one_bound(node: Jolokia, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request by itself may be small enough; the node keeps the whole answer in memory."""
+    monkeypatch.setattr(jolokia, "MOST_CHARACTERS", 1_000)
+    answers = node.post([{"type": "read", "mbean": "*:*"}, *[{"type": "version"}] * 3])
+    assert [one["status"] for one in answers] == [500] * 4
+    assert answers[0]["error"].endswith("would be too long: ask for less at a time")
+    assert node.post([{"type": "version"}])[0]["status"] == 200
 
 
 def test_a_pattern_reads_all_that_match(node: Jolokia) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orthia.broker.core.errors import DestinationRefused, NotAuthorized
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import NotFound, WrongArgument
@@ -34,6 +34,8 @@ MOST_REQUESTS: Final = 500
 """In one bulk."""
 MOST_VALUES: Final = 200_000
 """That a pattern may read."""
+MOST_CHARACTERS: Final = 64 * 1024 * 1024
+"""Of an answer, a bulk's as a whole: it is made in memory."""
 MOST_LISTED: Final = 1_000
 """Objects that are described in one answer."""
 _SHAPES: Final = frozenset(
@@ -52,6 +54,7 @@ class NotServed(OrthiaError):  # noqa: N818 - named for what is the case
     """A kind of request that this node does not answer."""
 
 
+_TOO_LONG: Final = LimitExceeded("the whole answer would be too long: ask for less at a time")
 _ERRORS: Final[tuple[tuple[type[OrthiaError], int, str], ...]] = (
     (NotServed, 403, "java.lang.SecurityException"),
     (NotAuthorized, 403, "java.lang.SecurityException"),
@@ -456,9 +459,20 @@ _HANDLERS: Final[Mapping[str, Callable[[Management, Principal, Asked], Awaitable
 def _shown(
     asked: list[Asked | OrthiaError], values: list[_Value | OrthiaError], *, is_bulk: bool
 ) -> bytes:
-    shown = [_response(one, value) for one, value in zip(asked, values, strict=True)]
-    text = json.dumps(shown if is_bulk else shown[0], separators=(",", ":"))
-    return text.encode()
+    shown: list[str] = []
+    room = MOST_CHARACTERS
+    for one, value in zip(asked, values, strict=True):
+        text = _text(one, value) if room else ""
+        if len(text) > room or not room:
+            room = 0
+            text = _text(one, _TOO_LONG)
+        room -= min(room, len(text))
+        shown.append(text)
+    return (f"[{','.join(shown)}]" if is_bulk else shown[0]).encode()
+
+
+def _text(asked: Asked | OrthiaError, value: _Value | OrthiaError) -> str:
+    return json.dumps(_response(asked, value), separators=(",", ":"))
 
 
 def _response(asked: Asked | OrthiaError, value: _Value | OrthiaError) -> dict[str, Any]:
