@@ -1,6 +1,7 @@
 """Handing over by an operator: the live node releases its lease in good order, and waits."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,6 +19,40 @@ from orthia.nodemanager.pair import PairNodeManager
 LONGEST_SECONDS: Final = 60.0
 """How long the next live node is waited for."""
 _LOOK_SECONDS: Final = 0.05
+
+
+class HandoverWish:
+    """Whether an operator wants a node that serves to hand over; any thread.
+
+    A wish that comes while it does not serve is none: whatever wakes the node then stops it.
+    """
+
+    def __init__(self, wake: threading.Event) -> None:
+        """``wake`` ends the wait of a node that serves."""
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._is_serving = False
+        self.is_there = False
+
+    def begin(self) -> None:
+        """Take wishes from here on."""
+        with self._lock:
+            self._is_serving = True
+
+    def ask(self) -> None:
+        """Wish it, and wake the node."""
+        with self._lock:
+            if self._is_serving:
+                self.is_there = True
+                self._wake.set()
+
+    def end(self, *, is_interrupted: bool) -> None:
+        """Take none any more, and forget one that came too late, unless the node is stopped."""
+        with self._lock:
+            self._is_serving = False
+            if self.is_there and not is_interrupted:
+                self._wake.clear()
+            self.is_there = False
 
 
 class Handovers(Handover):

@@ -41,7 +41,7 @@ from orthia.broker.node.events import (
     WorkEvent,
     WorkInterrupted,
 )
-from orthia.broker.node.handover import Handovers
+from orthia.broker.node.handover import Handovers, HandoverWish
 from orthia.broker.node.logs import set_role
 from orthia.broker.node.out_of_memory import OutOfMemory, end_at_once
 from orthia.broker.node.reporter import Reporter
@@ -110,10 +110,10 @@ class NodeShell:
         self._role = settings.ha_policy.role
         self._wake = threading.Event()
         self._is_interrupted = False
-        self._hands_over = False
+        self._wish = HandoverWish(self._wake)
         self._store: NodeStore | None = None
         self._takeover: _Takeover | None = None
-        service.hand_over_by(Handovers(self.hand_over, lambda: self.manager))
+        service.hand_over_by(Handovers(self._wish.ask, lambda: self.manager))
         self._reporter: Reporter | None = None
 
     # --- work: on the activation thread, where it may block
@@ -263,26 +263,23 @@ class NodeShell:
 
     def _serve(self, manager: NodeManager, *, watches_failback: bool) -> WorkEvent:
         period = self._opened_store().failback_poll_seconds if watches_failback else None
-        while not self._is_over(period):
-            if self._hands_over:
-                self._hands_over = False
-                return HandoverAsked(monotonic_seconds())
-            with contextlib.suppress(StoreUnavailable, TransientStoreError):
-                if manager.is_awaiting_failback():
-                    return FailbackAsked(monotonic_seconds())
-        return ServedEnough()
+        self._wish.begin()
+        try:
+            while not self._is_over(period):
+                if self._wish.is_there:
+                    return HandoverAsked(monotonic_seconds())
+                with contextlib.suppress(StoreUnavailable, TransientStoreError):
+                    if manager.is_awaiting_failback():
+                        return FailbackAsked(monotonic_seconds())
+            return ServedEnough()
+        finally:
+            self._wish.end(is_interrupted=self._is_interrupted)
 
     def _is_over(self, period: float | None) -> bool:
         """Wait for so long; return whether serving is over, and not for a hand-over."""
         if not self._wake.wait(period):
             return False
-        if not self._hands_over:
-            return True
-        self._wake.clear()
-        if self._is_interrupted:
-            self._wake.set()  # whoever stops the node meanwhile stops it
-            return True
-        return False
+        return self._is_interrupted or not self._wish.is_there
 
     def _ask_who_waits(self, manager: NodeManager) -> WorkEvent:
         with contextlib.suppress(StoreUnavailable, TransientStoreError):
@@ -301,11 +298,6 @@ class NodeShell:
                 case Handover.GIVE_UP:
                     manager.give_up_live_server()
         return Released(monotonic_seconds())
-
-    def hand_over(self) -> None:
-        """Have a node that serves hand over to its backup; any thread."""
-        self._hands_over = True
-        self._wake.set()
 
     # --- what is done at once, on any thread
 
