@@ -363,8 +363,9 @@ def take_all(port: int, to: str, login: Login | None = None) -> list[ServerFrame
 
     def has_ended() -> bool:
         nonlocal taken
-        for frame in client.hear()[taken:]:
-            client.write("ACK", id=frame.headers["ack"])
+        client.hear()
+        while taken < len(client.messages):  # more come while one is acknowledged
+            client.write("ACK", id=client.messages[taken].headers["ack"])
             taken += 1
         return any("end" in frame.headers for frame in client.messages)
 
