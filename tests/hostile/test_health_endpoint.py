@@ -63,7 +63,7 @@ def test_scrapes_without_end_cost_the_clients_nothing(tmp_path: Path) -> None:
     ):
         make_queues(node)
         body = get_in_the_end(port, "/metrics")
-        assert len(body) < MIB
+        assert len(body) < 3 * MIB
         assert b"orthia_queues_left_out %.1f\n" % (QUEUES - 1_000) in body
         witness = Witness(node)
         before = node.resident
@@ -73,12 +73,12 @@ def test_scrapes_without_end_cost_the_clients_nothing(tmp_path: Path) -> None:
             for _ in range(ROUNDS):
                 # A request of a very slow machine may be cut off for its time.
                 with suppress(OSError, HTTPException):
-                    assert len(get(port, "/metrics")) < MIB
+                    assert len(get(port, "/metrics")) < 3 * MIB
                     done.append(1)
 
         for _ in range(300):  # they ask, and read nothing
             silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=240))
-            silent.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            silent.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         threads = [threading.Thread(target=scrape) for _ in range(SCRAPERS)]
         for thread in threads:
             thread.start()

@@ -133,7 +133,7 @@ def ask(request: bytes, node: Node | None = None) -> bytes:
 
 def get(path: str, node: Node | None = None, method: str = "GET") -> tuple[int, bytes, bytes]:
     """Return status, head and body of an ordinary request."""
-    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     head, _, body = ask(request.encode(), node).partition(b"\r\n\r\n")
     return int(head.split()[1]), head.lower(), body
 
@@ -286,8 +286,8 @@ def test_head_has_no_body() -> None:
     assert b"content-length: 18" in head
 
 
-GET = b"GET /live HTTP/1.1\r\nHost: x\r\n"
-LAST = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+GET = b"GET /live HTTP/1.1\r\nHost: localhost\r\n"
+LAST = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 REFUSED: list[tuple[bytes, int, bytes]] = [
     *(
         (method + b" /live" + LAST, 405, b"Allow: GET, HEAD")
@@ -583,7 +583,7 @@ def test_who_does_not_read_its_last_answer_is_cut_off() -> None:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.connect(("127.0.0.1", server.server.port))
-            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             began, _, _ = await asyncio.to_thread(select.select, [client], [], [], 120)
             assert began, "no answer came"
             open_now = server.server.bounds.connections
@@ -644,7 +644,7 @@ def test_more_than_the_probes_is_for_who_may(
             return [
                 await exchange(
                     server.server.port,
-                    f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                     f"{f'Authorization: {given}' if given else 'X: y'}\r\n\r\n".encode(),
                 )
                 for path in ("/live", "/role", "/metrics")
@@ -658,3 +658,10 @@ def test_more_than_the_probes_is_for_who_may(
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
         assert TOKEN.encode() not in answer
         assert (b'www-authenticate: Bearer realm="orthia"' in answer) == (status == 401)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 403), ("/role", 403), ("/live", 200)])
+def test_a_page_whose_name_leads_to_this_host_reads_nothing(path: str, status: int) -> None:
+    """A browser on the node's machine says the name of the page; probes tell nothing."""
+    answer = ask(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode())
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())

@@ -76,16 +76,24 @@ def host_name(named: str) -> str:
         return ""
 
 
-def refuse_foreign_site(request: Request, host: str) -> None:
-    """Raise ForeignSite for a request that a page of another site made; ``host`` is bound."""
-    named = request.headers.get("host", "")
-    name = host_name(named)
+def refuse_foreign_host(request: Request, host: str) -> None:
+    """Raise ForeignSite if a request to a loopback ``host`` names another.
+
+    So does a browser on this machine whose page has its own name lead here.
+    """
+    name = host_name(request.headers.get("host", ""))
     if is_loopback(host) and not (name == "localhost" or is_loopback(name)):
         raise ForeignSite(
             f"this node serves HTTP on {host} alone, and the request is for host {quoted(name)}"
         )
+
+
+def refuse_foreign_site(request: Request, host: str) -> None:
+    """Raise ForeignSite for a request that a page of another site made; ``host`` is bound."""
+    refuse_foreign_host(request, host)
     if request.method in _SAFE:
         return
+    named = request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
     if site not in _SAME_SITE or (origin is not None and authority(origin) != named):

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.management.abc import HealthSource, Verdict
-from orthia.broker.management.http.call import credentials
+from orthia.broker.management.http.call import credentials, refuse_foreign_host
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway, LoopHangs
 from orthia.broker.management.http.problems import CHALLENGE
@@ -96,6 +96,8 @@ class Probes:
             refusal.headers["www-authenticate"] = 'Bearer realm="orthia"'
             return refusal
         if self._settings.allow_anonymous or is_loopback(self._settings.host):
+            if "host" in request.headers:  # a browser always says it
+                refuse_foreign_host(request, self._settings.host)
             return None
         return _plain(
             HTTPStatus.FORBIDDEN,
