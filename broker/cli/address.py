@@ -14,7 +14,7 @@ from orthia.broker.cli.managing import (
 )
 from orthia.broker.cli.paging import all_of, limit_option, search_option, sort_option
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.cli.views import print_many, print_one
+from orthia.broker.cli.views import print_many, print_one, print_outcome
 from orthia.broker.cli.watching import no_wait_option, run_job
 
 _COLUMNS: Final = {
@@ -52,10 +52,7 @@ def list_(
 ) -> None:
     """Show the addresses."""
     found = all_of(node, "addresses", search=search, sort=sort, limit=limit)
-    if as_json:
-        print_json(found)
-    else:
-        print_many(found, _COLUMNS, right=("messages", "bytes", "subscribers"))
+    print_many(found, _COLUMNS, right=("messages", "bytes", "subscribers"), as_json=as_json)
 
 
 @address.command(epilog=example("orthia address show orders --settings"))
@@ -92,10 +89,8 @@ def show(node: NodeOptions, address: str, *, settings: bool, as_json: bool) -> N
 def create(node: NodeOptions, address: str, *, routing_type: str, as_json: bool) -> None:
     """Create an ADDRESS."""
     found = node.client.post("addresses", body={"name": address, "routing-type": routing_type})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"created address {address!r}, {shown_types(found)}")
+    sentence = f"created address {address!r}, {shown_types(found)}"
+    print_outcome(found, sentence, as_json=as_json)
 
 
 def shown_types(found: dict[str, Any]) -> str:
@@ -110,10 +105,7 @@ def shown_types(found: dict[str, Any]) -> str:
 def delete(node: NodeOptions, address: str, *, as_json: bool) -> None:
     """Delete an ADDRESS that has no queue and so no message."""
     found = node.client.delete("addresses", address)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"deleted address {address!r}")
+    print_outcome(found, f"deleted address {address!r}", as_json=as_json)
 
 
 @address.command(epilog=example("orthia address purge orders"))
@@ -142,10 +134,8 @@ def purge(node: NodeOptions, address: str, *, yes: bool, no_wait: bool, as_json:
 def pause(node: NodeOptions, address: str, *, until_restart: bool, as_json: bool) -> None:
     """Deliver nothing from the queues of an ADDRESS until it is resumed; sends go on."""
     found = node.client.post("addresses", address, "pause", body={"persist": not until_restart})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"address {address!r} is paused, with {found['messages']:,} messages")
+    sentence = f"address {address!r} is paused, with {found['messages']:,} messages"
+    print_outcome(found, sentence, as_json=as_json)
 
 
 @address.command(epilog=example("orthia address resume orders"))
@@ -155,7 +145,5 @@ def pause(node: NodeOptions, address: str, *, until_restart: bool, as_json: bool
 def resume(node: NodeOptions, address: str, *, as_json: bool) -> None:
     """Deliver from the queues of an ADDRESS again, but for those paused by themselves."""
     found = node.client.post("addresses", address, "resume")
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"address {address!r} is resumed, with {found['messages']:,} messages")
+    sentence = f"address {address!r} is resumed, with {found['messages']:,} messages"
+    print_outcome(found, sentence, as_json=as_json)

@@ -52,11 +52,8 @@ def list_(
 ) -> None:
     """Show the connections; --search looks at user, client-id, address and id."""
     found = all_of(node, "connections", search=search, sort=sort, limit=limit)
-    if as_json:
-        print_json(found)
-    else:
-        right = ("port", "consumers", "received", "sent", "held")
-        print_many(found, _COLUMNS, right=right)
+    right = ("port", "consumers", "received", "sent", "held")
+    print_many(found, _COLUMNS, right=right, as_json=as_json)
 
 
 @connection.command(epilog=example("orthia connection close 4f2c-17 --reason maintenance"))

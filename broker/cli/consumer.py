@@ -12,7 +12,6 @@ from orthia.broker.cli.managing import (
     yes_option,
 )
 from orthia.broker.cli.queue_live import CONSUMERS
-from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.views import print_many
 
 
@@ -29,10 +28,7 @@ def list_(node: NodeOptions, *, queue: str | None, as_json: bool) -> None:
     """Show the consumers of all queues and topics."""
     path = ("consumers",) if queue is None else ("queues", queue, "consumers")
     found = node.client.get(*path)["consumers"]
-    if as_json:
-        print_json(found)
-    else:
-        print_many(found, CONSUMERS, right=("delivering", "settled"))
+    print_many(found, CONSUMERS, right=("delivering", "settled"), as_json=as_json)
 
 
 @consumer.command(epilog=example("orthia consumer close 4f2c-17.1 --reason slow"))

@@ -6,8 +6,7 @@ import click
 
 from orthia.broker.cli.group import CommandGroup, example
 from orthia.broker.cli.managing import NodeOptions, json_option, node_options
-from orthia.broker.cli.rendering import print_json
-from orthia.broker.cli.views import print_many, print_one
+from orthia.broker.cli.views import print_many, print_one, print_outcome
 from orthia.broker.cli.watching import no_wait_option, sentence, show_end, watch
 
 _COLUMNS: Final = {
@@ -37,10 +36,8 @@ def job() -> None:
 def list_(node: NodeOptions, *, as_json: bool) -> None:
     """Show the jobs that run, were interrupted, and the last ones that are over."""
     found = node.client.get("jobs")["jobs"]
-    if as_json:
-        print_json(found)
-    else:
-        print_many(found, _COLUMNS, right=("job", "done", "left", "looked at", "of all"))
+    right = ("job", "done", "left", "looked at", "of all")
+    print_many(found, _COLUMNS, right=right, as_json=as_json)
 
 
 @job.command(epilog=example("orthia job show 4711 --watch"))
@@ -64,10 +61,7 @@ def show(node: NodeOptions, job: int, *, follow: bool, as_json: bool) -> None:
 def stop(node: NodeOptions, job: int, *, as_json: bool) -> None:
     """Stop a JOB after the step it is at; what is done stays done."""
     found = watch(node, node.client.post("jobs", job, "stop"), is_shown=False)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(sentence(found))
+    print_outcome(found, sentence(found), as_json=as_json)
 
 
 @job.command("continue", epilog=example("orthia job continue 4711"))
@@ -79,9 +73,6 @@ def continue_(node: NodeOptions, job: int, *, no_wait: bool, as_json: bool) -> N
     """Start a JOB again that the end of its node has interrupted, with what is left."""
     found = node.client.post("jobs", job, "continue")
     if no_wait:
-        if as_json:
-            print_json(found)
-        else:
-            click.echo(found["id"])
+        print_outcome(found, found["id"], as_json=as_json)
         return
     show_end(node, watch(node, found, is_shown=not as_json), as_json=as_json)

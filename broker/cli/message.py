@@ -14,7 +14,7 @@ from orthia.broker.cli.managing import (
 )
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import PAIR
-from orthia.broker.cli.views import print_one, shown
+from orthia.broker.cli.views import print_one, print_outcome, shown
 from orthia.broker.cli.watching import no_wait_option, run_job
 
 
@@ -130,10 +130,7 @@ def send(
             "durable": not non_durable,
         },
     )
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"sent to {destination}")
+    print_outcome(found, f"sent to {destination}", as_json=as_json)
 
 
 def _read(file: Path) -> str:

@@ -75,10 +75,7 @@ def list_(
     if not from_store and (node.is_given or not store.is_given):
         found, why = _of_live_node(node, store, search=search, sort=sort, limit=limit)
         if found is not None:
-            if as_json:
-                print_json(found)
-            else:
-                print_many(found, _COLUMNS, right=_NUMBERS)
+            print_many(found, _COLUMNS, right=_NUMBERS, as_json=as_json)
             return
         click.echo(f"orthia: {why}; shown is what the store has", err=True)
         is_told = True

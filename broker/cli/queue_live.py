@@ -14,7 +14,7 @@ from orthia.broker.cli.managing import (
     yes_option,
 )
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.cli.views import print_many, print_one
+from orthia.broker.cli.views import print_many, print_one, print_outcome
 from orthia.broker.cli.watching import no_wait_option, run_job
 
 MESSAGES_OF_A_PAGE: Final = 500
@@ -119,11 +119,9 @@ def create(
             "options": given or None,
         },
     )
-    if as_json:
-        print_json(found)
-    else:
-        kind = found["routing-type"].lower()
-        click.echo(f"created queue {queue!r} of address {found['address']!r}, {kind}")
+    kind = found["routing-type"].lower()
+    sentence = f"created queue {queue!r} of address {found['address']!r}, {kind}"
+    print_outcome(found, sentence, as_json=as_json)
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -295,10 +293,8 @@ def retry(
 def pause(node: NodeOptions, queue: str, *, until_restart: bool, as_json: bool) -> None:
     """Deliver nothing from a QUEUE until it is resumed; sends go on."""
     found = node.client.post("queues", queue, "pause", body={"persist": not until_restart})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"queue {queue!r} is paused, with {found['messages']:,} messages")
+    sentence = f"queue {queue!r} is paused, with {found['messages']:,} messages"
+    print_outcome(found, sentence, as_json=as_json)
 
 
 @click.command(epilog=example("orthia queue resume orders --config broker.xml"))

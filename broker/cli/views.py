@@ -1,6 +1,6 @@
 """What the live node shows, for people: one thing as names and values, many as a table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -50,10 +50,25 @@ def print_one(view: View, *, as_json: bool) -> None:
             click.echo(f"{name.ljust(width)}  {text}")
 
 
+def print_outcome(view: View, sentence: object, *, as_json: bool) -> None:
+    """Print what a command has done: as a ``sentence``, or as the API told it."""
+    if as_json:
+        print_json(view)
+    else:
+        click.echo(sentence)
+
+
 def print_many(
-    views: Iterable[View], columns: Mapping[str, str], *, right: Sequence[str] = ()
+    views: Sequence[View],
+    columns: Mapping[str, str],
+    *,
+    right: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Print a table; ``columns`` has the member for each heading, ``right`` those of numbers."""
+    if as_json:
+        print_json(views)
+        return
     headings = tuple(columns)
     print_table(
         headings,

@@ -9,7 +9,7 @@ import click
 from orthia.broker.cli.managing import NodeOptions
 from orthia.broker.cli.progress import progress_of
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.cli.views import View
+from orthia.broker.cli.views import View, print_outcome
 from orthia.broker.node.exit_codes import ExitCode
 
 _LOOK_SECONDS: Final = 0.25
@@ -49,10 +49,7 @@ def run_job(
         click.echo(f"\nthe job may have begun: `{told}` says so", err=True)
         raise
     if no_wait:
-        if as_json:
-            print_json(job)
-        else:
-            click.echo(job["id"])
+        print_outcome(job, job["id"], as_json=as_json)
         return
     show_end(node, watch(node, job, is_shown=not as_json), as_json=as_json)
 

@@ -647,7 +647,7 @@ class _Step:
             self._queue.counters.expired += self.number
 
     def undo(self) -> None:
-        """Have the messages in their queue again."""
+        """Return the messages to their queue."""
         references, self._references = self._references, []
         for reference in references:
             self._queue.restore_removed(reference)

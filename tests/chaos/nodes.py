@@ -83,7 +83,7 @@ class SteppedClock:
         return cls(build_stepped_clock(directory), directory / "clock")
 
     def step(self, seconds: int) -> None:
-        """Have it be off by so much."""
+        """Move the clock that processes see by so many seconds."""
         # One write in place: processes have the file mapped, and see all eight bytes at once.
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write((seconds * 1_000_000_000).to_bytes(8, sys.byteorder, signed=True))

@@ -47,7 +47,7 @@ class Node:
         return json.loads(self(*arguments, "--json", code=code).stdout)
 
     def fill(self, queue: str, *bodies: str) -> list[int]:
-        """Have a new queue with these messages; return their ids."""
+        """Create a queue with these messages; return their ids."""
         self("queue", "create", queue)
         for body in bodies:
             self("message", "send", f"/queue/{queue}", "--body", body, "-P", f"kind={body}")

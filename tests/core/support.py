@@ -225,7 +225,7 @@ class CoreUnderTest:
         self.broker.slices.run(self.broker.commit(anyone(), work, done, on_refused))
 
     def store_all(self) -> None:
-        """Have the store take all that waits for it, and what follows from that, one by one."""
+        """Store all that waits, and what follows from that, one by one."""
         while self.journal.waiting:
             self.journal.commit(1)
             self.settle()
@@ -361,7 +361,7 @@ class Clock:
         core.settle()
 
     def takeover(self, options: Settings | None = None) -> None:
-        """Have the next node go on."""
+        """Let the next node take over."""
         self._options = options or self._options
         self._started_ms, self._now = self.ms(), lambda: 0.0
         self.core.broker.stop()

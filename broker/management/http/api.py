@@ -190,17 +190,9 @@ async def _queue_consumers(node: Management, who: Principal, queue: str) -> Any:
 # --- addresses
 
 
-async def _addresses(
-    node: Management,
-    who: Principal,
-    *,
-    search: str = "",
-    sort: str = "name",
-    offset: int = 0,
-    limit: int = 100,
-) -> Any:
+async def _addresses(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
     found = [one for one in await node.addresses(who) if search.casefold() in one.name.casefold()]
-    return _page("addresses", found, sort, offset, limit)
+    return _page("addresses", found, **{"sort": "name", **page})
 
 
 async def _address(node: Management, who: Principal, address: str) -> Any:
@@ -277,15 +269,7 @@ async def _close_consumer(
     return {}
 
 
-async def _connections(
-    node: Management,
-    who: Principal,
-    *,
-    search: str = "",
-    sort: str = "id",
-    offset: int = 0,
-    limit: int = 100,
-) -> Any:
+async def _connections(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
     part = search.casefold()
     found = [
         one
@@ -294,7 +278,7 @@ async def _connections(
             part in text.casefold() for text in (one.id, one.user, one.address, one.client_id or "")
         )
     ]
-    return _page("connections", found, sort, offset, limit)
+    return _page("connections", found, **{"sort": "id", **page})
 
 
 async def _close_connection(
@@ -326,7 +310,9 @@ def _number(name: str, text: str) -> int:
     raise WrongArgument(name, f"{name} {quoted(text[:100])} is no number")
 
 
-def _page(name: str, found: list[_View], sort: str, offset: int, limit: int) -> dict[str, Any]:
+def _page(
+    name: str, found: list[_View], *, sort: str, offset: int = 0, limit: int = 100
+) -> dict[str, Any]:
     """Return a page of views that are few."""
     member = sort.removeprefix("-").replace("-", "_")
     if found and not hasattr(found[0], member):
