@@ -206,7 +206,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.arriving: list[int] = []
         """What is due at this moment, and comes into the queue one after the other."""
         self.superseded: set[int] = set()
-        """What consumers have and is not the last value any more: it does not come back."""
+        """What consumers have and is not the last value any more: it does not come back, and is
+        stored only if the newer one came in a later transaction."""
         self.known: set[str] = set()
         """The duplicate ids that were sent."""
         self.dead: list[int] = []
@@ -544,8 +545,9 @@ class QueueMachine(RuleBasedStateMachine):
             if self.sent[one].kind in SELECTORS[selector] and not self.has_expired(one)
         ]
         assert shown == [one for one in there if one in shown], (shown, there)
-        # What is in memory only is not shown while somebody has it.
-        left_out = set(there) - set(shown)
+        # What is in memory only is not shown while somebody has it, nor is what is superseded
+        # if a newer value came in its transaction.
+        left_out = set(there) - set(shown) - self.superseded
         assert not [n for n in left_out if n not in self.held or self.sent[n].persistent]
         browser.end.close()
 
@@ -758,7 +760,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert there <= set(self.waiting)
             gone = {one for one in self.waiting if self.has_expired(one) and one not in self.held}
             lasting = {one for one in self.waiting if self.sent[one].persistent}
-            assert lasting - gone <= there
+            assert lasting - gone - self.superseded <= there
             self.maybe_expired |= gone
         left = [one for one in self.place_order() if one in there]
         self.consumers.clear()
