@@ -586,6 +586,7 @@ class QueueMachine(RuleBasedStateMachine):
             del self.held[number]
         self.aside = set(settled)
         consumer.end.resume()
+        self.core.settle()  # what it has room for now it gets before anything replaces that
         if reason is None:
             self.committed(work, new, rejected)
         else:
