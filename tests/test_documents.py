@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.management import metrics, queue_metrics
 
 _ROOT = Path(__file__).parents[1]

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from orthia.broker.connections.client_memory import Account, Activity
 from orthia.broker.connections.opened import OpenAcceptor
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 
 
 class Client(Protocol):

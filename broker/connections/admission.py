@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from orthia.broker.core.errors import ConnectionLimitExceeded
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import ConnectionLimitExceeded, Refusal
 from orthia.broker.quoting import quoted
 from orthia.config.security_settings import ResourceLimitSetting
 from orthia.config.settings import ClientLimits

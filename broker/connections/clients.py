@@ -8,9 +8,10 @@ from orthia.broker.connections.admission import Admission, MakesRoom, NotAdmitte
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
 from orthia.broker.connections.verifications import Verifications
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.refusals import Refusal, Refusals
+from orthia.broker.core.limits.refusals import Refusals
 from orthia.broker.quoting import quoted
 from orthia.broker.security.logins import LoginGuard
 from orthia.config.security_settings import ResourceLimitSetting

@@ -23,8 +23,8 @@ from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.abc import Answered, ProtocolConnection, Socket
 from orthia.broker.protocols.foreign import ENOUGH, GET, ForeignClient, recognise, without_tls

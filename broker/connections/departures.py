@@ -11,7 +11,8 @@ import select
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from orthia.broker.core.limits.refusals import Refusal, Refusals
+from orthia.broker.core.errors import Refusal
+from orthia.broker.core.limits.refusals import Refusals
 
 LOGGER = logging.getLogger("orthia.broker")
 KEPT_SECONDS: Final = 60.0

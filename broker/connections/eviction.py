@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.client_memory import ClientMemory
-from orthia.broker.core.limits.refusals import Refusal, Refusals
+from orthia.broker.core.errors import Refusal
+from orthia.broker.core.limits.refusals import Refusals
 
 LOGGER = logging.getLogger("orthia.broker")
 _Client = TypeVar("_Client", bound=Client)

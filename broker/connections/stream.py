@@ -7,7 +7,7 @@ is read at once that others would wait for them.
 from typing import Protocol
 
 from orthia.broker.connections.websocket import Code, Decoded, WebSocket
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Usage
 from orthia.broker.protocols.abc import ProtocolConnection
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import h11
 from wsproto.utilities import generate_accept_token
 
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.abc import UNAUTHENTICATED_BYTES
 from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.quoting import quoted

@@ -22,7 +22,7 @@ from wsproto.extensions import Extension
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES, UpgradeRefused, answer_to
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.quoting import quoted
 from orthia.config.settings import AcceptorSettings

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Wait
 from orthia.config.address_settings import RoutingType
@@ -125,8 +126,8 @@ class Consumer(Protocol):
     def holds(self, change: int) -> None:
         """Change the number of bytes that the core holds until the client acknowledges."""
 
-    def fail(self, reason: str) -> None:
-        """End the connection: the client cannot keep up."""
+    def fail(self, reason: str, kind: Refusal) -> None:
+        """End the connection with an error that gives the reason; ``kind`` is for the metric."""
 
 
 class Browser(Consumer, Protocol):

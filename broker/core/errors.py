@@ -1,6 +1,49 @@
 """What the core refuses, and why; the text goes to the client that asked."""
 
+from enum import Enum
+
 from orthia.config.errors import OrthiaError
+
+
+class Refusal(Enum):
+    """Why a client is refused; the label ``reason`` of the metric."""
+
+    CONNECTIONS = "connections"
+    """There are too many already."""
+    ADDRESS = "address-connections"
+    """There are too many from its address already."""
+    USER = "user-connections"
+    """There are too many of its user already."""
+    NO_CONNECT = "no-connect"
+    """It did not connect in time, as its protocol says."""
+    TLS = "tls"
+    """Its TLS handshake failed, or it spoke plain text to an acceptor with TLS."""
+    PROTOCOL = "protocol"
+    """It broke the protocol."""
+    ORIGIN = "origin"
+    """It is a page in a browser, from a site that is not allowed."""
+    AUTHENTICATION = "authentication"
+    CERTIFICATE = "certificate"
+    """Its certificate is trusted and belongs to no user."""
+    AUTHORIZATION = "authorization"
+    IN_USE = "in-use"
+    """It asked to delete a queue that has messages or consumers."""
+    DESTINATION = "destination"
+    ACKNOWLEDGEMENT = "acknowledgement"
+    LIMIT = "limit"
+    """It asked the broker to hold more than it may."""
+    QUOTA = "quota"
+    """An address, or the whole store, has as much as it may have."""
+    NO_ROOM = "no-room"
+    """The disk or the database under the store is full, or nearly."""
+    STORE = "store"
+    """The database refused what it sent, and stores what others send."""
+    SILENCE = "silence"
+    """It was silent for longer than it had promised, or than connectionTtl."""
+    FAILURE = "failure"
+    """The broker failed: a fault of its own, which the log describes."""
+    SLOW = "slow"
+    """It reads or acknowledges too slowly for what it subscribed to, or for all memory."""
 
 
 class BrokerError(OrthiaError):

@@ -72,7 +72,7 @@ class Driver:
         self._failing = _Alarm()
         self._ending = _Alarm()
         self._grace = _Alarm()  # never set off: it is only waited for
-        self._activation = self._thread("orthia-activation", self._live)
+        self._activation = self._thread("orthia-activation", self._activate)
         self._standing_by = [
             self._thread("orthia-io-error", self._shut_down),
             self._thread("orthia-end", self._end_in_time),
@@ -138,7 +138,7 @@ class Driver:
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         return threading.Thread(target=run, name=name, daemon=True)
 
-    def _live(self) -> None:
+    def _activate(self) -> None:
         work = self._take(Begun())
         while work is not None:
             work = self._take(self._done(work))

@@ -17,7 +17,7 @@ from typing import Final
 import uvloop
 
 from orthia.broker.connections.descriptors import raise_limit
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import QueueNames

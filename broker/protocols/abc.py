@@ -13,9 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.errors import BrokerError, Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.refusals import Refusal
 
 Answered = Callable[[Principal | BrokerError], None]
 """Receives the outcome of a login that is answered later."""

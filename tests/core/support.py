@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
@@ -88,6 +89,8 @@ class FakeConsumer:
     received: list[MessageReference] = field(default_factory=list)
     is_writable: bool = True
     failures: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    """What of each the metric counts."""
     subscription: SubscriptionHandle | None = None
     auto: bool = False
     held: int = 0
@@ -102,9 +105,10 @@ class FakeConsumer:
         """Count what is kept for the client."""
         self.held += change
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, kind: Refusal) -> None:
         """Note why the connection is ended, and end it as a session does."""
         self.failures.append(reason)
+        self.refusals.append(kind)
         self.is_writable = False
         self.end.close(attempted=self.received)
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.connections.admission import Admission, MakesRoom, NotAdmitted
-from orthia.broker.core.errors import ConnectionLimitExceeded
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import ConnectionLimitExceeded, Refusal
 from orthia.broker.security.sources import source_of
 from orthia.config.security_settings import ResourceLimitSetting
 from orthia.config.settings import ClientLimits

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.reader import RETRY_MS
 from orthia.config.errors import OrthiaError
@@ -47,7 +48,7 @@ class CountingConsumer:
     def holds(self, change: int) -> None:
         """Note nothing."""
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, _kind: Refusal) -> None:
         """Never called for a queue."""
         raise AssertionError(reason)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.errors import BrokerError, DestinationRefused, QueueInUse
+from orthia.broker.core.errors import BrokerError, DestinationRefused, QueueInUse, Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import refill as window_module
 from orthia.config.address_settings import QueueSettings, RoutingType
@@ -159,6 +159,7 @@ def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
     consumer.end.set_aside(consumer.take("b"))
     assert delete(core, "orders", force=True) == 3
     assert consumer.failures == ["queue 'orders' is deleted"]
+    assert consumer.refusals == [Refusal.DESTINATION]
     assert (names(core), core.stored_texts()) == ([], [])
     assert core.memory_used == 0
     work = TransactionWork(acknowledgements={consumer.end: consumer.take("b")})
@@ -309,7 +310,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     core.send("/queue/orders", "a", "b")
     queue = core.broker.queues()["orders"]
     consumer = core.consume("/queue/orders")
-    consumer.fail = consumer.failures.append  # type: ignore[assignment, method-assign]
+    consumer.fail = lambda reason, _: consumer.failures.append(reason)  # type: ignore[method-assign]
     ended: list[int] = []
     core.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
     core.settle()

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.limits import memory as memory_module
 from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD
 from orthia.broker.core.queue import refill as window_module
@@ -82,10 +83,10 @@ class Client(FakeConsumer):
         super().deliver(reference)
         self._model.delivered(self, reference)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, _kind: Refusal) -> None:
         """Leave: a subscriber of the topic that is too far behind has to."""
         self._model.has_left(self)
-        super().fail(reason)
+        super().fail(reason, _kind)
 
 
 class FullMemoryMachine(RuleBasedStateMachine):

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized, QuotaExceeded
+from orthia.broker.core.errors import (
+    BrokerError,
+    DestinationRefused,
+    NotAuthorized,
+    QuotaExceeded,
+    Refusal,
+)
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
@@ -249,6 +255,7 @@ def test_a_consumer_that_lost_its_permission_is_ended(destination: str) -> None:
     core.reconfigure(secured("b"))
     assert theirs.failures
     assert "the permissions were changed: user 'ada' has no role" in theirs.failures[0]
+    assert theirs.refusals == [Refusal.AUTHORIZATION]
     assert other.failures == []
     with pytest.raises(NotAuthorized):
         subscribed(core, destination)

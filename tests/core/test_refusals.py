@@ -7,8 +7,9 @@ from orthia.broker.core.errors import (
     DestinationRefused,
     LimitExceeded,
     NotAuthorized,
+    Refusal,
 )
-from orthia.broker.core.limits.refusals import QUIET_SECONDS, Refusal, Refusals, refusal_of
+from orthia.broker.core.limits.refusals import QUIET_SECONDS, Refusals, refusal_of
 from orthia.broker.protocols.stomp.frames import ProtocolError
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.errors import Refusal
 from orthia.config.address_settings import SlowConsumerPolicy, SlowConsumerUnit
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
@@ -132,7 +133,7 @@ def test_one_that_cannot_be_ended_keeps_no_other(
     # One before the one that fails, and one behind it, in whatever order they are looked at.
     first, broken, last = (core.consume(QUEUE, prefetch=5) for _ in range(3))
 
-    def fail(_reason: str) -> None:
+    def fail(_reason: str, _kind: Refusal) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(broken, "fail", fail)

@@ -176,7 +176,7 @@ def test_a_session_that_fails_is_ended_alone(caplog: pytest.LogCaptureFixture) -
         yield False
         raise ValueError("of this client alone")
 
-    client.session._row["SEND"] = (failing, client.session.state)
+    client.session._transitions["SEND"] = (failing, client.session.state)
     client.session.receive(b"SEND\ndestination:/queue/orders\n\n\0")
     assert client.commands() == ["ERROR"]
     assert client.session.is_closed

@@ -7,8 +7,8 @@ from typing import Any
 from typing_extensions import override
 
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.abc import Answered, Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection

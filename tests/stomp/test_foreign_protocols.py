@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.foreign import ENOUGH, recognise
 from tests.core.test_server import (
     CONNECT,

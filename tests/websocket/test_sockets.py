@@ -15,7 +15,7 @@ from wsproto.events import CloseConnection, Pong, TextMessage
 
 from orthia.broker.connections.connection import Connection
 from orthia.broker.connections.opened import OpenAcceptor
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import parse_acceptor
 from orthia.config.settings import AcceptorSettings

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.connections.upgrade import UpgradeRefused, answer_to
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.stomp.options import SUBPROTOCOLS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.settings import AcceptorSettings

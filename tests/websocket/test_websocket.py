@@ -13,7 +13,7 @@ from wsproto.frame_protocol import CloseReason
 
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES
 from orthia.broker.connections.websocket import SLICE_FRAMES, Code, End, WebSocket
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.stomp.options import SUBPROTOCOLS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.settings import AcceptorSettings

@@ -60,11 +60,11 @@ class DeliveringQueue(Source[MessageReference]):
         """Move a message that has expired to the expiry address, or drop it."""
 
     @abstractmethod
-    def has_groups(self) -> None:
+    def keep_groups(self) -> None:
         """Keep groups together from here on: a message of one came."""
 
     @abstractmethod
-    def match_no_more(self) -> None:
+    def deliver_from_head(self) -> None:
         """Deliver from the head: all consumers want every message."""
 
     @abstractmethod

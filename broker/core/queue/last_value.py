@@ -315,7 +315,7 @@ class LastValues(ReplacementPolicy):
         self._queue.reader.report_corrupt(window)
         if replaced:
             self._queue.delete_rows(replaced)
-            selecting = self._queue.match()
+            selecting = self._queue.deliver_selectively()
             for location in replaced:
                 selecting.pass_over(location.seq)  # a window may show it that is read before
         if self._queue.uncounted_after is not None:

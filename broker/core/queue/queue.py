@@ -25,6 +25,7 @@ from orthia.broker.core.errors import (
     DestinationRefused,
     LimitExceeded,
     NotLive,
+    Refusal,
 )
 from orthia.broker.core.limits.memory import at_most, size_in_store
 from orthia.broker.core.limits.quota import AddressUse
@@ -143,7 +144,7 @@ class Queue(DeliveringQueue):
         self._policies = policies if replaces is None else (*policies, replaces)
         self.last_values = replaces
         if replaces is not None:
-            self.match()
+            self.deliver_selectively()
 
     def configure(self, settings: ResolvedAddressSettings) -> None:
         """Apply the settings of its address."""
@@ -270,7 +271,7 @@ class Queue(DeliveringQueue):
         # a number first, and make an exception of what is none.
         may_be = self._may_group and (record.head.find(b"ID:") >= 0 or record.stated)
         if may_be and is_grouped(record):
-            self.has_groups()
+            self.keep_groups()
         log = self.log
         large = record.large
         log.stored_bytes += reference.size if large is None else reference.size + large.size
@@ -293,7 +294,7 @@ class Queue(DeliveringQueue):
 
     def _place_in(self, level: Level, reference: MessageReference) -> None:
         """Take a message of a level that is not the queue's own."""
-        selecting, cursor = self.match(), level.cursor
+        selecting, cursor = self.deliver_selectively(), level.cursor
         is_stored = reference.location is not None
         if is_stored and not (
             cursor.read_seq >= cursor.tail_seq and self.log.has_room(reference.size)
@@ -334,7 +335,7 @@ class Queue(DeliveringQueue):
                 f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
             )
         if self._copying is None and (selector is not None or self.log.levels is not None):
-            self.match()
+            self.deliver_selectively()
         subscription = self._delivery.attach(consumer, prefetch, max_bytes, selector)
         if self.takers.came(self.consumers, self.resume) and self._copying is not None:
             self.services.timers.call_later(0, self.resume)  # for those that came before it
@@ -361,7 +362,7 @@ class Queue(DeliveringQueue):
         """End every consumer for a ``reason``, and deliver nothing any more."""
         self.is_leaving = True
         for subscription in self.subscriptions:
-            subscription.fail(reason)
+            subscription.fail(reason, Refusal.DESTINATION)
 
     # --- going out
 
@@ -493,7 +494,7 @@ class Queue(DeliveringQueue):
     @override
     def restore(self, references: Sequence[MessageReference]) -> None:
         if self.log.levels is not None:
-            self.match()
+            self.deliver_selectively()
         if self.selecting is not None:
             self.selecting.restored(references)
         self.counters.acknowledged -= len(references)
@@ -545,7 +546,7 @@ class Queue(DeliveringQueue):
 
     # --- consumers that do not want every message
 
-    def match(self) -> SelectingDelivery:
+    def deliver_selectively(self) -> SelectingDelivery:
         """Return what delivers out of the middle, from here on to all consumers."""
         selecting = self.selecting
         if selecting is None:
@@ -567,7 +568,7 @@ class Queue(DeliveringQueue):
             self._copying.below = delivery
 
     @override
-    def match_no_more(self) -> None:
+    def deliver_from_head(self) -> None:
         selecting = self.selecting
         stays = self.last_values is not None and not (self.is_leaving or self.is_forgotten)
         if selecting is None or stays:
@@ -582,14 +583,14 @@ class Queue(DeliveringQueue):
         self._deliver_by(self._head)
 
     @override
-    def has_groups(self) -> None:
+    def keep_groups(self) -> None:
         # With one consumer all groups are together; a ring is taken from the front alone.
         # And where each gets all, there is nothing to be kept together.
         if not self._may_group:
             return
         self._may_group = False
         if self.options.has_groups:
-            self.match().group(Groups(self.options, self._budget.groups))
+            self.deliver_selectively().group(Groups(self.options, self._budget.groups))
         elif not self.options.exclusive:
             say_that_a_ring_keeps_none(self.name)
 
@@ -643,7 +644,7 @@ class Queue(DeliveringQueue):
         for policy in self._policies:
             policy.forgotten()
         self.is_forgotten = True  # what clients that are ended still have is given back later
-        self.match_no_more()
+        self.deliver_from_head()
         references = [*self.log.ready, *self.unsettled.forget()]
         self.log.forget(self.unsettled.delivered)
         lost = [one for one in references if one.location is None]

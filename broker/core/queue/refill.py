@@ -105,7 +105,7 @@ class Refill:
         pass_over(window, log.cursor, log.use)
         log.cursor.pass_to(window.next_after_seq)
         if has_groups:
-            queue.has_groups()
+            queue.keep_groups()
         queue.dispatch()
 
     def outdate(self) -> None:

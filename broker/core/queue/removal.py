@@ -26,7 +26,7 @@ def expire(queue: Queue, messages: Sequence[StoredMessage], queue_id: int, now_m
     if queue.options.ring_size >= 0 and not queue.options.non_destructive:
         _expire_at_front(queue, {one.seq for one in expired})
         return
-    selecting = queue.match()
+    selecting = queue.deliver_selectively()
     selecting.take_in()
     for message in expired:
         selecting.expire(message, queue_id)
@@ -84,7 +84,7 @@ def _oldest_but(queue: Queue, delayed: MessageReference | None) -> MessageRefere
 
 def remove(queue: Queue, seq: int, size: int) -> None:
     """Remove an undelivered message, of ``size`` bytes in the store."""
-    selecting, unsettled = queue.match(), queue.unsettled
+    selecting, unsettled = queue.deliver_selectively(), queue.unsettled
     selecting.take_in()
     reference = selecting.remove(seq)
     if reference is None and selecting.is_taken(seq):

@@ -731,4 +731,4 @@ class SelectingDelivery(Delivery):
             and (first is None or last < first)
         )
         if is_before and not self._reads.is_reading:
-            self._queue.match_no_more()
+            self._queue.deliver_from_head()

@@ -196,7 +196,7 @@ class SelectingReads:
             for message in window.messages:
                 seq = message.seq
                 if not reader.knows_groups and is_grouped(message.record):
-                    self._queue.has_groups()  # which has all views begin anew, without these
+                    self._queue.keep_groups()  # which has all views begin anew, without these
                 if seq not in taken and not cursor.is_withheld(seq):
                     properties = MessageProperties(message.record)
                     for view, (begin, beginning) in begins.items():

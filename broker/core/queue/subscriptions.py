@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import CreditPool
 from orthia.config.address_settings import RoutingType
@@ -86,7 +87,7 @@ class _Nobody:
     def holds(self, change: int) -> None:
         """Count nothing."""
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, kind: Refusal) -> None:
         """End nothing: the client unsubscribed, or is gone."""
 
 
@@ -227,7 +228,9 @@ class Subscription(Generic[Reference]):
             raise
         except Exception:
             LOGGER.exception("delivering a message to a client failed; ending its connection")
-            self._consumer.fail("the broker failed to deliver a message; its log says why")
+            self._consumer.fail(
+                "the broker failed to deliver a message; its log says why", Refusal.FAILURE
+            )
 
     def take(self, references: Sequence[MessageReference]) -> list[Reference]:
         """Take those of ``references`` that are still delivered here; that is credit again."""
@@ -261,9 +264,9 @@ class Subscription(Generic[Reference]):
         self._queue.join(self)
         self._queue.resume()
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, kind: Refusal) -> None:
         """End the connection of the consumer."""
-        self._consumer.fail(reason)
+        self._consumer.fail(reason, kind)
 
     def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
         """End the subscription; its queue has what is not acknowledged, if it keeps anything."""

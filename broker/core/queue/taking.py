@@ -40,7 +40,7 @@ def shedding(queue: Queue) -> Finding[None]:
 
 def take(queue: Queue, queue_id: int, message: StoredMessage) -> MessageReference | None:
     """Take out a message that a window showed; None if somebody has it, or it is gone."""
-    selecting = queue.match()
+    selecting = queue.deliver_selectively()
     selecting.take_in()
     reference = selecting.take_stored(message, queue_id)
     if reference is None:
@@ -54,7 +54,7 @@ def take(queue: Queue, queue_id: int, message: StoredMessage) -> MessageReferenc
 
 def take_unstored(queue: Queue, seq: int) -> MessageReference | None:
     """Take out a message that is in memory only; None if somebody has it, or it is gone."""
-    selecting = queue.match()
+    selecting = queue.deliver_selectively()
     selecting.take_in()
     reference = selecting.take_from_memory(seq)
     if reference is None:

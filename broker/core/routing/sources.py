@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from orthia.broker.core.destinations import Destination
-from orthia.broker.core.errors import DestinationRefused, NotAuthorized
+from orthia.broker.core.errors import DestinationRefused, NotAuthorized, Refusal
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
@@ -178,7 +178,7 @@ class Sources:
             try:
                 self._check_consume(subscription.principal, name, queue)
             except NotAuthorized as error:
-                subscription.fail(f"the permissions were changed: {error}")
+                subscription.fail(f"the permissions were changed: {error}", Refusal.AUTHORIZATION)
 
     def _check_consume(self, principal: Principal, name: str, queue: str | None = None) -> None:
         """Raise NotAuthorized if a client must not consume from an address, or one it matches.

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.limits.memory import CreditPool
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.topics.publication import Publication
@@ -37,7 +38,7 @@ class TopicAccount(CreditPool):
         if not self.is_ended:
             self.is_ended = True
             for subscription in list(self.subscriptions)[:1]:
-                subscription.fail(reason)
+                subscription.fail(reason, Refusal.SLOW)
 
 
 class TopicMemory:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.failures import by_itself
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.subscriptions import QueueSubscription
@@ -111,6 +112,6 @@ class SlowConsumers:
             f" {unit.value}"
         )
         if settings.slow_consumer_policy is SlowConsumerPolicy.KILL:
-            consumer.fail(reason)
+            consumer.fail(reason, Refusal.SLOW)
         else:
             LOGGER.warning("%s (%s)", reason, consumer.connection)

@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
     Settlement,
     SubscriptionHandle,
 )
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.subscription import ClientSubscription
@@ -104,9 +105,9 @@ class Member:
         """Count what the core keeps for the client."""
         self._subscription.holds(change)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, kind: Refusal) -> None:
         """End the connection."""
-        self._subscription.fail(reason)
+        self._subscription.fail(reason, kind)
 
 
 class CompositeHandle:

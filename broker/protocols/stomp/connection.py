@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from orthia.broker.core.api import Done
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.limits.refusals import Refusal, refusal_of
+from orthia.broker.core.errors import BrokerError, NotLive, Refusal
+from orthia.broker.core.limits.refusals import refusal_of
 from orthia.broker.core.slices import GO_ON, Steps, Usage, Wait
 from orthia.broker.protocols.abc import Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -117,12 +117,12 @@ class StompConnection(Session):
 
     @override
     def receive(self, data: bytes) -> None:
-        if not self._row and self.state not in KEEPING:
+        if not self._transitions and self.state not in KEEPING:
             return
         self._timeouts.beats.read(self.clock())
         self._input.put(data)
         if (
-            self._row
+            self._transitions
             and not self._is_late
             and not self.core.slices.run(self._handling(), self._usage)
         ):
@@ -205,7 +205,7 @@ class StompConnection(Session):
 
     def _enter(self, state: State) -> None:
         self.state = state
-        self._row = {
+        self._transitions = {
             name: (self._handlers[name], after)
             for name, after in accepted(state, self.version).items()
         }
@@ -220,7 +220,7 @@ class StompConnection(Session):
         frame: Frame | None = None
         left = _FRAMES
         try:
-            while self._row and (events := self._input.take()) is not None:
+            while self._transitions and (events := self._input.take()) is not None:
                 for event in events:
                     if event.__class__ is Frame:
                         frame = event
@@ -232,14 +232,14 @@ class StompConnection(Session):
                         steps = self._sender.take_large(event)
                     if steps is not None:
                         yield from self._through(steps)
-                    if not self._row:
+                    if not self._transitions:
                         break
                     frame = None
                     left -= 1
                     if not left:
                         left = _FRAMES
                         yield GO_ON
-                        if not self._row:
+                        if not self._transitions:
                             break  # the connection was ended while others had their turn
         except (ProtocolError, BrokerError) as error:
             self.refuse_for(error, frame)
@@ -255,7 +255,7 @@ class StompConnection(Session):
             self.socket.wait_ended()
 
     def _handle(self, frame: Frame) -> Steps | None:
-        found = self._row.get(frame.command)
+        found = self._transitions.get(frame.command)
         if found is None:
             raise not_accepted(self.state, self.version, frame)
         handler, after = found

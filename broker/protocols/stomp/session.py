@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from orthia.broker.core.api import Done
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.limits.refusals import Refusal
 from orthia.broker.protocols.abc import ProtocolConnection, Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import Version

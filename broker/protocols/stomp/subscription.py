@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from orthia.broker.core.api import MessageReference, SubscriptionHandle
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.core.selectors.selector import CHARACTER_BYTES
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
@@ -138,9 +138,9 @@ class ClientSubscription:
         """Whether the socket takes more."""
         return self._takes_more and self._output.takes_messages()
 
-    def fail(self, reason: str) -> None:
-        """End the connection: its client is too slow."""
-        self._session.refuse(reason, None, Refusal.SLOW)
+    def fail(self, reason: str, kind: Refusal) -> None:
+        """End the connection with an ERROR."""
+        self._session.refuse(reason, None, kind)
 
     def deliver(self, reference: MessageReference) -> None:
         """Write the MESSAGE; in ``auto`` mode that acknowledges it.

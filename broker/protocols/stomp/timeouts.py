@@ -7,7 +7,7 @@ silent, and the time in which this node stood still is not counted.
 
 from typing import Final, NamedTuple
 
-from orthia.broker.core.limits.refusals import Refusal
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.stomp.frames import ProtocolError, is_whole_number
 from orthia.broker.protocols.stomp.states import State
 from orthia.broker.quoting import quoted
