@@ -39,6 +39,8 @@ _TABLES: Final = (
     "large-message-table-name",
     "node-manager-store-table-name",
     "failover-log-table-name",
+    "outbox-table-name",
+    "acks-table-name",
 )
 
 

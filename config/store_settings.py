@@ -115,6 +115,10 @@ class DatabaseStoreSettings:
     node_manager_store_table_name: str = "NODE_MANAGER_STORE"
     failover_log_table_name: str = "FAILOVER_LOG"
     """Orthia's own: where every node's failover events can be read when its disk is gone."""
+    outbox_table_name: str = "ORTHIA_OUTBOX"
+    """Orthia's own: messages that applications send in their own transactions."""
+    acks_table_name: str = "ORTHIA_ACKS"
+    """Orthia's own: messages that applications acknowledge in their own transactions."""
     jdbc_network_timeout: int = 20_000
     jdbc_lock_renew_period: int = 2_000
     jdbc_lock_expiration: int = 20_000

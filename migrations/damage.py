@@ -54,4 +54,6 @@ def _tables(names: TableNames) -> dict[str, str]:
         names.history: "0002",
         names.large_messages: "0003",
         names.message_times: "0004",
+        names.outbox: "0005",
+        names.acks: "0005",
     }

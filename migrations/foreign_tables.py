@@ -36,6 +36,8 @@ def refuse_tables_of_artemis(connection: Connection, names: TableNames) -> None:
         names.large_messages,
         names.history,
         names.message_times,
+        names.outbox,
+        names.acks,
         names.failover_log,
     ):
         if table in there:

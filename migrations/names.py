@@ -18,6 +18,8 @@ class TableNames:
     history: str
     large_messages: str
     message_times: str
+    outbox: str
+    acks: str
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings) -> "TableNames":
@@ -32,6 +34,8 @@ class TableNames:
             history=fold_table_name(dialect, s.message_history_table_name),
             large_messages=fold_table_name(dialect, s.large_message_table_name),
             message_times=fold_table_name(dialect, s.message_times_table_name),
+            outbox=fold_table_name(dialect, s.outbox_table_name),
+            acks=fold_table_name(dialect, s.acks_table_name),
         )
 
     @property

@@ -17,6 +17,8 @@ from orthia.migrations.names import TableNames
 _APPENDS: Final = ("SELECT", "INSERT", "DELETE")
 _CHANGES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
+_TAKES: Final = ("SELECT", "DELETE")
+
 _DENIED: Final = frozenset({1044, 1142, 1143})
 """Errors of MySQL and MariaDB: to a database, a table or a column."""
 _NO_DEFAULT: Final = 1364
@@ -107,4 +109,6 @@ def _needed(names: TableNames, s: DatabaseStoreSettings) -> dict[str, tuple[str,
         names.history: keeps,
         names.large_messages: keeps,
         names.message_times: _CHANGES,
+        names.outbox: _TAKES,
+        names.acks: _TAKES,
     }

@@ -1,8 +1,9 @@
-"""The journal's two tables, MESSAGES and BINDINGS: one shape, created by migrations only."""
+"""The tables of the journal and those that applications write; created by migrations only."""
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -10,8 +11,10 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    Text,
+    text,
 )
-from sqlalchemy.dialects.mysql import LONGBLOB
+from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT, VARCHAR
 
 from orthia.config.urls import Dialect
 from orthia.database.sqltime import UtcTimestamp, db_now
@@ -96,6 +99,54 @@ def times_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
         Index(times_index_name(name, dialect), "kind", "at_ms", "seq"),
         mysql_engine="InnoDB",
     )
+
+
+def outbox_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare the outbox under the configured ``name``; see ``orthia.journal.sql.outbox``."""
+    table = Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column("id", _SEQ, Identity(always=True, cache=1), primary_key=True),
+        *_transaction(dialect),
+        Column("destination", String(1024), nullable=False),
+        Column("headers", Text().with_variant(LONGTEXT(), "mysql", "mariadb"), nullable=True),
+        Column("body", _RECORD, nullable=False),
+        Column("created_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        mysql_engine="InnoDB",
+        sqlite_autoincrement=True,
+    )
+    if dialect is Dialect.POSTGRESQL:
+        Index(fold_table_name(dialect, f"{name}_TXID"), table.c.txid, table.c.id)
+    return table
+
+
+def acks_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare the acknowledgements of applications under the configured ``name``."""
+    ascii_text = VARCHAR(255, charset="ascii", collation="ascii_bin")
+    table = Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column(
+            "message_id",
+            String(255).with_variant(ascii_text, "mysql", "mariadb"),
+            primary_key=True,
+        ),
+        *_transaction(dialect),
+        Column("acked_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        Index(fold_table_name(dialect, f"{name}_AT"), "acked_at"),
+        mysql_engine="InnoDB",
+    )
+    if dialect is Dialect.POSTGRESQL:
+        Index(fold_table_name(dialect, f"{name}_TXID"), table.c.txid)
+    return table
+
+
+def _transaction(dialect: Dialect) -> list[Column[int]]:
+    """Return the column of the transaction that inserted a row, where snapshots tell of it."""
+    if dialect is not Dialect.POSTGRESQL:
+        return []
+    inserted_by = text("(pg_current_xact_id()::text::bigint)")
+    return [Column("txid", BigInteger, nullable=False, server_default=inserted_by)]
 
 
 def _journal_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:

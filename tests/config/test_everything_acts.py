@@ -106,6 +106,8 @@ READ_AS = {
     "core/store/database-store/data-source-properties/data-source-property/@key": (
         "database/engine.py s.data_source_properties"
     ),
+    "core/store/database-store/acks-table-name": "migrations/names.py s.acks_table_name",
+    "core/store/database-store/outbox-table-name": "migrations/names.py s.outbox_table_name",
     "core/store/database-store/journal-retention/@unit": (
         "journal/engine/retention.py self._retention.seconds"
     ),

@@ -29,10 +29,12 @@ from orthia.database import (
     write_transaction,
 )
 from orthia.journal.sql.tables import (
+    acks_table,
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
+    outbox_table,
     times_table,
 )
 from orthia.migrations import TableNames
@@ -60,6 +62,8 @@ def declared(s: DatabaseStoreSettings) -> sa.MetaData:
     history_table(metadata, s.message_history_table_name, dialect)
     large_messages_table(metadata, s.large_message_table_name, dialect)
     times_table(metadata, s.message_times_table_name, dialect)
+    outbox_table(metadata, s.outbox_table_name, dialect)
+    acks_table(metadata, s.acks_table_name, dialect)
     return metadata
 
 
@@ -198,11 +202,13 @@ def test_table_names_come_from_the_configuration(
             message_table_name=f"{prefix}_JOURNAL".ljust(MAXIMUM_TABLE_NAME_LENGTH, "X"),
             bindings_table_name=f"{prefix}_BINDINGS",
             large_message_table_name=f"{prefix}_BODIES",
+            outbox_table_name=f"{prefix}_OUTBOX",
+            acks_table_name=f"{prefix}_ACKS",
         )
         migrations.upgrade(database, s)
         assert migrations.current(database, s) == migrations.head()
     names = sa.inspect(database.engine).get_table_names()
-    assert len(names) == 16
+    assert len(names) == 20
     assert fold_table_name(database.dialect, "Second_NODES_VERSION") in names
 
 
@@ -370,9 +376,8 @@ def test_the_printed_ddl_takes_an_older_schema_to_this_version(
     """A DBA whose nodes may not change tables runs what the new version prints, and no more."""
     whole = shape(database)
     names = TableNames.from_settings(migrated_store)
-    sa.Table(names.message_times, sa.MetaData(), autoload_with=database.engine).drop(
-        database.engine
-    )
+    for table in (names.message_times, names.outbox, names.acks):
+        sa.Table(table, sa.MetaData(), autoload_with=database.engine).drop(database.engine)
     version = sa.table(names.version, sa.column("version_num"))
     with write_transaction(database.engine, "update") as connection:
         connection.execute(sa.update(version).values(version_num="0003"))

@@ -33,7 +33,8 @@ def blocks(server: ServerProcess) -> tuple[list[str], list[str], list[str], list
 def _statements(block: str) -> list[str]:
     text = re.sub(r"--.*", "", block).replace("PASSWORD 'PASSWORD'", "PASSWORD 'secret'")
     # The administrator of the tests' servers is called orthia.
-    text = text.replace("BY 'PASSWORD'", "BY 'secret'").replace("orthia", "broker")
+    text = text.replace("BY 'PASSWORD'", "BY 'secret'")
+    text = re.sub(r"orthia(?!_(?:outbox|acks)\b)", "broker", text)
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
