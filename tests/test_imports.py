@@ -116,6 +116,8 @@ _KNOWS = {
         *(*_BELOW, "migrations"),
         *("broker.core", "broker.client", "broker.node", "broker.tls"),
     },
+    # What a failover log means is told without Spark, too, by the same rules.
+    "broker.cli.failover_summary": {*_BELOW, "pipeline", "broker.cli", "broker.node"},
     "broker.cli.pipeline": {
         *(*_BELOW, "pipeline", "broker.core.destinations"),
         *("broker.cli", "broker.node", "broker.client"),

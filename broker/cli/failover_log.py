@@ -33,26 +33,41 @@ _COLOURS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
     epilog=example(
         "orthia failover-log --config broker.xml --since 10m --follow",
         "orthia failover-log node-a.jsonl node-b.jsonl",
+        "orthia failover-log --config broker.xml --since 30d --summary",
     ),
 )
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @store_options
 @click.option("--since", type=Since(), help="10m, 1h30m, 2d ago; or 2026-01-31T12:00.")
 @click.option("--follow", is_flag=True, help="Go on with what happens next, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option(
+    "--summary",
+    "as_summary",
+    is_flag=True,
+    help="Show who served when, outages with their range and cause, availability and doubts.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object a line; with --summary one."
+)
 def failover_log(
     files: tuple[Path, ...],
     store: StoreOptions,
     since: datetime | None,
     *,
     follow: bool,
+    as_summary: bool,
     as_json: bool,
 ) -> None:
     """Print the failover events of all nodes, oldest first, by the database's clock.
 
     They come from the database, or from the FILES that nodes wrote, or from both: each event is
     shown once.
+
+    With --summary, what they mean: what `orthia pipeline failovers` tells of one pair, without
+    Spark.
     """
+    if as_summary and follow:
+        raise click.UsageError("--summary tells of what has happened: it cannot --follow.")
     settings = None
     if store.is_given or not files:
         settings = store.resolve(
@@ -62,6 +77,11 @@ def failover_log(
         )
     with ExitStack() as stack:
         database = stack.enter_context(opened(settings)) if settings is not None else None
+        if as_summary:
+            from orthia.broker.cli.failover_summary import print_summary
+
+            print_summary(database, settings, files, since, as_json=as_json)
+            return
         timeline = _Timeline(files, database, settings, since)
         try:
             for entry in timeline.entries(follow=follow):

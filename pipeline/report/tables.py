@@ -14,6 +14,7 @@ TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Availability",
         ("pair", "now", "availability", "outages", "longest_outage", "takeovers", "doubts"),
     ),
+    "serving": ("Who served", ("pair", "node_name", "token", "serving_at", "served_until")),
     "outages": ("Outages", ("pair", "began", "ended", "out", "cause", "from_node", "to_node")),
     "takeovers": (
         "Takeovers",
@@ -42,10 +43,16 @@ TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 }
 """The heading and columns of each table."""
 
+REPORT: Final = tuple(name for name in TABLES if name != "serving")
+"""The tables of a whole report: who served is in that of who held what."""
 
-def shown(tables: Mapping[str, Rows]) -> Iterator[tuple[str, list[Row], Sequence[str]]]:
-    """Yield heading, rows and columns of each table."""
-    for name, (heading, columns) in TABLES.items():
+
+def shown(
+    tables: Mapping[str, Rows], names: Sequence[str] = REPORT
+) -> Iterator[tuple[str, list[Row], Sequence[str]]]:
+    """Yield heading, rows and columns of each table that is named."""
+    for name in names:
+        heading, columns = TABLES[name]
         rows = [_for_people(row) for row in tables[name]]
         yield heading, [{column: row[column] for column in columns} for row in rows], columns
 

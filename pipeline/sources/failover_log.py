@@ -6,11 +6,7 @@ packed by gzip;
 ``pair`` names the pair the events are of (default: its node id); ``numPartitions`` cuts the table.
 """
 
-import glob
-import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +20,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.nodemanager.errors import FailoverLogUnreadable
-from orthia.nodemanager.merge import check_file, entries_of_file
+from orthia.nodemanager.merge import entries_of_file
 from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources.failover_files import find_files, in_groups
 from orthia.pipeline.sources.failover_rows import in_batches, table_entries
 from orthia.pipeline.sources.fetching import Source, open_source
 from orthia.pipeline.sources.options import check_options, positive
@@ -34,14 +30,8 @@ from orthia.pipeline.sources.schemas import FAILOVER_LOG
 from orthia.pipeline.sources.store import OPTIONS, StoreReference
 from orthia.pipeline.sources.streams import FailoverLogStreamReader
 
-LOGGER: Final = logging.getLogger("orthia.pipeline")
-_READ: Final = re.compile(r"\.jsonl([.-]\d[\d-]*)?(\.gz)?\Z")
-"""Ends of file names that are read in a directory, those of rotated logs included."""
-_OF_A_NODE: Final = "failover-"
-"""The beginning of a failover log's name; other files, such as the audit log, lie beside it."""
 _ROWS_A_PARTITION: Final = 100_000
 _MAX_PARTITIONS: Final = 32
-_BYTES_A_PARTITION: Final = 16 * 1024 * 1024
 
 
 class FailoverLogSource(DataSource):
@@ -116,7 +106,7 @@ class FailoverLogReader(DataSourceReader):
         """Return the present ranges and files; raises BadOption if a path has no file."""
         found: list[InputPartition] = []
         if self._paths is not None:
-            found += in_groups(find_files(self._paths))
+            found += map(FilesPartition, in_groups(find_files(self._paths)))
         if self._store is not None:
             settings = self._store.settings()
             with open_source(settings) as source:
@@ -149,75 +139,3 @@ def ranges_of(
     step = -(-count // parts)
     for start in range(first, last + 1, step):
         yield IdPartition(start, min(start + step, last + 1))
-
-
-def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
-    """Yield the files in groups, one for each task; raises OSError."""
-    group: list[str] = []
-    size = 0
-    for path in files:
-        if size >= _BYTES_A_PARTITION:
-            yield FilesPartition(group)
-            group, size = [], 0
-        group.append(str(path))
-        size += path.stat().st_size
-    if group:
-        yield FilesPartition(group)
-
-
-def find_files(paths: str) -> list[Path]:
-    """Return the files of a comma-separated list of directories, patterns and names.
-
-    Raises BadOption for one that matches no file, FailoverLogUnreadable if none of its files is a
-    failover log.
-    """
-    files: dict[Path, None] = {}
-    for text in filter(None, (part.strip() for part in paths.split(","))):
-        path = Path(text.removeprefix("file:"))
-        if path.is_dir():
-            found = _in_directory(path)
-        else:
-            found = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - absolute
-        if not found:
-            raise BadOption(f"{text}: no failover log file there")
-        if found == [path]:
-            _check(path)
-        else:
-            found = _logs_among(found, text)
-        files |= dict.fromkeys(found)
-    return list(files)
-
-
-def _in_directory(directory: Path) -> list[Path]:
-    found = []
-    for path in sorted(directory.rglob("*.jsonl*")):
-        if _READ.search(path.name):
-            found.append(path)
-        elif path.name.startswith(_OF_A_NODE):
-            LOGGER.warning("%s looks like a failover log, and is not read: unpack or name it", path)
-    return found
-
-
-def _logs_among(found: Sequence[Path], text: str) -> list[Path]:
-    """Return those of the files that are failover logs; others beside them are no error."""
-    logs = []
-    for path in found:
-        try:
-            _check(path)
-        except FailoverLogUnreadable as error:
-            if path.name.startswith(_OF_A_NODE):
-                LOGGER.warning("%s: it is left out", error)
-        else:
-            logs.append(path)
-    if not logs:
-        raise FailoverLogUnreadable(f"{text}: none of the files there is a failover log")
-    return logs
-
-
-def _check(path: Path) -> None:
-    """Raise FailoverLogUnreadable for a file that is no failover log.
-
-    A file that cannot be opened passes: the task that reads it reports why.
-    """
-    with suppress(OSError):
-        check_file(path)

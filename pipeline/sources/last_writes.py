@@ -10,89 +10,87 @@ takeover, whatever the size of the journal.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
-import pyarrow as pa
+from sqlalchemy import Connection, MetaData, Select, func, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.sql.tables import history_table, messages_table
 from orthia.nodemanager.events import LiveLockObtained
-from orthia.pipeline.sources.fetching import TIME, Column, Source
-from orthia.pipeline.times import instant_at
+from orthia.nodemanager.tables import failover_log
+from orthia.pipeline.times import microseconds
 
 _EPOCHS: Final = 8
 """The number of newest epochs that are looked up."""
 
 
-def last_writes(source: Source, settings: DatabaseStoreSettings) -> dict[int, int]:
+def last_writes(database: Database, settings: DatabaseStoreSettings) -> dict[int, int]:
     """Return the last write of each of the newest epochs, in microseconds since 1970 UTC.
 
     By epoch, without epochs of which no row is left. Raises StoreError.
     """
     found: dict[int, int] = {}
-    for epoch, at in [*_stored(source, settings), *_removed(source, settings)]:
-        found[epoch] = max(at, found.get(epoch, at))
+    look = _Look(database, settings)
+    with translate_errors("look for the last writes"), database.engine.connect() as connection:
+        for epoch, at in (*look.stored(connection), *look.removed(connection)):
+            micros = microseconds(at)
+            found[epoch] = max(micros, found.get(epoch, micros))
     return found
 
 
-def _stored(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[int, int]]:
-    """Yield epochs, the newest first, and the time of the last row of each."""
-    table = source.table(settings.message_table_name)
-    columns = [Column("seq", pa.int64()), Column("epoch", pa.int64()), Column("written_at", TIME)]
+class _Look:
+    """The statements on one store."""
 
-    def row(where: str) -> tuple[int, int, int] | None:
-        found: tuple[int, int, int] | None = _first(
-            source, columns, f"FROM {table} WHERE {where} LIMIT 1"
+    def __init__(self, database: Database, settings: DatabaseStoreSettings) -> None:
+        metadata, dialect = MetaData(), database.dialect
+        self._messages = messages_table(metadata, settings.message_table_name, dialect).c
+        self._history = history_table(metadata, settings.message_history_table_name, dialect).c
+        self._log = failover_log(metadata, settings.failover_log_table_name, dialect).c
+
+    def stored(self, connection: Connection) -> Iterator[tuple[int, datetime]]:
+        """Yield epochs, the newest first, and the time of the last row of each."""
+        seq = self._messages.seq
+        rows = select(seq, self._messages.epoch, self._messages.written_at).where(seq > 0)
+        newest = rows.order_by(seq.desc())
+        last = _first(connection, newest)
+        for _ in range(_EPOCHS):
+            if last is None:
+                return
+            end, epoch, at = last
+            yield epoch, at
+            # The last row of an earlier epoch is not below `low`, and not above `high`.
+            low, high = 0, end
+            while low < high:
+                middle = (low + high) // 2
+                following = _first(connection, rows.where(seq > middle).order_by(seq))
+                if following is None or following[1] >= epoch:
+                    high = middle
+                else:
+                    low = following[0]
+            last = _first(connection, newest.where(seq <= low))
+            if last is not None and last[1] >= epoch:
+                return  # epochs are out of order, which an audit reports
+
+    def removed(self, connection: Connection) -> Iterator[tuple[int, datetime]]:
+        """Yield epochs, and the time at which the last message left its queue under each."""
+        log, removed_at = self._log, self._history.removed_at
+        begun = (
+            select(log.token, log.db_time)
+            .where(log.event == LiveLockObtained.__name__, log.token.is_not(None))
+            .order_by(log.id.desc())
+            .limit(_EPOCHS)
         )
-        return found
-
-    last = row("seq > 0 ORDER BY seq DESC")
-    for _ in range(_EPOCHS):
-        if last is None:
-            return
-        seq, epoch, at = last
-        yield epoch, at
-        # The last row of an earlier epoch is not below `low`, and not above `high`.
-        low, high = 0, seq
-        while low < high:
-            middle = (low + high) // 2
-            following = row(f"seq > {middle:d} ORDER BY seq")
-            if following is None or following[1] >= epoch:
-                high = middle
-            else:
-                low = following[0]
-        last = row(f"seq > 0 AND seq <= {low:d} ORDER BY seq DESC")
-        if last is not None and last[1] >= epoch:
-            return  # epochs are out of order, which an audit reports
+        rows = connection.execute(begun).all()
+        starts = sorted(((row.token, row.db_time) for row in rows), reverse=True)
+        asked = [(token, removed_at >= at) for token, at in starts[:1]]
+        asked += [(token - 1, removed_at < at) for token, at in starts]
+        for epoch, when in asked:
+            at = connection.execute(select(func.max(removed_at)).where(when)).scalar_one()
+            if at is not None:
+                yield epoch, at
 
 
-def _removed(source: Source, settings: DatabaseStoreSettings) -> Iterator[tuple[int, int]]:
-    """Yield epochs, and the time at which the last message left its queue under each."""
-    log = source.table(settings.failover_log_table_name)
-    history = source.table(settings.message_history_table_name)
-    begun = source.batches(
-        [Column("token", pa.int64()), Column("db_time", TIME)],
-        f"FROM {log} WHERE event = '{LiveLockObtained.__name__}' AND db_time IS NOT NULL"
-        f" AND token IS NOT NULL ORDER BY id DESC LIMIT {_EPOCHS:d}",
-    )
-    starts = sorted((row for batch in list(begun) for row in _rows(batch)), reverse=True)
-    asked = [(token, ">=", at) for token, at in starts[:1]]
-    asked += [(token - 1, "<", at) for token, at in starts]
-    for epoch, operator, at in asked:
-        rest = f"FROM {history} WHERE removed_at {operator} {source.time(instant_at(at))}"
-        found = _first(source, [Column("at", TIME, "MAX(removed_at)")], rest)
-        if found is not None and found[0] is not None:
-            yield epoch, found[0]
-
-
-def _first(source: Source, columns: list[Column], rest: str) -> Any:
-    # Read to the end: the rest of a result would block the next statement.
-    rows = [row for batch in list(source.batches(columns, rest)) for row in _rows(batch)]
-    return rows[0] if rows else None
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    columns = [
-        (column.cast(pa.int64()) if column.type == TIME else column).to_pylist()
-        for column in batch.columns
-    ]
-    return zip(*columns, strict=True)
+def _first(connection: Connection, query: Select[*tuple[Any, ...]]) -> Any:
+    return connection.execute(query.limit(1)).first()

@@ -2,9 +2,12 @@
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
@@ -19,6 +22,15 @@ def answer(result: Any, exit_code: int = 0) -> Any:
     """Return the JSON that a command printed."""
     assert result.exit_code == exit_code, result.stderr
     return json.loads(result.stdout)
+
+
+@contextmanager
+def jobs_at_most(spark: SparkSession, count: int) -> Iterator[None]:
+    """Check that no more jobs of Spark are begun within the block; broadcasts are jobs, too."""
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()  # type: ignore[union-attr]
+    before = scheduler.numTotalJobs()
+    yield
+    assert scheduler.numTotalJobs() - before <= count
 
 
 def with_queues(store: JournalStore, address: str | None = None) -> MessageJournal:

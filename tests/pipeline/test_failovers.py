@@ -19,14 +19,18 @@ from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.lives import LoggedEvent
+from orthia.pipeline.history.pairs import Period
 from orthia.pipeline.history.rows import TABLES, rows_of
-from orthia.pipeline.jobs.failovers import Period, analyse
-from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
-from orthia.pipeline.sources.failover_log import find_files
+from orthia.pipeline.jobs.failovers import analyse
+from orthia.pipeline.sources.failover_chapters import events_in, read_part
+from orthia.pipeline.sources.failover_events import LogPart
+from orthia.pipeline.sources.failover_files import find_files
 from orthia.pipeline.sources.failover_parts import NamedStore, StoreLog, ask_all
 from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.summary import summary
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.forging import SECOND, Node, holder, lives, us
+from tests.pipeline.support import jobs_at_most
 
 NOON_US = us(0)
 Row = dict[str, Any]
@@ -283,6 +287,29 @@ def test_a_table_is_read_on_every_dbms(
     assert (pair["pair"], pair["now"], pair["error"]) == ("eu", "OUT", None)
     names = {row["kind"] for row in tables["doubts"]}
     assert names == {"store behind the log"}
+
+
+def test_a_summary_without_spark_has_the_same_rows(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference, tmp_path: Path
+) -> None:
+    """Of random lives, from the table, from files, and from both; Spark needs three jobs."""
+    chance = random.Random(7)
+    pairs = {name: list(random_lives(chance, name, 30)) for name in ("pair", "other")}
+    files = [write(tmp_path / f"{name}.jsonl", *pairs[name], pair=name) for name in pairs]
+    table = FailoverLogTable(store.database, store.settings)
+    for entry in entries_of(pairs["pair"][10:]):
+        table.insert(entry)
+    (log,) = ask_all([NamedStore(None, store.settings, reference)], opened)
+    assert log.live_lock is not None
+    # The store's clock goes on between the two.
+    period = Period(until=NOON_US + 1_500 * SECOND)
+    at = (store.database, store.settings)
+    for logs, of_store, named in (([], None, files), ([log], at, []), ([log], at, files)):
+        with jobs_at_most(spark, 3):
+            wanted = analyse(spark, logs, named, period, now=log.live_lock.now)
+        found = summary(of_store, list(map(Path, named)), period, now=log.live_lock.now)
+        assert len(found["outages"]) > 5
+        assert json.loads(json.dumps(found)) == json.loads(json.dumps(wanted))
 
 
 def test_rows_that_were_deleted_from_the_table_are_named(

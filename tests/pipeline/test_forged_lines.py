@@ -15,7 +15,8 @@ from orthia.pipeline.history.rows import TABLES, Row, rows_of
 from orthia.pipeline.report.page import html
 from orthia.pipeline.report.picture import png
 from orthia.pipeline.report.tables import chart_of, on_page
-from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
+from orthia.pipeline.sources.failover_chapters import events_in, read_part
+from orthia.pipeline.sources.failover_events import LogPart
 from tests.pipeline.forging import Node, holder
 
 ODD: list[Any] = [

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import MetaData, delete, func, insert, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database
 from orthia.nodemanager.events import LiveLockObtained
 from orthia.nodemanager.tables import failover_log
-from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.last_writes import last_writes
 from orthia.pipeline.sources.store import StoreReference
 from tests.journal.keeping import KeepingStore
@@ -22,8 +22,11 @@ def micros(at: datetime) -> int:
 def asked(reference: StoreReference) -> dict[int, int]:
     """Return what a report is told."""
     settings = reference.settings()
-    with open_source(settings) as source:
-        return last_writes(source, settings)
+    database = Database.from_settings(settings)
+    try:
+        return last_writes(database, settings)
+    finally:
+        database.dispose()
 
 
 def test_the_last_row_of_each_epoch_is_found(
@@ -64,9 +67,7 @@ def test_what_left_its_queue_is_a_write_of_whoever_served_then(
         for token, at in ((1, min(removed.values()) - timedelta(seconds=1)), (2, start)):
             row = event | {"holder_id": f"{token}", "token": token, "db_time": at}
             connection.execute(insert(log), [row | {"event_seq": 1}])
-    settings = store.settings
-    with open_source(settings) as source:
-        found = last_writes(source, settings)
+    found = last_writes(store.database, store.settings)
     # Nothing has left since token 2 began.
     assert found == {1: micros(removed[2])}
     store.close()

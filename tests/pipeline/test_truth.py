@@ -20,7 +20,8 @@ from orthia.nodemanager.events import RenewalNotTriggered, RenewalOverrun
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.lives import LoggedEvent, life_of
 from orthia.pipeline.history.outages import Outage
-from orthia.pipeline.sources.failover_chapters import LogPart, events_in, read_part
+from orthia.pipeline.sources.failover_chapters import events_in, read_part
+from orthia.pipeline.sources.failover_events import LogPart
 from orthia.pipeline.sources.failover_parts import NamedStore, ask_all
 from orthia.pipeline.sources.store import StoreReference
 from tests.conftest import EVERY_DBMS

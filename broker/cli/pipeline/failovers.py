@@ -88,7 +88,8 @@ def failovers(
     if stores and not files and all(one.error is not None for one in stores):
         raise Unavailable("; ".join(str(one.error) for one in stores))
     with session(spark_on, passwords) as spark:
-        from orthia.pipeline.jobs.failovers import Period, analyse
+        from orthia.pipeline.history.pairs import Period
+        from orthia.pipeline.jobs.failovers import analyse
 
         spark_on.say("reading the failover logs")
         period = Period(_microseconds(since), _microseconds(until))
@@ -126,7 +127,7 @@ def _end_if_unread(rows: Rows) -> None:
 
 def _files(paths: tuple[str, ...]) -> list[str]:
     from orthia.pipeline.errors import BadOption
-    from orthia.pipeline.sources.failover_log import find_files
+    from orthia.pipeline.sources.failover_files import find_files
 
     try:
         return [str(path.absolute()) for path in find_files(",".join(paths))] if paths else []
