@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,30 @@ def require_extra() -> None:
             f" with `{sys.executable} -m pip install '.[pipeline]'` in the checkout that Orthia was"
             " installed from, or with 'WHEEL[pipeline]' for its wheel"
         )
+
+
+def require_names(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise MissingRequirement if this user or this host has no name; Java ends without one."""
+    uid = os.getuid()
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise MissingRequirement(
+            f"user {uid} has no name here, and Spark does not start without one: add the line"
+            f" `orthia:x:{uid}:{os.getgid()}::/tmp:/usr/sbin/nologin` to /etc/passwd, of the"
+            " container's image if this is one"
+        ) from None
+    host = socket.gethostname()
+    if environment.get("SPARK_LOCAL_IP"):
+        return
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise MissingRequirement(
+            f"the name of this host, {host}, has no address, and Spark does not start without one:"
+            f" add the line `127.0.0.1 {host}` to /etc/hosts, or set SPARK_LOCAL_IP to an address"
+            " of this host, 127.0.0.1 unless --master names a cluster"
+        ) from None
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from orthia.pipeline.errors import ClusterUnreachable
 from orthia.pipeline.masters import check_master, check_reachable
-from orthia.pipeline.requirements import java_home
+from orthia.pipeline.requirements import java_home, require_names
 from orthia.pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
 from orthia.pipeline.sources.audit import AuditSource
@@ -66,6 +66,10 @@ def build_session(
     """
     check_master(master)
     check_reachable(master)
+    if master.startswith("local"):
+        # Java looks up the name of the host otherwise, which may have none.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    require_names()
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orthia.pipeline.errors import MissingRequirement
-from orthia.pipeline.requirements import java_home, require_extra
+from orthia.pipeline.requirements import java_home, require_extra, require_names
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]
@@ -84,3 +84,26 @@ def test_the_command_line_starts_without_spark() -> None:
     code = f"import orthia.broker.cli, sys; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        ("pwd.getpwuid", r"orthia:x:\d+:\d+::/tmp:/usr/sbin/nologin` to /etc/passwd"),
+        ("socket.getaddrinfo", r"127\.0\.0\.1 \S+` to /etc/hosts, or set SPARK_LOCAL_IP"),
+    ],
+)
+def test_a_user_or_a_host_without_a_name_is_told_the_line_to_add(
+    monkeypatch: pytest.MonkeyPatch, spoil: str, line: str
+) -> None:
+    """Java ends with a page of its own otherwise."""
+
+    def nothing(*_: object) -> None:
+        raise KeyError if spoil.startswith("pwd") else OSError
+
+    require_names({})
+    monkeypatch.setattr(spoil, nothing)
+    with pytest.raises(MissingRequirement, match=line):
+        require_names({})
+    if spoil.startswith("socket"):
+        require_names({"SPARK_LOCAL_IP": "127.0.0.1"})
