@@ -21,7 +21,8 @@ from orthia.journal.model.codec import (
     decode_reference,
 )
 from orthia.journal.model.encodings import NO_HEAD, encoding_of
-from orthia.journal.model.message import LargeBody, decode_message
+from orthia.journal.model.fields import decode_fields
+from orthia.journal.model.message import LargeBody, Message, decode_message
 from orthia.journal.model.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
 
 MAX_KEY: Final = 2**63 - 1
@@ -39,6 +40,11 @@ IN_TRANSACTION: Final = frozenset(
 END_OF_TRANSACTION: Final = frozenset(
     map(int, (RecordType.COMMIT_RECORD, RecordType.ROLLBACK_RECORD))
 )
+_PRIORITIES: Final = range(10)
+_TIMES_MS: Final = range(253_402_300_800_000)
+"""The times of what a broker did or is to do: from 1970 to the end of the year 9999."""
+_EXPIRIES_MS: Final = range(10**18)
+"""What a client may say of an expiry: a number of 18 digits."""
 _WITHOUT_MESSAGE: Final = END_OF_TRANSACTION | set(
     map(int, (RecordType.DELETE_RECORD_TX, RecordType.PREPARE_RECORD))
 )
@@ -239,6 +245,7 @@ def _check_payload(
     except ValueError as error:
         said = f"its headers cannot be read: {error}"
         return CheckedMessage(kind, [*findings, Finding("corrupt-record", said)])
+    findings = [*findings, *_impossible_values(message)]
     large = message.large
     if large is not None and max(large.id, large.size) > MAX_KEY:
         said = f"it says that its body is {large.id}, of {large.size} bytes"
@@ -249,6 +256,22 @@ def _check_payload(
         said = f"user_record_type is {row.user_record_type}, and its body is {has}"
         findings = [*findings, Finding("wrong-record-type", said)]
     return CheckedMessage(kind, findings, message.address, large)
+
+
+def _impossible_values(message: Message) -> Iterator[Finding]:
+    """Yield values that no broker stores, though the record and its checksum agree."""
+    delivery_ms = None
+    if message.stated:
+        delivery_ms = decode_fields(message.stated).delivery_ms
+    for name, value, possible in (
+        ("priority", message.priority, _PRIORITIES),
+        ("timestamp", message.timestamp_ms, _TIMES_MS),
+        ("expiry", message.expires_ms, _EXPIRIES_MS),
+        ("time of delivery", delivery_ms, _TIMES_MS),
+    ):
+        if value is not None and value not in possible:
+            said = f"its {name} is {value}; expected 0 to {possible[-1]}"
+            yield Finding("impossible-value", said)
 
 
 def _check_duplicate_id(

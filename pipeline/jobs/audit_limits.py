@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from orthia.journal.model.records import FENCE_ROW_ID, ID_COUNTER_SEQ
+from orthia.pipeline.times import EPOCH
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """How far in the future a row may be: the database's clock may have been set back."""
@@ -127,6 +128,8 @@ def binding_faults(bindings: Sequence[BindingRow], limits: Limits) -> list[Fault
         late = limits.written_at is not None and one.written_at is not None
         if late and one.written_at > limits.written_at:  # type: ignore[operator]  # neither is None
             found.append(_of(one, "wrong-time", f"it was written at {one.written_at:%FT%TZ}"))
+        if one.written_at is not None and one.written_at < EPOCH:
+            found.append(_of(one, "wrong-time", "it was written before 1970"))
         is_named = one.type in ("address", "transaction", "id-cache")
         if is_named or one.type.startswith("queue"):
             earlier = first.setdefault((one.type, one.name), one.seq)

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from orthia.journal.model.integrity import END_OF_TRANSACTION, IN_TRANSACTION
 from orthia.pipeline.jobs.audit_limits import Fault, Limits
 from orthia.pipeline.jobs.epoch_order import EpochRun, Misplaced, merged, misplaced
+from orthia.pipeline.times import EPOCH
 
 FAULTS: Final = StructType(
     [
@@ -74,6 +75,8 @@ def of_single_rows(rows: DataFrame, limits: Limits, table: str, *, has_times: bo
     for name in times:
         unread = F.lit(f"{name} cannot be read as a time")
         checks.append(("wrong-time", F.col(name).isNull(), unread))
+        early = F.format_string(f"{name} is %s, before 1970", F.col(name).cast("string"))
+        checks.append(("wrong-time", F.col(name) < F.lit(EPOCH), early))
         if limits.written_at is not None:
             at = F.format_string(f"{name} is %s, which is to come", F.col(name).cast("string"))
             checks.append(("wrong-time", F.col(name) > F.lit(limits.written_at), at))

@@ -21,7 +21,8 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.model.codec import ReferenceRecord, encode_queue_binding, encode_reference
-from orthia.journal.model.message import LargeBody
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import LargeBody, decode_message
 from orthia.journal.model.xid import Xid
 from orthia.journal.sql.tables import times_table
 from orthia.journal.xa import XaTransactions
@@ -160,14 +161,14 @@ def sound(settings: DatabaseStoreSettings) -> Scene:
     for queue_id, (name, address) in QUEUES.items():
         kind = RoutingType.MULTICAST if address == "shop" else RoutingType.ANYCAST
         journal.add_binding(QueueBinding(queue_id, name, address, kind))
-    scene.orders = _send(store, journal, ORDERS, 70)
+    scene.orders = _send(store, journal, ORDERS, 80)
     for queue_id in (SPARE, SPOILED, GONE, MOVED):
         scene.in_queue[queue_id] = _send(store, journal, queue_id, 5)
     scene.shared = [_send_shared(store, journal) for _ in range(22)]
     scene.large = [_send_large(store, journal, ORDERS) for _ in range(16)]
     scene.shared_large = [_send_large(store, journal, FIRST, SECOND) for _ in range(2)]
     acknowledged = [_send_large(store, journal, ORDERS) for _ in range(2)]
-    kept = _send(store, journal, ORDERS, 24)
+    kept = _send(store, journal, ORDERS, 26)
     places = [MessageLocation(seq, None, body.id) for seq, body in acknowledged]
     journal.delete([*map(MessageLocation, kept), *places])
     store.settle(journal)
@@ -276,8 +277,15 @@ def _future() -> datetime:
 
 
 _HEADLESS = record("x")._replace(address="orders", head=b"no colon\n")
+_SIXTIES = datetime(1960, 1, 1, tzinfo=UTC)
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 _LAST_SEQ = 2**63 - 1
+
+
+def _stored_as(**values: Any) -> Change:
+    """Return a change of a message's own values, under a checksum that is right."""
+    return _record(lambda old: encode_message(decode_message(old, 1)._replace(**values)))
+
 
 _CHANGED: list[tuple[str, str, str, Change]] = [
     # Records.
@@ -301,6 +309,18 @@ _CHANGED: list[tuple[str, str, str, Change]] = [
         {"record": encode_reference(ReferenceRecord(2, 5))},
     ),
     ("a body with a flipped byte", "shared", "corrupt-record", _flip(20)),
+    # Values, under right checksums.
+    ("a priority of 200", "orders", "impossible-value", _stored_as(priority=200)),
+    ("a time after all calendars", "orders", "impossible-value", _stored_as(timestamp_ms=2**62)),
+    ("a negative time", "orders", "impossible-value", _stored_as(timestamp_ms=-1)),
+    ("an expiry that nobody can ask for", "orders", "impossible-value", _stored_as(expires_ms=-5)),
+    (
+        "a delivery after the year 9999",
+        "orders",
+        "impossible-value",
+        _stored_as(stated=encode_fields(Fields(delivery_ms=2**62))),
+    ),
+    ("a row written before 1970", "orders", "wrong-time", {"written_at": _SIXTIES}),
     # Keys.
     ("another id", "orders", "wrong-id", lambda _, row: {"id": row["seq"] - 1}),
     ("another id of a reference", "shared+2", "wrong-id", lambda _, row: {"id": row["id"] - 30}),
@@ -396,6 +416,7 @@ _CHANGED: list[tuple[str, str, str, Change]] = [
         "kept-before-written",
         {"removed_at": _LONG_AGO},
     ),
+    ("a kept message of priority 10", "kept", "impossible-value", _stored_as(priority=10)),
     ("one that left for no reason", "kept", "wrong-reason", {"reason": "because"}),
     ("a kept message of another size", "kept", "wrong-size", {"size": 1}),
     ("a kept message above the fence", "kept", "unfenced-epoch", {"epoch": UNFENCED}),
