@@ -102,7 +102,7 @@ def account_of(
         tenures=[one for tenures in held.values() for one in tenures],
         takeovers=taken,
         outages=sorted(in_period, key=_importance),
-        overlaps=[one for tenures in held.values() for one in overlaps(tenures)],
+        overlaps=[one for tenures in held.values() for one in overlaps(tenures, steps)],
         doubts=list(doubts(lives, held, live_lock)),
         serving=_serving(taken, in_period, until),
         uncertain_us=_uncertain(in_period, steps),

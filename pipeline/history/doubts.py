@@ -1,13 +1,13 @@
 """Contradictions and gaps in a log: overlaps, lost events and tokens, clock steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from orthia.nodemanager import events
 from orthia.nodemanager.locks.holder_id import HolderId
-from orthia.pipeline.history.lives import Life
+from orthia.pipeline.history.lives import Life, Step
 from orthia.pipeline.history.outages import LiveLock
 from orthia.pipeline.history.tenures import LIVE, Tenure
 
@@ -21,6 +21,9 @@ _NAMES_OTHERS: Final = {
 """Events that name another holder, and the detail that names it."""
 
 
+_NO_CONFLICT: Final = frozenset({"noticed late", "clock stepped"})
+
+
 @dataclass(frozen=True)
 class Overlap:
     """A holder that logged an event of its lock after a newer token had begun."""
@@ -29,12 +32,16 @@ class Overlap:
     following: Tenure
     until: int
     evidence: str
-    """``renewed``, ``served``, ``released``, ``one token``; or ``noticed late``."""
+    """``renewed``, ``served``, ``released``, ``one token``, ``noticed late``, ``clock stepped``."""
 
     @property
     def is_conflict(self) -> bool:
-        """Whether both used the lock; False if the older one was paused and noticed late."""
-        return self.evidence != "noticed late"
+        """Whether both used the lock.
+
+        False if the older one was paused and noticed late, or if only a clock that was set back
+        makes its events later.
+        """
+        return self.evidence not in _NO_CONFLICT
 
 
 @dataclass(frozen=True)
@@ -45,16 +52,42 @@ class Doubt:
     at: int | None
     node: str | None
     what: str
+    until: int | None = None
+    """Where it is about two times that contradict each other, the later one; ``at`` is the other.
+    """
+
+    def is_within(self, begin: int, end: int) -> bool:
+        """Whether it is about a period."""
+        return self.at is None or (self.at <= end and begin <= max(self.at, self.until or self.at))
 
 
-def overlaps(held: Sequence[Tenure]) -> Iterator[Overlap]:
-    """Yield the overlaps among the tenures of one lock, in order of their tokens."""
+def overlaps(held: Sequence[Tenure], steps: Sequence[Step] = ()) -> Iterator[Overlap]:
+    """Yield the overlaps among the tenures of one lock, in order of their tokens.
+
+    ``steps`` are the clock steps that any node saw.
+    """
     for one, following in pairwise(held):
         if one.holder == following.holder:
             continue
         found = _overlap(one, following)
+        if found is not None and _is_of_a_clock(found, steps):
+            found = replace(found, evidence="clock stepped")
         if found is not None:
             yield found
+
+
+def _is_of_a_clock(found: Overlap, steps: Sequence[Step]) -> bool:
+    """Whether an overlap is there only because the database's clock was set back meanwhile."""
+    since = found.following.since
+    if found.evidence == "one token":
+        return False
+    if not any(one.explains(found.until, since) for one in steps):
+        return False
+    life = found.tenure.life
+    first = max((one.seq for one in life.steps), default=0)
+    own = (one for one in life.events if one.seq >= first and one.token == found.tenure.token)
+    # Its own events after the last step are on the clock of the next holder.
+    return not first or all(one.at <= since for one in own)
 
 
 def _overlap(one: Tenure, following: Tenure) -> Overlap | None:
@@ -115,7 +148,8 @@ def _stepped_clocks(lives: Sequence[Life]) -> Iterator[Doubt]:
             what += (
                 f"; {len(steps) - 1} more times in the life of {life.holder}, by up to {most:.1f} s"
             )
-        yield Doubt("clock stepped", steps[0].begin, life.node, what)
+        first, last = min(one.begin for one in steps), max(one.end for one in steps)
+        yield Doubt("clock stepped", first, life.node, what, last)
 
 
 def _unheard_holders(lives: Sequence[Life], live_lock: LiveLock | None) -> Iterator[Doubt]:
@@ -152,7 +186,8 @@ def _tokens(live: Sequence[Tenure], live_lock: LiveLock | None) -> Iterator[Doub
                 f"token {following.token} of {following.node} begins before token {one.token} of"
                 f" {one.node}: a clock was set, or the log was written by others"
             )
-            yield Doubt("time runs back", following.since, following.node, what)
+            until = max(one.since, one.late or one.since)
+            yield Doubt("time runs back", following.since, following.node, what, until)
     if live_lock is None or not live:
         return
     newest = live[-1].token

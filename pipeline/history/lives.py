@@ -52,6 +52,21 @@ class Step(NamedTuple):
     begin: int
     end: int
     by: int
+    seq: int
+    """The number of the event after it."""
+    before: int
+    """The database's time before it, at the latest."""
+    after: int
+    """The database's time after it, at the earliest."""
+
+    def explains(self, earlier: int, later: int) -> bool:
+        """Whether ``earlier``, a time before the step, is above ``later``, one after it."""
+        return (
+            self.by < 0
+            and earlier <= self.before + STEP_US
+            and later >= self.after - STEP_US
+            and earlier - later <= STEP_US - self.by
+        )
 
 
 @dataclass(frozen=True)
@@ -83,15 +98,18 @@ class Life:
         found = []
         for one, following in pairwise(self.events):
             went_on = following.at - one.at
-            by = went_on - (following.node_at - one.node_at)
+            passed = following.node_at - one.node_at
+            by = went_on - passed
             if -STEP_US <= by <= STEP_US and went_on >= -STEP_US:
                 continue
             if not (one.is_placed and following.is_placed):
                 continue
-            if went_on < -STEP_US:
-                found.append(Step(following.at, one.at, went_on))
-            else:
-                found.append(Step(one.at, following.at, by))
+            if passed < 0:
+                # Both clocks were set: nobody knows how long it was from one event to the next.
+                by, passed = min(by, went_on), 0
+            begin, end = sorted((one.at, following.at))
+            within = (one.at + passed, following.at - passed)
+            found.append(Step(begin, end, by, following.seq, *within))
         return found
 
     def millis(self, event: LoggedEvent, name: str) -> int | None:

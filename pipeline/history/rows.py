@@ -118,9 +118,7 @@ def _overlaps_within(account: Account) -> Iterator[Overlap]:
 
 
 def _doubts_within(account: Account) -> Iterator[Doubt]:
-    for one in account.doubts:
-        if one.at is None or account.begin <= one.at <= account.end:
-            yield one
+    yield from (one for one in account.doubts if one.is_within(account.begin, account.end))
 
 
 def _overlap(overlap: Overlap) -> Row:

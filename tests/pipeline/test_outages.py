@@ -460,6 +460,31 @@ def test_a_step_of_both_clocks_is_seen_if_it_is_back() -> None:
     assert [(one.kind, one.at) for one in found.doubts] == [("clock stepped", us(20))]
 
 
+def test_a_clock_that_was_set_back_is_named_and_makes_no_conflict() -> None:
+    """Though what the first holder said before is later, by the clock, than the next one's."""
+    hour = 3_600
+    first = a()
+    second = b()
+    for node in (first, second):
+        node.clock_is_off = -hour
+        node.says(600, events.ClockDrift(hour * 1_000.0, 250))
+    second.becomes_live(1_200, 2, A, renewed=1_190, gone=1_199)
+    now = live_lock(100_000, B, 2, renewed=99_999)
+
+    def shown(*nodes: Node) -> tuple[list[tuple[str, bool]], set[str]]:
+        of_lives = lives(*nodes)
+        rows = list(rows_of("pair", account_of(of_lives, now, None, us(100_000)), of_lives))
+        of_locks = [row for name, row in rows if name == "overlaps" and row["lock"] == "live"]
+        doubts = {row["kind"] for name, row in rows if name == "doubts"}
+        return [(row["evidence"], row["conflict"]) for row in of_locks], doubts
+
+    seen = {"clock stepped", "time runs back"}
+    assert shown(first, second) == ([("clock stepped", False)], seen)
+    # One that went on after the step, beside the next, is a conflict still.
+    first.says(1_300, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    assert shown(first, second) == ([("renewed", True)], seen)
+
+
 def test_a_token_that_was_declined_is_not_missing() -> None:
     """The next holder saw the same one before it."""
     second = b().becomes_live(118.1, 3, A, renewed=98, gone=118)
