@@ -42,6 +42,14 @@ class Files:
         """Return whether there is anything at ``path``."""
         return bool(self._files.exists(self._path(path)))
 
+    def size(self, path: str) -> int:
+        """Return the bytes of a file."""
+        return int(self._files.getFileStatus(self._path(path)).getLen())
+
+    def whole_name(self, path: str) -> str:
+        """Return a path from its root, with its file system unless that is this machine's."""
+        return str(self._files.makeQualified(self._path(path)).toString()).removeprefix("file:")
+
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory; none if it does not exist."""
         if not self.exists(directory):

@@ -6,8 +6,6 @@ unfinished micro-batch with the same offsets; its earlier files are not in the l
 must be read through Spark, which reads that log.
 """
 
-import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,13 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from orthia.pipeline.errors import BadOption, MissingRequirement, WrongInput
-from orthia.pipeline.jobs.outputs import Files
+from orthia.pipeline.errors import MissingRequirement
 
 _UNREADABLE: Final = "unreadable"
-_WANTED: Final = "orthia.json"
-"""The file of a checkpoint's directory that lists its queues."""
-_SPARKS_OWN: Final = "offsets"
 
 
 def to_directory(
@@ -69,35 +63,3 @@ def unreadable_in(progress: Any) -> int:
     """Return the number of rows of a micro-batch that cannot be read."""
     seen = progress["observedMetrics"].get(_UNREADABLE)
     return 0 if seen is None else int(seen["rows"])
-
-
-def remember(spark: SparkSession, checkpoint: str, queues: Sequence[str]) -> None:
-    """Record the queues of a checkpoint; raises BadOption if it has others.
-
-    Spark resumes with changed options as if they had always been set: rows that earlier runs left
-    out would be missing for ever, without notice.
-    """
-    files = Files(spark, checkpoint)
-    checkpoint = checkpoint.rstrip("/")
-    note = f"{checkpoint}/{_WANTED}"
-    wanted = sorted(queues)
-    if files.exists(note):
-        before = _queues(files.read_text(note), note)
-    elif files.exists(f"{checkpoint}/{_SPARKS_OWN}"):
-        # An older version streamed all queues, and wrote no such file.
-        before = []
-    else:
-        files.write_text(note, json.dumps({"queues": wanted}))
-        return
-    if before != wanted:
-        raise BadOption(
-            f"the checkpoint {checkpoint} is of {', '.join(before) or 'all queues'}: give the same"
-            " --queue, or another --checkpoint with another --to"
-        )
-
-
-def _queues(text: str, note: str) -> list[str]:
-    try:
-        return list(json.loads(text)["queues"])
-    except (ValueError, KeyError, TypeError):
-        raise WrongInput(f"{note} is not what a stream writes; give another --checkpoint") from None

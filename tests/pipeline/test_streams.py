@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -25,8 +27,9 @@ from orthia.database import Database
 from orthia.journal.sql.tables import messages_table
 from orthia.nodemanager.failover_log import FailoverLogTable
 from orthia.nodemanager.tables import failover_log
-from orthia.pipeline.errors import BadOption
-from orthia.pipeline.jobs.stream import remember, to_directory
+from orthia.pipeline.errors import BadOption, WrongInput
+from orthia.pipeline.jobs.checkpoint import Purpose, claim
+from orthia.pipeline.jobs.stream import to_directory
 from orthia.pipeline.sources.journal import conditions_of
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.streams import FailoverLogStreamReader, JournalStreamReader
@@ -119,17 +122,77 @@ def test_a_stream_stands_still_before_what_is_too_new(
     assert tail(until(late + timedelta(days=1)), place)[0] == stored[1:]
 
 
-def test_a_checkpoint_is_of_the_queues_it_began_with(spark: SparkSession, tmp_path: Path) -> None:
-    """Others would be missing for ever; one of an older version is of all queues."""
-    mine, old = str(tmp_path / "mine"), tmp_path / "old"
-    for queues in (["b", "a"], ["a", "b"]):
-        remember(spark, mine, queues)
-    with pytest.raises(BadOption, match="is of a, b"):
-        remember(spark, mine, [])
+def test_a_checkpoint_is_of_what_it_began_with(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of another queue, table or output would be missing for ever, without a word."""
+    mine, old, to = str(tmp_path / "mine"), tmp_path / "old", str(tmp_path / "out")
+    purpose = Purpose("messages", ("b", "a"), to, "parquet")
+    for queues in (("b", "a"), ("a", "b")):
+        claim(spark, mine, replace(purpose, queues=queues))
+    for change, said in (
+        ({"queues": ()}, "is of a, b, and not of all queues"),
+        ({"to": str(tmp_path / "elsewhere")}, 'if it was moved, say so in the field "to"'),
+        ({"table": "history"}, "is of messages, and not of history"),
+        ({"form": "delta"}, "is of parquet, and not of delta"),
+    ):
+        with pytest.raises(BadOption, match=said):
+            claim(spark, mine, replace(purpose, **change))
+    # An older version noted the queues alone, and one before it nothing.
+    (Path(mine) / "orthia.json").write_text('{"queues": ["a", "b"]}')
+    (Path(mine) / ".orthia.json.crc").unlink()
+    claim(spark, mine, purpose)
     (old / "offsets").mkdir(parents=True)
-    remember(spark, str(old), [])
+    (old / "offsets" / "0").write_text("v1")
     with pytest.raises(BadOption, match="is of all queues"):
-        remember(spark, str(old), ["a"])
+        claim(spark, str(old), purpose)
+    claim(spark, str(old), replace(purpose, queues=()))
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_checkpoint_goes_on_with_its_own_output_only(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference, tmp_path: Path
+) -> None:
+    """One that is gone, or another's, or ahead, is refused; Spark would leave rows out."""
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    purpose = Purpose("messages", (), str(output), "parquet")
+    log = output / "_spark_metadata"
+    journal = store.open()
+    stored: list[int] = []
+
+    def run() -> list[int]:
+        claim(spark, str(checkpoint), purpose)
+        stored.extend(store.append(journal, "one"))
+        frame = stream_of(spark, reference)
+
+        def finish() -> None:
+            to_directory(frame, str(output), str(checkpoint), every_seconds=None).awaitTermination()
+
+        whatever_python_takes_to_start(finish)
+        return seqs_in(spark, output)
+
+    def refused(kind: type[Exception], said: str) -> str:
+        with pytest.raises(kind, match=said) as found:
+            claim(spark, str(checkpoint), purpose)
+        return str(found.value)
+
+    assert run() == stored
+    assert run() == stored
+    output.rename(tmp_path / "gone")
+    refused(BadOption, "does not have them: bring it back")
+    (tmp_path / "gone").rename(output)
+    with pytest.raises(BadOption, match="new rows would be left out"):
+        claim(spark, str(tmp_path / "new"), purpose)
+    # The machine stopped, and the newest file of a log is empty: what is said mends it.
+    for directory in (checkpoint / "offsets", checkpoint / "commits", log):
+        newest = str(max(int(one.name) for one in directory.iterdir() if one.name.isdigit()))
+        (directory / newest).write_bytes(b"")
+        (directory / f".{newest}.crc").unlink()
+        said = refused(WrongInput, f"{newest} is empty: the machine stopped")
+        named = re.search(r"Remove (.*), each with", said)
+        assert named is not None
+        for name in named[1].split(", "):
+            Path(name).unlink()
+            Path(name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
+        assert run() == stored
 
 
 def test_an_event_with_a_lower_id_that_comes_late_is_not_missed(

@@ -130,10 +130,11 @@ def stream(
         raise click.UsageError("--on-pruned is for --table history.")
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
-        from orthia.pipeline.jobs.stream import remember, to_directory
+        from orthia.pipeline.jobs.checkpoint import Purpose, claim
+        from orthia.pipeline.jobs.stream import to_directory
         from orthia.pipeline.jobs.watermark import Selection
 
-        remember(spark, checkpoint, queues)
+        claim(spark, checkpoint, Purpose(table, queues, target, form))
         options = reference.to_options() | Selection(queues, since, until).options()
         if table == "history":
             options |= {"table": "history", "onPruned": on_pruned}
