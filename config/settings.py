@@ -137,6 +137,9 @@ class HealthSettings:
     """Whether queues and addresses have metrics of their own, the fullest of them."""
     artemis_metrics: bool = False
     """Whether they have them under the names of Artemis' metrics plugin, too."""
+    operators: tuple[User, ...] = ()
+    """Who uses the console and the API of a node whose clients need no login: of a file that
+    ``--console-users`` names, not of ``broker.xml``. Without any, whoever reaches it."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,34 @@ def read_users(module: PropertiesLoginModule) -> tuple[User, ...]:
     if problems:
         raise ConfigurationError("\n".join(problems))
     return tuple(found)
+
+
+def read_operators(path: Path) -> tuple[User, ...]:
+    """Return the users in a file that has no roles beside it; raises ConfigurationError."""
+    found = read_properties(path)
+    try:
+        return tuple(
+            User(name, read_stored(stored), frozenset()) for name, stored in found.values.items()
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def write_operators(path: Path, passwords: Mapping[str, str]) -> None:
+    """Make such a file anew, for its owner alone, of stored ``passwords`` by user.
+
+    Raises ConfigurationError.
+    """
+    file = PropertiesFile("")
+    for name, stored in passwords.items():
+        file.set(name, stored)
+    try:
+        _write(path, file.render())
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or path}: cannot be written: {error.strerror or error}"
+        ) from None
 
 
 def read_properties(path: Path) -> PropertiesFile:

@@ -26,6 +26,7 @@ from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
+from orthia.config.user_files import read_operators
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
@@ -101,7 +102,14 @@ def node_options(command: _Command) -> _Command:
         click.option(
             "--health",
             type=HostPort(),
-            help="Serve probes and metrics there; metrics for who has ORTHIA_HEALTH_TOKEN.",
+            help="Serve the console, the API, probes and metrics there; metrics for who has"
+            " ORTHIA_HEALTH_TOKEN.",
+        ),
+        click.option(
+            "--console-users",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Who may use --health's console and API, where clients need no login: a file with"
+            " lines USER = HASH, as `orthia user add` writes them.  [default: whoever reaches it]",
         ),
     ):
         decorated = option(decorated)
@@ -119,6 +127,7 @@ def node_settings(
     port: int | None,
     data_dir: Path,
     health: BrokerAddress | None,
+    console_users: Path | None,
     allow_anonymous: bool,
     reads: Callable[[Path], None] = lambda _: None,
 ) -> Settings:
@@ -153,6 +162,9 @@ def node_settings(
     if health is not None:
         given = settings.health or HealthSettings(token=_health_token())
         settings = replace(settings, health=replace(given, host=health.host, port=health.port))
+    if console_users is not None:
+        reads(console_users)
+        settings = _with_operators(settings, console_users)
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
     told = exposure_warnings(settings)
     if store.url is not None:
@@ -160,6 +172,18 @@ def node_settings(
     settings = replace(settings, warnings=(*settings.warnings, *told))
     check(settings)
     return settings
+
+
+def _with_operators(settings: Settings, file: Path) -> Settings:
+    if settings.security_enabled:
+        raise click.UsageError(
+            "--console-users is for nodes whose clients need no login: here operators are users as"
+            " clients are, with roles; see `orthia user add`."
+        )
+    if settings.health is None:
+        raise click.UsageError("--console-users needs a console to be for: add --health HOST:PORT.")
+    health = replace(settings.health, operators=read_operators(file))
+    return replace(settings, health=health)
 
 
 def _refuse_to_drop_tls(loaded: Settings | None) -> None:

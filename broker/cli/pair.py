@@ -1,7 +1,9 @@
 """``pair``: a live node and a backup on one machine, to try things with."""
 
+import secrets
 import shlex
 import signal
+import socket
 import threading
 from pathlib import Path
 from types import FrameType
@@ -16,11 +18,17 @@ from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import program
 from orthia.broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import Role
+from orthia.config.passwords import hash_password
+from orthia.config.settings import HealthSettings, Role
 from orthia.config.urls import DatabaseUrl
+from orthia.config.user_files import write_operators
 from orthia.nodemanager.events import LiveLockObtained, WaitingForLiveLock
 
 _LOOK_SECONDS: Final = 0.2
+_OPERATOR: Final = "admin"
+_OPERATORS_FILE: Final = "console-users.properties"
+_DRAWN_BYTES: Final = 15
+_CONSOLE_PORTS: Final = {Role.LIVE: HealthSettings.port, Role.BACKUP: HealthSettings.port + 1}
 
 
 @click.command(epilog=example("orthia pair --live-port 61613 --backup-port 61614"))
@@ -43,20 +51,46 @@ _LOOK_SECONDS: Final = 0.2
     default=DEFAULT_PORTS[Role.BACKUP],
     show_default=True,
 )
+@click.option(
+    "--live-console-port",
+    type=click.IntRange(1, 65_535),
+    help=f"[default: {_CONSOLE_PORTS[Role.LIVE]}, or any that is free]",
+)
+@click.option(
+    "--backup-console-port",
+    type=click.IntRange(1, 65_535),
+    help=f"[default: {_CONSOLE_PORTS[Role.BACKUP]}, or any that is free]",
+)
 @private_files
-def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: int) -> None:
+def pair(
+    url: DatabaseUrl | None,
+    data_dir: Path,
+    live_port: int,
+    backup_port: int,
+    live_console_port: int | None,
+    backup_console_port: int | None,
+) -> None:
     """Run a live node and a backup until Ctrl-C, with their logs side by side.
 
-    Kill the live one and watch the backup take over. Exit code 0 when both were stopped; when both
-    ended by themselves, the code of the last.
+    Kill the live one and watch the backup take over, in the console of either, whose login is made
+    anew at each start. Exit code 0 when both were stopped; when both ended by themselves, the code
+    of the last.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     database = url or DatabaseUrl.parse(f"jdbc:sqlite:{data_dir.absolute() / DATABASE_FILE}")
     options, environment = store_arguments(database)
+    operators = data_dir.absolute() / _OPERATORS_FILE
     options += ["--data-dir", str(data_dir.absolute()), "--failover-on-shutdown"]
+    options += ["--console-users", str(operators)]
+    consoles = [
+        live_console_port or console_port(_CONSOLE_PORTS[Role.LIVE], {backup_console_port}),
+        backup_console_port or console_port(_CONSOLE_PORTS[Role.BACKUP], {live_console_port}),
+    ]
+    _tell_of_console(consoles, operators)
     turn = _LiveNodesTurn()
-    live = Child(Role.LIVE, live_port, options, turn.relay, environment)
-    backup = Child(Role.BACKUP, backup_port, options, _relay, environment)
+    at_live, at_backup = (["--health", f"{DEFAULT_HOST}:{port}"] for port in consoles)
+    live = Child(Role.LIVE, live_port, [*options, *at_live], turn.relay, environment)
+    backup = Child(Role.BACKUP, backup_port, [*options, *at_backup], _relay, environment)
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -120,6 +154,28 @@ def _supervise(nodes: list[Child], stopping: threading.Event) -> int | None:
     return None
 
 
+def console_port(wanted: int, others: set[int | None]) -> int:
+    """Return ``wanted``; any free port where that is taken, or among the ``others``."""
+    for port in (0,) if wanted in others else (wanted, 0):
+        try:
+            with socket.create_server((DEFAULT_HOST, port)) as listener:
+                found: int = listener.getsockname()[1]
+                return found
+        except OSError:
+            continue
+    return wanted  # the node says what is wrong with it
+
+
+def _tell_of_console(ports: list[int], operators: Path) -> None:
+    """Make a login, and show it this once."""
+    password = secrets.token_urlsafe(_DRAWN_BYTES)
+    write_operators(operators, {_OPERATOR: hash_password(password)})
+    live, backup = (f"http://{DEFAULT_HOST}:{port}/console/" for port in ports)
+    click.echo(f"console: {live} (live) and {backup} (backup)")
+    click.echo(f"log in as {_OPERATOR} with the password {password}")
+    click.echo("(it is shown this once, and is another one at the next start)")
+
+
 def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
     addresses = [f"{DEFAULT_HOST}:{node.port}" for node in (live, backup)]
     brokers = " ".join(f"--broker {address}" for address in addresses)
@@ -133,6 +189,7 @@ def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
         f"  {orthia} produce {brokers} --destination /queue/orders --count 1000\n"
         f"  {orthia} consume {brokers} --destination /queue/orders --count 1000\n"
         f"  {orthia} status --url {shlex.quote(bare)}\n"
+        f"  {orthia} queue list --url {shlex.quote(bare)} --user {_OPERATOR}\n"
         f"  kill -9 {live.running.pid}      # the live node\n"
         f"  {orthia} failover-log --url {shlex.quote(bare)}\n"
         "Ctrl-C stops both."

@@ -13,7 +13,11 @@ from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import Refusals
 from orthia.broker.quoting import quoted
-from orthia.broker.security.logins import LoginGuard
+from orthia.broker.security.logins import (
+    MAX_WAITING_OPERATORS,
+    MAX_WAITING_OPERATORS_AT_ADDRESS,
+    LoginGuard,
+)
 from orthia.config.security_settings import ResourceLimitSetting
 from orthia.config.settings import ClientLimits
 from orthia.journal.journal import MessageJournal
@@ -40,6 +44,10 @@ class Clients(Generic[_Client]):
             limits.max_client_bytes, limits.max_connections, least_of_one=limits.max_body_bytes
         )
         self.logins = LoginGuard(limits.max_login_delay)
+        self.operator_logins = LoginGuard(
+            limits.max_login_delay, MAX_WAITING_OPERATORS, MAX_WAITING_OPERATORS_AT_ADDRESS
+        )
+        """Of their own: a page that asks again and again with an old password delays no client."""
         self.verifications = Verifications()
         self.refusals = Refusals(refused)
         self.eviction = Eviction(self.memory, self.refusals)
@@ -146,6 +154,7 @@ class Clients(Generic[_Client]):
         Their earlier logins count as never made.
         """
         self.logins.forget(names)
+        self.operator_logins.forget(names)
         theirs = [one for one, who in self._principals.items() if who.name in names]
         for client in theirs:
             client.end(reason)
@@ -180,4 +189,5 @@ class Clients(Generic[_Client]):
             client.end("the token of this login has ended; log in again with a new one")
         self.eviction.make_room(self._clients)
         self.logins.tick(now)
+        self.operator_logins.tick(now)
         self.refusals.tick(now)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -62,17 +63,26 @@ class ConnectedClients(ABC):
         """What they may at most."""
 
 
+class Caller(NamedTuple):
+    """Who asks over HTTP, as far as it is known before a login."""
+
+    address: str
+    port: int | None
+    login: str | None
+    passcode: str | None
+    certificate: bytes | None = None
+    """That of its TLS, verified, as DER; None if it has shown none."""
+
+
 class OperatorLogins(ABC):
     """The logins of operators; on the loop's thread."""
 
     @abstractmethod
-    async def log_in(
-        self, address: str, port: int | None, login: str | None, passcode: str | None
-    ) -> Principal:
-        """Return who asks from ``address``, by the users of clients.
+    async def log_in(self, caller: Caller) -> Principal:
+        """Return who asks, by the users of clients.
 
-        Failed logins delay the next as those of clients do. Raises AuthenticationFailed, and
-        LimitExceeded if too many logins wait.
+        Failed logins delay the next over HTTP as those of clients delay clients. Raises
+        AuthenticationFailed, and LimitExceeded if too many logins wait.
         """
 
 

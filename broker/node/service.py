@@ -262,9 +262,13 @@ class Service:
             self._handover,
             manager.log.node_id,
         )
-        self._managed = Managed(self._management, HttpLogins(broker, server))
+        self._managed = Managed(self._management, HttpLogins(broker, server, self._operators()))
         broker.count_backlogs()
         broker.start_schedule()
+
+    def _operators(self) -> tuple[User, ...]:
+        health = self._settings.health
+        return () if health is None else health.operators
 
     async def _in_turns(self, steps: Steps) -> None:
         """Do steps, and leave the loop to others between them."""

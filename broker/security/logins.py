@@ -28,6 +28,9 @@ MAX_WAITING = 8
 """Logins that wait for one user from one address."""
 MAX_WAITING_AT_ADDRESS = 32
 """Logins that wait from one address, for all users that have not logged in there before."""
+MAX_WAITING_OPERATORS = 4
+"""The same of logins over HTTP."""
+MAX_WAITING_OPERATORS_AT_ADDRESS = 8
 MAX_KNOWN = 10_000
 """Pairs of address and user that are remembered because the user has logged in from there; the
 oldest is forgotten first."""
@@ -71,8 +74,16 @@ class LoginWait:
 class LoginGuard:
     """Remembers failed logins, in bounded memory."""
 
-    def __init__(self, max_delay_ms: int) -> None:
+    def __init__(
+        self,
+        max_delay_ms: int,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_at_address: int = MAX_WAITING_AT_ADDRESS,
+    ) -> None:
+        """Let so many logins wait for one user from one address, and so many from one address."""
         self._max_delay_ms = max_delay_ms
+        self._max_waiting = max_waiting
+        self._max_waiting_at_address = max_waiting_at_address
         self._addresses: OrderedDict[str, _Record] = OrderedDict()
         self._users = [_Record() for _ in range(USER_PLACES)]
         self._known: OrderedDict[tuple[str, str], _Record] = OrderedDict()
@@ -107,14 +118,15 @@ class LoginGuard:
         delay_ms = max(by_address, by_user)
         if not delay_ms:
             return None
-        if self._waiting[source, place] >= MAX_WAITING:
+        if self._waiting[source, place] >= self._max_waiting:
             raise LimitExceeded(
-                f"logins failed from this address or as this user, and {MAX_WAITING} more wait;"
+                "logins failed from this address or as this user, and"
+                f" {self._max_waiting} more wait;"
                 f" try again in {-(-delay_ms // 1000)} s"
             )
-        if known is None and self._waiting_at[source] >= MAX_WAITING_AT_ADDRESS:
+        if known is None and self._waiting_at[source] >= self._max_waiting_at_address:
             raise LimitExceeded(
-                f"logins failed from this address, and {MAX_WAITING_AT_ADDRESS} more wait;"
+                f"logins failed from this address, and {self._max_waiting_at_address} more wait;"
                 f" try again in {-(-delay_ms // 1000)} s"
             )
         wait = LoginWait(delay_ms / 1000, source, place, is_known=known is not None)

@@ -1,14 +1,19 @@
 """``orthia pair`` as its user sees it: two nodes, a takeover, and an orderly end of both."""
 
+import base64
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
+from orthia.broker.cli.pair import console_port
 from orthia.broker.client.connection import BrokerAddress, Connection
 from tests.cli.conftest import PROGRAM
 from tests.process.nodes import accepts
@@ -21,9 +26,13 @@ class Pair:
 
     def __init__(self, directory: Path) -> None:
         self.live_port, self.backup_port = free_port(), free_port()
+        self.consoles = free_port(), free_port()
+        self.data = directory / "data"
         self._output = directory / "output"
-        command = [*PROGRAM, "pair", "--data-dir", str(directory / "data")]
+        command = [*PROGRAM, "pair", "--data-dir", str(self.data)]
         command += ["--live-port", str(self.live_port), "--backup-port", str(self.backup_port)]
+        for role, port in zip(("live", "backup"), self.consoles, strict=True):
+            command += [f"--{role}-console-port", str(port)]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
@@ -48,6 +57,14 @@ class Pair:
         said = re.search(r"kill -9 (\d+) ", self.output)
         assert said is not None, self.output
         return int(said[1])
+
+    def status(self, console: int, path: str, password: str | None = None) -> int:
+        """Return the status of a page, asked for as the operator, or as nobody."""
+        with closing(HTTPConnection("127.0.0.1", self.consoles[console], timeout=60)) as client:
+            login = base64.b64encode(f"admin:{password}".encode()).decode()
+            headers = {} if password is None else {"Authorization": f"Basic {login}"}
+            client.request("GET", path, headers=headers)
+            return client.getresponse().status
 
     def serves_nobody(self) -> bool:
         """Return whether neither node accepts connections."""
@@ -117,6 +134,34 @@ def test_the_backup_takes_over_from_a_live_node_that_is_killed(pair: Pair) -> No
     other.close()
     pair.process.send_signal(signal.SIGINT)
     assert pair.process.wait(90) == 0, pair.output
+
+
+def test_the_console_of_either_node_is_shown_first_with_a_login(pair: Pair) -> None:
+    """The login holds on the node that takes over, too; its password is in no file."""
+    first, second, *_ = pair.output.splitlines()
+    live, backup = (f"http://127.0.0.1:{port}/console/" for port in pair.consoles)
+    assert first == f"console: {live} (live) and {backup} (backup)"
+    password = second.rpartition(" ")[2]
+    assert second == f"log in as admin with the password {password}"
+    assert pair.status(0, "/console/queues") == 401
+    assert pair.status(0, "/console/queues", "another") == 401
+    assert pair.status(0, "/console/queues", password) == 200
+    assert pair.status(1, "/console/pair") == 200
+    os.kill(pair.live_pid, signal.SIGKILL)
+    pair.wait_serving(pair.backup_port)
+    assert pair.status(1, "/console/queues") == 401
+    assert pair.status(1, "/console/queues", password) == 200
+    written = [file.read_bytes() for file in pair.data.rglob("*") if file.is_file()]
+    assert not any(password.encode() in data for data in written)
+
+
+def test_a_console_has_a_free_port_where_its_own_is_taken() -> None:
+    """So that another pair, or Artemis, may run beside it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert console_port(port, set()) not in (0, port)
+    assert console_port(port, {port}) != port
+    assert console_port(port, set()) == port
 
 
 def test_a_pair_that_ends_by_itself_says_how(pair: Pair) -> None:

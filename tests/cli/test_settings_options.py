@@ -68,6 +68,7 @@ def settings_of(
         port=port,
         data_dir=directory,
         health=None,
+        console_users=None,
         allow_anonymous=allow_anonymous,
     )
 

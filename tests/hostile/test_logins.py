@@ -1,5 +1,6 @@
 """Guessing passcodes is slow, costs nobody else anything, and is told once."""
 
+import asyncio
 import logging
 import re
 import select
@@ -11,7 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.errors import AuthenticationFailed, LimitExceeded
+from orthia.broker.management.abc import Caller
+from orthia.broker.node.operator_logins import HttpLogins
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.security import logins
@@ -21,6 +24,7 @@ from orthia.broker.security.logins import (
     FREE_FAILURES,
     MAX_WAITING,
     MAX_WAITING_AT_ADDRESS,
+    MAX_WAITING_OPERATORS_AT_ADDRESS,
     USER_PLACES,
     LoginGuard,
     LoginWait,
@@ -435,3 +439,31 @@ def test_a_transaction_asks_for_the_right_at_its_commit() -> None:
     assert "has no role with permission 'send'" in client.error()
     assert not core.journal.store.messages
     assert not core.broker.queues()
+
+
+def test_failures_over_http_delay_no_client() -> None:
+    """They delay the next ones over HTTP, of which fewer wait than of clients."""
+    with serving(SECURED, max_login_delay=60_000) as server:
+        logins = HttpLogins(server.broker, server.server)
+
+        def ask(login: str, passcode: str) -> str:
+            coming = logins.log_in(Caller("127.0.0.2", 1, login, passcode))
+            return asyncio.run_coroutine_threadsafe(coming, server.loop).result(240).name
+
+        for _ in range(FREE_FAILURES + 1):
+            with pytest.raises(AuthenticationFailed):
+                ask("ada", "old")
+        clients = server.server.clients
+        now = time.monotonic()
+        assert server.call(lambda: clients.logins.begin("127.0.0.2", "ada", now)) is None
+        assert answer_to(server, "ada", "l0vel@ce", "127.0.0.2").startswith(b"CONNECTED")
+
+        def wait_for_all() -> int:
+            for number, name in enumerate(names_apart(MAX_WAITING_OPERATORS_AT_ADDRESS + 1)):
+                try:
+                    assert clients.operator_logins.begin("127.0.0.2", name, now) is not None
+                except LimitExceeded:
+                    return number
+            return -1
+
+        assert server.call(wait_for_all) == MAX_WAITING_OPERATORS_AT_ADDRESS

@@ -13,7 +13,7 @@ import pytest
 
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal
-from orthia.broker.management.abc import OperatorLogins
+from orthia.broker.management.abc import Caller, OperatorLogins
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.resources import Managed
 from orthia.config.secrets import Secret
@@ -30,12 +30,9 @@ IN_PATH = "a%2Fb%20c%22d%252F"
 class Logins(OperatorLogins):
     """Knows one user."""
 
-    async def log_in(
-        self, address: str, port: int | None, login: str | None, passcode: str | None
-    ) -> Principal:
+    async def log_in(self, caller: Caller) -> Principal:
         """Accept ``op`` with its passcode, wherever it is."""
-        del address, port
-        if (login, passcode) != ("op", "päss:word"):
+        if (caller.login, caller.passcode) != ("op", "päss:word"):
             raise AuthenticationFailed("login or passcode is wrong")
         return replace(OPERATOR)
 

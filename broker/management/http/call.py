@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from starlette.requests import ClientDisconnect, Request
 
 from orthia.broker.core.errors import AuthenticationFailed, BrokerError, LimitExceeded
+from orthia.broker.management.abc import Caller
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.quoting import quoted
 from orthia.config.exposure import is_loopback
@@ -58,6 +59,14 @@ def credentials(request: Request) -> tuple[str | None, str | None]:
         if colon:
             return login, passcode
     raise AuthenticationFailed("expected one Authorization header: Basic with user:password")
+
+
+def caller(request: Request) -> Caller:
+    """Return who sends a request; raises AuthenticationFailed for credentials of no known kind."""
+    login, passcode = credentials(request)
+    client = request.client
+    address, port = ("", None) if client is None else (client.host, client.port)
+    return Caller(address, port, login, passcode)
 
 
 def authority(url: str) -> str | None:

@@ -17,7 +17,7 @@ from orthia.broker.management.http.api import OPERATIONS, Created, Operation
 from orthia.broker.management.http.arguments import of_body, of_query
 from orthia.broker.management.http.call import (
     body,
-    credentials,
+    caller,
     path_part,
     query,
     refuse_foreign_site,
@@ -69,12 +69,10 @@ class Operators:
         managed = self._managed()
         if managed is None:
             raise NotLive("this node is not live: ask the node that serves clients")
-        login, passcode = credentials(request)
-        client = request.client
-        address, port = ("", None) if client is None else (client.host, client.port)
+        who = caller(request)
 
         async def answer() -> Any:
-            principal = await managed.logins.log_in(address, port, login, passcode)
+            principal = await managed.logins.log_in(who)
             return await work(managed.management, principal)
 
         return await self._gateway.run(answer, LOGIN_SECONDS + WAITS_SECONDS)
