@@ -97,7 +97,7 @@ setup-test-all: $(VENV)/bin/python ## The same with what `make test-all` needs
 packages: ## Install what `make test` starts privately: PostgreSQL, MariaDB, Java
 	@PYTHON=$(PYTHON) tools/packages test
 
-packages-all: ## The same with a compiler, spin and Ruby's stomp, which `make test-all` needs
+packages-all: ## The same with a compiler, spin, Ruby's stomp, promtool and Chromium, which `make test-all` needs
 	@PYTHON=$(PYTHON) tools/packages test-all
 
 # The nodes of the pair are children, which find what is compiled in PYTHONPATH, too.

@@ -164,7 +164,8 @@ class NodeMetrics:
         """Read these values whenever the metrics are rendered, on the rendering thread.
 
         So each must be safe to call on any thread, whatever the event loop does. ``messages``
-        counts the messages of all queues by event: ``added``, ``acknowledged`` and so on.
+        counts the messages of all queues by event: ``added``, ``acknowledged`` and so on;
+        ``queues`` returns the ``MAX_QUEUES_SHOWN`` fullest queues.
         """
         if self._queue_names != QueueNames(own=False):
             self.registry.register(_Queues(queues, self._queue_names))
@@ -195,7 +196,7 @@ class _Queues(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of the fullest queues, and of their addresses."""
-        shown = queue_metrics.fullest(self._queues())
+        shown = sorted(self._queues(), key=lambda one: one.name)
         if self._names.own:
             yield from queue_metrics.own(shown)
         if self._names.artemis is not None:

@@ -5,7 +5,6 @@ addresses they belong to.
 """
 
 from collections.abc import Collection, Iterator
-from heapq import nlargest
 from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -27,6 +26,10 @@ class QueueSeen(NamedTuple):
     acknowledged: int
     expired: int
     killed: int
+    oldest_ms: int | None = None
+    """When its oldest message was accepted, of those in memory."""
+    fill: float | None = None
+    """How much of the nearest limit its address uses; None if it has none."""
 
 
 class QueueNames(NamedTuple):
@@ -35,11 +38,6 @@ class QueueNames(NamedTuple):
     own: bool = True
     artemis: str | None = None
     """What the broker is called in Artemis' metrics; None to show none of them."""
-
-
-def fullest(queues: Collection[QueueSeen]) -> list[QueueSeen]:
-    """Return those that are shown, by name."""
-    return sorted(nlargest(MAX_QUEUES_SHOWN, queues, key=lambda one: one.messages))
 
 
 _OWN: Final = {
@@ -70,6 +68,24 @@ def own(queues: Collection[QueueSeen]) -> Iterator[Metric]:
     for address, some in _by_address(queues).items():
         messages.add_metric([address], sum(one.messages for one in some))
     yield messages
+    oldest = GaugeMetricFamily(
+        "orthia_queue_oldest_message_timestamp_seconds",
+        "When the oldest message of a queue was accepted, of those in memory",
+        labels=["queue"],
+    )
+    fill = GaugeMetricFamily(
+        "orthia_address_fill_ratio",
+        "How much of its nearest limit an address uses, 1 when it is full",
+        labels=["address"],
+    )
+    for one in queues:
+        if one.oldest_ms is not None:
+            oldest.add_metric([one.name], one.oldest_ms / 1_000)
+    for address, some in _by_address(queues).items():
+        if some[0].fill is not None:
+            fill.add_metric([address], some[0].fill)
+    yield oldest
+    yield fill
 
 
 _ARTEMIS: Final = {

@@ -7,6 +7,7 @@ request are in ``orthia.broker.management.operations``.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from heapq import nlargest
 
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
@@ -14,9 +15,11 @@ from typing_extensions import override
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.quota import ShownUse
+from orthia.broker.core.queue.queue import Queue
+from orthia.broker.core.queue.seen import oldest_ms
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
-from orthia.broker.management.queue_metrics import QueueSeen
+from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.config.address_settings import RoutingType
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
@@ -111,27 +114,33 @@ class RunningNode(HealthSource):
         return {} if broker is None else broker.depths()
 
     def queues(self) -> list[QueueSeen]:
-        """Return the queues that clients can consume from."""
+        """Return the fullest queues that clients can consume from."""
         broker = self._broker()
         if broker is None:
             return []
         # A list, made at once: the loop may change the dictionary meanwhile.
-        return [
-            QueueSeen(
-                one.name,
-                one.address,
-                one.routing_type is RoutingType.MULTICAST,
-                one.depth,
-                one.consumers,
-                one.unsettled.delivered,
-                one.counters.added,
-                one.counters.acknowledged,
-                one.counters.expired,
-                one.counters.dead_lettered,
+        book = broker.parts.book
+        queues = [one for one in list(book.queues.values()) if not is_schedule(one.name)]
+        found = []
+        for one in nlargest(MAX_QUEUES_SHOWN, queues, key=lambda each: each.depth):
+            address = book.known.get(one.address)
+            found.append(
+                QueueSeen(
+                    one.name,
+                    one.address,
+                    one.routing_type is RoutingType.MULTICAST,
+                    one.depth,
+                    one.consumers,
+                    one.unsettled.delivered,
+                    one.counters.added,
+                    one.counters.acknowledged,
+                    one.counters.expired,
+                    one.counters.dead_lettered,
+                    _oldest_ms(one),
+                    None if address is None else address.use.fill,
+                )
             )
-            for one in list(broker.parts.book.queues.values())
-            if not is_schedule(one.name)
-        ]
+        return found
 
     def messages(self) -> Mapping[str, int]:
         """Return the counts of messages of all queues since the node became live, by event."""
@@ -152,6 +161,14 @@ class RunningNode(HealthSource):
         """Return the locks of other sessions that the journal waits for now."""
         journal = self._journal()
         return NO_LOCKS if journal is None else journal.locks
+
+
+def _oldest_ms(queue: Queue) -> int | None:
+    """Return when the oldest message in memory was accepted; None if the loop moves it now."""
+    try:
+        return oldest_ms(queue)
+    except (LookupError, RuntimeError):
+        return None  # it was taken while it was looked at
 
 
 _LEASE_INVALID = "the lease is not valid"

@@ -70,6 +70,7 @@ def test_an_address_holds_what_it_may_and_no_more(
     core.send("/queue/others", "a")
     assert core.broker.depths()["orders"] == 3
     assert used(core) == 4 * EACH
+    assert core.broker.parts.book.known["orders"].use.fill == 1
 
 
 def test_a_limit_of_memory_alone_refuses_nothing() -> None:
@@ -77,6 +78,7 @@ def test_a_limit_of_memory_alone_refuses_nothing() -> None:
     core = CoreUnderTest(settings(max_size_bytes=EACH, max_size_messages=1))
     core.send("/queue/orders", *"abcdef")
     assert core.broker.depths()["orders"] == 6
+    assert core.broker.parts.book.known["orders"].use.fill is None
 
 
 def test_the_whole_store_has_a_limit_too() -> None:

@@ -30,6 +30,7 @@ from orthia.broker.management.http.pace import Budget, Pace
 from orthia.broker.management.http.server import HealthError, HealthNotFree
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
+from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.exit_codes import ExitCode, code_of_kind
 from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
@@ -41,6 +42,7 @@ from orthia.database.lock_holders import SessionWithLock
 from orthia.journal.engine.locks import LocksSeen
 from orthia.journal.model.history import HistoryTotals, Kept
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
+from tests.core.support import CoreUnderTest, settings
 from tests.support.waiting import wait_until
 
 
@@ -509,6 +511,27 @@ def test_queues_are_shown_under_the_names_that_are_chosen(
     labels = 'address="a",broker="B"'
     assert lines.count(f'artemis_message_count{{{labels},queue="q"}} 3.0') == artemis
     assert lines.count(f"artemis_routed_message_count{{{labels}}} 9.0") == artemis
+
+
+def test_the_oldest_message_and_how_full_its_address_is_are_shown() -> None:
+    """As the core of a live node has them; of a queue without messages neither age nor limit."""
+    core = CoreUnderTest(settings("orders", page_limit_messages=4))
+    core.send("/queue/orders", "a", "b")
+    core.consume("/queue/empty")
+    node = Node()
+    RunningNode(
+        node.metrics,
+        status=lambda: NodeStatus("a", "live", True, False, None, None, 1, True, 9.0),
+        broker=lambda: core.broker,
+        journal=lambda: None,
+        connections=lambda: 0,
+    )
+    lines = generate_latest(node.registry).decode().splitlines()
+    ages = [one for one in lines if one.startswith("orthia_queue_oldest_message_timestamp_seconds")]
+    assert [one.partition(" ")[0].partition("{")[2] for one in ages] == ['queue="orders"}']
+    assert float(ages[0].split()[1]) == pytest.approx(core.broker.time_ms() / 1_000, abs=60)
+    fills = [one for one in lines if one.startswith("orthia_address_fill_ratio")]
+    assert fills == ['orthia_address_fill_ratio{address="orders"} 0.5']
 
 
 def test_a_scraper_that_leaves_takes_the_answer_from_nobody() -> None:

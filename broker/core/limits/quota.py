@@ -160,6 +160,18 @@ class AddressUse:
         self._blocks_at_messages = _unless_negative(settings.max_size_messages if blocks else -1)
         self._let_senders_go_on()
 
+    @property
+    def fill(self) -> float | None:
+        """How much of its nearest limit is used, 1 when full; None without one. Any thread."""
+        most_bytes = min(self._max_bytes, self._blocks_at_bytes)
+        most_messages = min(self._max_messages, self._blocks_at_messages)
+        found: list[float] = []
+        if most_bytes < UNLIMITED:
+            found.append((self.used + self.uploading) / max(1, most_bytes))
+        if most_messages < UNLIMITED:
+            found.append(self.messages / max(1, most_messages))
+        return max(found) if found else None
+
     def drops(self, size: int) -> bool:
         """Return whether a message of ``size`` bytes is dropped because the address is full."""
         is_full = self._drops and self._has_no_room(size)
