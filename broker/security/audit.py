@@ -3,26 +3,43 @@
 Each event is one JSON object; ``orthia.broker.node.audit_file`` writes them. None contains a
 secret: never a passcode, and of a failed login the name only if there is such a user, since people
 type the passcode where the name belongs.
+
+A console, a scaler or a scraper asks the same every few seconds: what only reads is written once in
+``READ_SECONDS`` for each user, address, resource and operation. What changes something is always.
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from orthia.broker.core.identity import Origin, Principal
+from orthia.config.clock import monotonic_seconds
 
 Write = Callable[[bytes], None]
 """Writes a line; it neither blocks nor raises."""
+READ_SECONDS: Final = 600.0
+MOST_READS: Final = 2_000
+"""Reads that are remembered; the one that was written first is forgotten, and written again."""
+_READS: Final = ("get", "is", "count", "list", "browse", "query")
+"""What operations that change nothing begin with, as in Artemis."""
 
 
 class Audit:
     """Writes events to the audit log, if there is one; on the loop's thread."""
 
     def __init__(
-        self, write: Write | None, node: str, is_user: Callable[[str], bool] = lambda _: False
+        self,
+        write: Write | None,
+        node: str,
+        is_user: Callable[[str], bool] = lambda _: False,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """``write`` is None without an audit log; ``is_user`` says whether a user has a name."""
         self._write = write
+        self._clock = clock
+        self._read_at: dict[tuple[str, str, str, str], float] = {}
+        """When a read was written last, the oldest first."""
         self._node = node
         self._is_user = is_user
 
@@ -59,7 +76,9 @@ class Audit:
     def managed(
         self, principal: Principal, resource: str, operation: str, arguments: Sequence[object]
     ) -> None:
-        """Note a management operation that a user was allowed."""
+        """Note a management operation that a user was allowed; of the same reads, the first."""
+        if operation.startswith(_READS) and self._was_read(principal, resource, operation):
+            return
         self._note(
             "management",
             principal.origin,
@@ -68,6 +87,19 @@ class Audit:
             operation=operation,
             arguments=list(arguments),
         )
+
+    def _was_read(self, principal: Principal, resource: str, operation: str) -> bool:
+        """Return whether a user's read from an address is in the log, or else remember it."""
+        now, reads = self._clock(), self._read_at
+        key = (principal.name, principal.origin.address, resource, operation)
+        written = reads.pop(key, None)
+        if written is not None and now - written < READ_SECONDS:
+            reads[key] = written
+            return True
+        if len(reads) >= MOST_READS:
+            del reads[next(iter(reads))]
+        reads[key] = now
+        return False
 
     def users_changed(self, names: Iterable[str], connections: int) -> None:
         """Note users whose password or roles changed, or who were removed."""

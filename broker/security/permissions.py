@@ -36,7 +36,7 @@ class Security:
             cache_size=settings.authentication_cache_size,
             cache_seconds=settings.security_invalidation_interval / 1000,
         )
-        self.audit = Audit(audit, settings.name, self.users.knows)
+        self.audit = Audit(audit, settings.name, self.users.knows, clock)
         self.certificates = CertificateDirectory()
         domain = settings.login_domain
         self._domain = (

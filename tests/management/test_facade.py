@@ -16,6 +16,7 @@ from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible,
 from orthia.broker.management.facade import Management
 from orthia.broker.management.snapshots import page
 from orthia.broker.management.views import as_json
+from orthia.broker.security.audit import READ_SECONDS, Audit
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from tests.core.support import SETTINGS, CoreUnderTest, message, settings
@@ -338,6 +339,35 @@ def test_each_operation_needs_its_permission_and_writes_one_line() -> None:
             assert line["event"] == "management"
             assert f"{line['resource']}.{line['operation']}" == name
             assert line["user"] == "ada"
+
+
+def test_a_read_that_is_repeated_is_in_the_audit_once() -> None:
+    """Else a console fills the log; after a while, of another user and of what changes, always."""
+    lines: list[bytes] = []
+    now = [0.0]
+    managed = Managed()
+    managed.core.send("/queue/orders", "a")
+    security = managed.core.broker.security
+    security.audit = Audit(lines.append, "test", clock=lambda: now[0])
+
+    def written(who: Principal, *work: Callable[[Principal], Coroutine[Any, Any, Any]]) -> int:
+        lines.clear()
+        for one in work:
+            managed.run(one(who))
+        return len(lines)
+
+    node = managed.management
+    reads = (node.queues, lambda who: node.queue(who, "orders"), lambda who: node.jobs(who))
+    changes = (
+        lambda who: node.pause_queue(who, "orders"),
+        lambda who: node.resume_queue(who, "orders"),
+    )
+    assert written(OPERATOR, *reads, *reads) == 3
+    assert written(replace(OPERATOR, name="bob"), *reads, *reads) == 3
+    assert written(OPERATOR, *reads) == 0
+    assert written(OPERATOR, *changes, *changes) == 4
+    now[0] = READ_SECONDS
+    assert written(OPERATOR, *reads, *reads) == 3
 
 
 def test_a_node_that_stops_answers_nothing() -> None:
