@@ -310,7 +310,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     core.send("/queue/orders", "a", "b")
     queue = core.broker.queues()["orders"]
     consumer = core.consume("/queue/orders")
-    consumer.fail = lambda reason, _: consumer.failures.append(reason)  # type: ignore[method-assign]
+    consumer.fail = lambda reason, _: consumer.failures.append(reason)  # type: ignore[assignment, method-assign]
     ended: list[int] = []
     core.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
     core.settle()
