@@ -39,6 +39,15 @@ class TableNames:
         )
 
     @property
+    def ack_routine(self) -> str:
+        """The function or procedure that fills the table of acknowledgements.
+
+        ``orthia_ack`` of ``ORTHIA_ACKS``: each broker of one database has its own.
+        """
+        name = self.acks.lower()
+        return name.removesuffix("s") if name.endswith("acks") else f"{name}_ack"
+
+    @property
     def version(self) -> str:
         """The table with the schema's revision, which alembic writes."""
         return self.suffixed(self.node_manager_store, "VERSION")

@@ -14,7 +14,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT, VARCHAR
+from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 
 from orthia.config.urls import Dialect
 from orthia.database.sqltime import UtcTimestamp, db_now
@@ -122,22 +122,16 @@ def outbox_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
 
 def acks_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     """Declare the acknowledgements of applications under the configured ``name``."""
-    ascii_text = VARCHAR(255, charset="ascii", collation="ascii_bin")
     table = Table(
         fold_table_name(dialect, name),
         metadata,
-        Column(
-            "message_id",
-            String(255).with_variant(ascii_text, "mysql", "mariadb"),
-            primary_key=True,
-        ),
+        Column("message_id", _SEQ, primary_key=True, autoincrement=False),
         *_transaction(dialect),
         Column("acked_at", UtcTimestamp(), nullable=False, server_default=db_now()),
-        Index(fold_table_name(dialect, f"{name}_AT"), "acked_at"),
         mysql_engine="InnoDB",
     )
     if dialect is Dialect.POSTGRESQL:
-        Index(fold_table_name(dialect, f"{name}_TXID"), table.c.txid)
+        Index(fold_table_name(dialect, f"{name}_TXID"), table.c.txid, table.c.message_id)
     return table
 
 

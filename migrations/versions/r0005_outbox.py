@@ -5,6 +5,7 @@ from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 
 from orthia.database import Dialect, UtcTimestamp, db_now
+from orthia.migrations.acknowledge import create_ack_routine
 from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
 
@@ -16,9 +17,6 @@ depends_on = None
 _BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 _BYTES = sa.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
-_ASCII = sa.String(255).with_variant(
-    sa.dialects.mysql.VARCHAR(255, charset="ascii", collation="ascii_bin"), "mysql", "mariadb"
-)
 _THIS_TRANSACTION = "(pg_current_xact_id()::text::bigint)"
 
 
@@ -27,6 +25,7 @@ def upgrade() -> None:
     names: TableNames = context.config.attributes["names"]
     _create(names, _outbox(names))
     _create(names, _acks(names))
+    create_ack_routine(names)
 
 
 def _outbox(names: TableNames) -> sa.Table:
@@ -54,15 +53,14 @@ def _acks(names: TableNames) -> sa.Table:
     table = sa.Table(
         names.acks,
         sa.MetaData(),
-        sa.Column("message_id", _ASCII, primary_key=True),
+        sa.Column("message_id", _BIG_KEY, primary_key=True, autoincrement=False),
         *_transaction(names),
         sa.Column("acked_at", UtcTimestamp(), nullable=False, server_default=db_now()),
         mysql_engine="InnoDB",
         mysql_default_charset="utf8mb4",
     )
-    sa.Index(names.suffixed(names.acks, "AT"), table.c.acked_at)
     if names.dialect is Dialect.POSTGRESQL:
-        sa.Index(names.suffixed(names.acks, "TXID"), table.c.txid)
+        sa.Index(names.suffixed(names.acks, "TXID"), table.c.txid, table.c.message_id)
     return table
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import re
 import sqlite3
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from orthia.journal.sql.tables import (
 from orthia.migrations import TableNames
 from orthia.nodemanager.locks.reports import REPORT_ROWS
 from orthia.nodemanager.tables import failover_log, node_manager_store
+from tests.support.schema import mysql_statements
 
 ROWS = [
     (0, None, None, 0, None, "N"),
@@ -348,9 +350,9 @@ def execute(database: Database, script: str) -> None:
         with closing(sqlite3.connect(str(database.engine.url.database))) as connection:
             connection.executescript(script)
         return
-    statements = [part for part in script.split(";\n") if part.strip()]
+    whole = database.dialect is Dialect.POSTGRESQL
     with database.engine.connect() as session:
-        for statement in statements:
+        for statement in [script] if whole else mysql_statements(script):
             session.execute(text(statement.replace(":", r"\:")))
         session.commit()
 
@@ -382,7 +384,7 @@ def test_the_printed_ddl_takes_an_older_schema_to_this_version(
     with write_transaction(database.engine, "update") as connection:
         connection.execute(sa.update(version).values(version_num="0003"))
     script = migrations.ddl(migrated_store, "0003")
-    assert names.messages not in script.replace(names.message_times, "")
+    assert not re.search(rf"TABLE \W?{names.messages}\W", script)
     execute(database, script)
     assert migrations.current(database, migrated_store) == migrations.head()
     assert shape(database) == whole

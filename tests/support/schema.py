@@ -4,6 +4,8 @@ An upgrade makes the same tables, which tests/migrations asserts, but takes alem
 much processor time: more than most tests that want the tables.
 """
 
+from collections.abc import Iterator
+
 import sqlalchemy as sa
 
 from orthia import migrations
@@ -30,9 +32,25 @@ def make_tables(database: Database, settings: DatabaseStoreSettings) -> None:
         elif database.dialect is Dialect.POSTGRESQL:
             cursor.execute(_scripts[names])
         else:
-            for statement in filter(str.strip, _scripts[names].split(";\n")):
+            for statement in mysql_statements(_scripts[names]):
                 cursor.execute(statement)
         cursor.close()
         connection.commit()
     finally:
         connection.close()
+
+
+def mysql_statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script for the client of MySQL, which DELIMITER divides."""
+    delimiter = ";"
+    statement: list[str] = []
+    for line in script.splitlines():
+        if line.startswith("DELIMITER "):
+            delimiter = line.split()[1]
+            continue
+        statement.append(line.removesuffix(delimiter))
+        if line.endswith(delimiter):
+            yield "\n".join(statement)
+            statement = []
+    if any(map(str.strip, statement)):
+        raise ValueError(f"a statement has no end: {statement}")
