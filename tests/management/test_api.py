@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
@@ -58,6 +59,7 @@ class Api:
 
     def __init__(self) -> None:
         self.node = support.Managed()
+        self.seen = Node()
         self.is_live = True
         self.token: Secret | None = None
         self.failover_logs: Path | None = None
@@ -85,23 +87,27 @@ class Api:
         """Return the answer to one request."""
 
         async def run() -> Raw:
-            managed = Managed(self.node.management, Logins())
-            server = NodeServer(
-                HealthSettings("127.0.0.1", 0, self.token),
-                Node(),
-                asyncio.get_running_loop(),
-                managed=lambda: managed if self.is_live else None,
-                failover_logs=self.failover_logs,
-            )
-            server.start()
-            try:
-                return await asyncio.to_thread(
-                    request, server.server.port, method, path, data, headers
-                )
-            finally:
-                await asyncio.to_thread(server.close)
+            async with self.serving() as port:
+                return await asyncio.to_thread(request, port, method, path, data, headers)
 
         return self.node.run(run(), forever=True)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[int]:
+        """Serve HTTP meanwhile, on the port that is returned."""
+        managed = Managed(self.node.management, Logins())
+        server = NodeServer(
+            HealthSettings("127.0.0.1", 0, self.token),
+            self.seen,
+            asyncio.get_running_loop(),
+            managed=lambda: managed if self.is_live else None,
+            failover_logs=self.failover_logs,
+        )
+        server.start()
+        try:
+            yield server.server.port
+        finally:
+            await asyncio.to_thread(server.close)
 
 
 def request(

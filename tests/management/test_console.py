@@ -253,7 +253,9 @@ def test_hostile_names_and_bodies_are_text(browser: Browser, api: Api) -> None:
     for page in pages:
         assert "alert(1)" in page.words
         scripts = [about for tag, about in Markup(page.text).tags if tag == "script"]
-        assert scripts == [{"src": "/console/static/htmx.min.js", "defer": None}]
+        assert scripts == [
+            {"src": f"/console/static/{name}", "defer": None} for name in ("htmx.min.js", "live.js")
+        ]
         shown = re.sub(r'value="[^"]*"', "", page.text)  # fields have what was typed
         assert not set(shown) & set("\x00\x1b\u202e\u200b\r")
         assert len(page.text) < 100_000

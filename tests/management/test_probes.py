@@ -26,7 +26,7 @@ from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
-from orthia.broker.management.http.pace import Budget, Pace
+from orthia.broker.management.http.pace import Budget, Pace, Paced
 from orthia.broker.management.http.server import HealthError, HealthNotFree
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
@@ -53,6 +53,7 @@ class Node(HealthSource):
         self.metrics = NodeMetrics(["live", "backup"])
         self.live = Verdict(True, "waiting as backup")
         self.ready = Verdict(False, "passive backup")
+        self.role: dict[str, object] = {"name": "node-b", "role": "backup", "token": None}
 
     def watch(self, **shown: Callable[[], Any]) -> None:
         """Show in the metrics what these say; of the rest nothing is known."""
@@ -83,8 +84,8 @@ class Node(HealthSource):
 
     @override
     def describe_role(self) -> Mapping[str, object]:
-        """A backup's description."""
-        return {"name": "node-b", "role": "backup", "token": None}
+        """What was set: a backup's."""
+        return self.role
 
 
 def server_of(
@@ -394,7 +395,7 @@ def test_a_probe_is_answered_in_a_flood() -> None:
         async def send(message: Message) -> None:
             raise AssertionError(message)
 
-        pace = Pace(application, budget, probe_seconds=0.001)
+        pace = Paced(application, Pace(budget), probe_seconds=0.001)
         flood = asyncio.create_task(pace({"path": "/metrics"}, receive, send))
         await asyncio.sleep(0)
         await pace({"path": "/live"}, receive, send)

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orthia.broker.management.http.gateway import LoopHangs
-from orthia.broker.management.http.pace import Pace
+from orthia.broker.management.http.pace import Pace, Paced
 from orthia.broker.management.http.problems import failed, not_routed, refused
 from orthia.config.errors import OrthiaError
 
@@ -28,11 +28,11 @@ class EncodedPaths:
         await self._application(scope, receive, send)
 
 
-def application(*routes: BaseRoute) -> Starlette:
-    """Return the application that serves ``routes``."""
+def application(*routes: BaseRoute, pace: Pace) -> Starlette:
+    """Return the application that serves ``routes`` at a ``pace``."""
     return Starlette(
         routes=list(routes),
-        middleware=[Middleware(Pace), Middleware(EncodedPaths)],
+        middleware=[Middleware(Paced, pace=pace), Middleware(EncodedPaths)],
         exception_handlers={
             HTTPException: not_routed,
             LoopHangs: refused,

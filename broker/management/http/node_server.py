@@ -7,8 +7,10 @@ from pathlib import Path
 from orthia.broker.management.abc import HealthSource
 from orthia.broker.management.http import jolokia
 from orthia.broker.management.http.application import application
+from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
+from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
 from orthia.broker.management.http.server import HttpServer, LoopErrorHandler
@@ -38,14 +40,21 @@ class NodeServer:
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
+        pace = Pace()
         console = Console(
-            settings.host, operators, self.probes, source.describe_role, failover_logs
+            settings.host,
+            operators,
+            self.probes,
+            source.describe_role,
+            failover_logs,
+            Streams(pace),
         )
         served = application(
             *self.probes.routes(),
             *routes(operators),
             *jolokia.routes(operators),
             *console.routes(),
+            pace=pace,
         )
         self.server = HttpServer(settings, served, failed=failed)
 

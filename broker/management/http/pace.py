@@ -51,25 +51,32 @@ class Budget:
 
 
 class Pace:
-    """Holds requests back while the server's thread is above its share; an ASGI application."""
+    """Holds work back while the server's thread is above its share; on its loop."""
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        budget: Budget | None = None,
-        probe_seconds: float = PROBE_SECONDS,
-    ) -> None:
-        self._application = application
+    def __init__(self, budget: Budget | None = None) -> None:
         self._turn = asyncio.Lock()
         self._budget = budget or Budget()
+
+    async def turn(self, most_seconds: float | None = None) -> None:
+        """Return when it is the caller's turn, or after ``most_seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_seconds), self._turn:
+                ahead = self._budget.ahead_seconds()
+                if ahead > 0:
+                    await asyncio.sleep(ahead)
+
+
+class Paced:
+    """Holds requests back; an ASGI application."""
+
+    def __init__(
+        self, application: ASGIApp, pace: Pace, probe_seconds: float = PROBE_SECONDS
+    ) -> None:
+        self._application = application
+        self._pace = pace
         self._probe_seconds = probe_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on when it is its turn; a probe soon, whoever is before it."""
-        most = self._probe_seconds if scope["path"] in _PROBES else None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(most), self._turn:
-                ahead = self._budget.ahead_seconds()
-                if ahead > 0:
-                    await asyncio.sleep(ahead)
+        await self._pace.turn(self._probe_seconds if scope["path"] in _PROBES else None)
         await self._application(scope, receive, send)

@@ -104,6 +104,10 @@ class Probes:
             "only /live and /ready are for everybody: this node's <health> has no <token>",
         )
 
+    def knows(self, request: Request) -> bool:
+        """Return whether a request has the token of <health>, so is of no user."""
+        return self._settings.token is not None and self.refusal(request, by_browser=True) is None
+
     @staticmethod
     def _browser_refusal(request: Request, token: Secret) -> Response | None:
         with suppress(AuthenticationFailed):

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from orthia.broker.core.errors import NotAuthorized, NotLive
 from orthia.broker.core.identity import Principal
@@ -26,14 +27,16 @@ from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import MOST_BODY_BYTES, Management
 from orthia.broker.management.http.call import authority, query, refuse_foreign_site
 from orthia.broker.management.http.console.forms import Form, form, number, refuse_unnamed_site
+from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.rendering import (
     MOST_OF_A_PROPERTY,
     SECURITY,
+    Page,
     body_shown,
     link,
-    page,
 )
-from orthia.broker.management.http.console.timeline import latest
+from orthia.broker.management.http.console.sparklines import Depths
+from orthia.broker.management.http.console.timeline import Timeline
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.problems import CHALLENGE, status_of
 from orthia.broker.management.http.resources import Operators
@@ -59,6 +62,7 @@ _STATIC: Final = {
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
     "htmx.min.js": "text/javascript",
+    "live.js": "text/javascript",
     "htmx-LICENSE.txt": "text/plain",
 }
 _OF_QUEUE: Final = frozenset({JobKind.MOVE, JobKind.COPY, JobKind.RETRY, JobKind.DELETE})
@@ -110,16 +114,20 @@ class Console:
         probes: Probes,
         role: Callable[[], Mapping[str, Any]],
         failover_logs: Path | None,
+        streams: Streams,
     ) -> None:
         """``host`` is where HTTP listens; ``role`` returns what ``/role`` shows.
 
-        ``failover_logs`` is the directory of the failover log, if the node writes it to a file.
+        ``failover_logs`` is the directory of the failover log, if the node writes it to a file;
+        ``streams`` are of pages that follow what happens.
         """
+        self._streams = streams
+        self._depths = Depths()
         self._host = host
         self._operators = operators
         self._probes = probes
         self._role = role
-        self._failover_logs = failover_logs
+        self._timeline = None if failover_logs is None else Timeline(failover_logs)
 
     def routes(self) -> list[Route]:
         """Return the routes of the console."""
@@ -142,17 +150,42 @@ class Console:
             Route("/console/static/{file}", _static),
         ]
 
-    def _endpoint(self, show: "_Answer", act: "_Answer | None") -> "_Answer":
-        async def answer(request: Request) -> Response:
+    def _endpoint(
+        self, show: "_Answer", act: "_Answer | None"
+    ) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def answer(request: Request) -> ASGIApp:
             try:
                 refuse_foreign_site(request, self._host)
                 if request.method == "POST" and act is not None:
-                    return await act(request)
-                return await show(request)
+                    found = await act(request)
+                else:
+                    found = await self._shown(request, show)
             except OrthiaError as error:
-                return self._error(request, error)
+                found = self._error(request, error)
+            return found.response() if isinstance(found, Page) else found
 
         return answer
+
+    async def _shown(self, request: Request, show: "_Answer") -> "Page | ASGIApp":
+        """Return a page; or, to who asks for events, the stream of what it follows."""
+        follows = "text/event-stream" in request.headers.get("accept", "")
+        if follows:
+            self._streams.refuse_if_too_many()
+        found = await show(request)
+        if not follows or not isinstance(found, Page) or not found.values["refreshes"]:
+            return found
+
+        async def part() -> str:
+            now = await show(request)
+            if not isinstance(now, Page):
+                raise NotLive("this page is another by now: load it again")
+            return now.part()
+
+        return self._streams.follow(found.part(), part, self._role_now)
+
+    def _role_now(self) -> object:
+        now = self._role()
+        return now["role"], now["token"]
 
     def _page(
         self,
@@ -163,7 +196,7 @@ class Console:
         *,
         refreshes: bool = False,
         **values: Any,
-    ) -> Response:
+    ) -> Page:
         url = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         stays = "refresh=off" in request.url.query
         common = {
@@ -175,9 +208,9 @@ class Console:
             "refreshes": refreshes and not stays,
             "reloads": False,
         }
-        return page(template, common | values, status, headers)
+        return Page(template, common | values, status, headers or {})
 
-    def _error(self, request: Request, error: OrthiaError) -> Response:
+    def _error(self, request: Request, error: OrthiaError) -> Page:
         status = status_of(error)
         back = request.headers.get("referer", "")
         back_to = link("")
@@ -208,28 +241,33 @@ class Console:
         del request
         return _see(link("queues" if self._operators.are_served else "pair"))
 
-    async def _pair(self, request: Request) -> Response:
+    async def _pair(self, request: Request) -> Page | Response:
         overview = None
-        if self._operators.are_served:
+        refusal = self._probes.refusal(request, by_browser=True)
+        is_live = self._operators.are_served
+        # Who may see /role sees as much without a login: also while a backup becomes live.
+        has_login = "authorization" in request.headers and not self._probes.knows(request)
+        if is_live and (refusal is not None or has_login):
             overview = await self._operators.perform(request, _overview)
-        elif (refusal := self._probes.refusal(request, by_browser=True)) is not None:
+        elif refusal is not None:
             refusal.headers.update(SECURITY)
             return refusal
         events: Sequence[Entry] = ()
-        if self._failover_logs is not None:
-            events = await asyncio.to_thread(latest, self._failover_logs)
+        if self._timeline is not None:
+            events = await asyncio.to_thread(self._timeline.latest)
         return self._page(
             request,
             "pair.html",
             refreshes=True,
+            is_live=is_live,
             overview=overview,
             events=events,
-            has_log=self._failover_logs is not None,
+            has_log=self._timeline is not None,
         )
 
     # --- queues
 
-    async def _queues(self, request: Request) -> Response:
+    async def _queues(self, request: Request) -> Page:
         given = query(request)
         search, sort = given.get("search", ""), given.get("sort", "name")
         number_of_page = max(1, number("page", given.get("page") or "1"))
@@ -254,13 +292,14 @@ class Console:
             queues=found.items,
             total=found.total,
             made_ms=snapshot.made_ms,
+            depths=self._depths.seen(found.items, snapshot.made_ms),
             search=search,
             sort=sort,
             number=number_of_page,
             pages=max(1, -(-found.total // ROWS)),
         )
 
-    async def _queue(self, request: Request) -> Response:
+    async def _queue(self, request: Request) -> Page:
         given = query(request)
         name, selector = _needed(given, "name"), given.get("selector", "").strip()
         after = given.get("after") or None
@@ -309,7 +348,7 @@ class Console:
         anchor = await self._operators.perform(request, work)
         return _see(link("queue", name=name) + anchor)
 
-    async def _message(self, request: Request) -> Response:
+    async def _message(self, request: Request) -> Page:
         given = query(request)
         queue, message = _needed(given, "queue"), number("id", _needed(given, "id"))
 
@@ -331,7 +370,7 @@ class Console:
 
     # --- dead letters
 
-    async def _dead_letters(self, request: Request) -> Response:
+    async def _dead_letters(self, request: Request) -> Page:
         found = await self._operators.perform(request, _all_dead_letters)
         return self._page(request, "dead_letters.html", queues=found, most=_MOST_GROUPED)
 
@@ -350,7 +389,7 @@ class Console:
 
     # --- connections and jobs
 
-    async def _connections(self, request: Request) -> Response:
+    async def _connections(self, request: Request) -> Page:
         given = query(request)
         search = given.get("search", "")
         number_of_page = max(1, number("page", given.get("page") or "1"))
@@ -386,7 +425,7 @@ class Console:
         await self._operators.perform(request, work)
         return _see(link("connections"))
 
-    async def _jobs(self, request: Request) -> Response:
+    async def _jobs(self, request: Request) -> Page:
         async def work(node: Management, who: Principal) -> Any:
             return await node.jobs(who)
 
@@ -411,7 +450,7 @@ class Console:
         return _see(link("queue", name=view.queue) + "#jobs")
 
 
-_Answer = Callable[[Request], Awaitable[Response]]
+_Answer = Callable[[Request], Awaitable[Page | ASGIApp]]
 
 
 async def _overview(node: Management, who: Principal) -> Any:
@@ -542,7 +581,7 @@ def _see(where: str) -> Response:
     return RedirectResponse(where, HTTPStatus.SEE_OTHER, SECURITY)
 
 
-def _to(where: str) -> _Answer:
+def _to(where: str) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         del request
         return RedirectResponse(where, HTTPStatus.TEMPORARY_REDIRECT, SECURITY)

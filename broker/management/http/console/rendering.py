@@ -11,11 +11,14 @@ from binascii import crc32
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
+
+from orthia.broker.management.http.console.sparklines import sparkline
 
 MOST_SHOWN: Final = 300
 """Characters of a name, and of a header in a list."""
@@ -165,6 +168,7 @@ def _environment() -> Environment:
         "moment": moment,
         "identifier": identifier,
     }
+    environment.filters["sparkline"] = sparkline
     environment.globals["link"] = link
     return environment
 
@@ -172,13 +176,21 @@ def _environment() -> Environment:
 _TEMPLATES: Final = _environment()
 
 
-def page(
-    template: str,
-    values: Mapping[str, Any],
-    status: HTTPStatus = HTTPStatus.OK,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return a page of the console."""
-    text = _TEMPLATES.get_template(template).render(values)
-    data = text.encode(errors="replace")
-    return Response(data, status, {**SECURITY, **(headers or {})}, media_type="text/html")
+class Page(NamedTuple):
+    """A page of the console."""
+
+    template: str
+    values: Mapping[str, Any]
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def response(self) -> Response:
+        """Return the whole page."""
+        text = _TEMPLATES.get_template(self.template).render(self.values)
+        data = text.encode(errors="replace")
+        return Response(data, self.status, {**SECURITY, **self.headers}, media_type="text/html")
+
+    def part(self) -> str:
+        """Return the part of it that follows what happens."""
+        text = _TEMPLATES.get_template(f"live_{self.template}").render(self.values)
+        return text.encode(errors="replace").decode()

@@ -6,7 +6,7 @@ each file is read. The database has the events of all nodes, and may hang: a pag
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from orthia.nodemanager.failover_log import Entry
 
@@ -17,15 +17,41 @@ _LEFT_OUT: Final = frozenset({"StateWritten", "SchemaMigrated"})
 """What says nothing of who serves."""
 
 
-def latest(directory: Path) -> list[Entry]:
-    """Return the latest events, the newest first; none of a file that cannot be read. Blocks."""
-    try:
-        files = sorted(directory.glob("failover-*.jsonl"), key=lambda one: -one.stat().st_mtime)
-    except OSError:
-        return []
-    found = [entry for one in files[:_MOST_FILES] for entry in _tail(one)]
-    found.sort(key=lambda one: (one.db_time or one.node_time, one.event_seq), reverse=True)
-    return found[:MOST_EVENTS]
+class _Seen(NamedTuple):
+    """A file as it was."""
+
+    changed_ns: int
+    size: int
+    path: Path
+
+
+class Timeline:
+    """The failover logs in one directory; read again when one of them has changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: tuple[list[_Seen], list[Entry]] = ([], [])
+
+    def latest(self) -> list[Entry]:
+        """Return the latest events, the newest first; none of a file that cannot be read. Blocks.
+
+        Any thread.
+        """
+        try:
+            files = [
+                _Seen(one.stat().st_mtime_ns, one.stat().st_size, one)
+                for one in self._directory.glob("failover-*.jsonl")
+            ]
+        except OSError:
+            return []
+        newest = sorted(files, reverse=True)[:_MOST_FILES]
+        before, events = self._read
+        if newest != before:
+            events = [entry for one in newest for entry in _tail(one.path)]
+            events.sort(key=lambda one: (one.db_time or one.node_time, one.event_seq), reverse=True)
+            del events[MOST_EVENTS:]
+            self._read = newest, events
+        return events
 
 
 def _tail(path: Path) -> list[Entry]:

@@ -1,0 +1,105 @@
+"""What follows what happens: parts of pages, sent as events to those who look at them.
+
+A browser keeps one request open (Server-Sent Events), and gets a part of its page anew when that is
+other than before. Each is a task of the loop of HTTP, and no thread. It asks the broker for what
+the page itself asks for, at the pace of all requests together. A client that reads slowly is sent
+nothing more until it has read, and is disconnected by ``orthia.broker.management.http.bounds``.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.management.http.console.rendering import SECURITY
+from orthia.broker.management.http.pace import Pace
+from orthia.config.errors import OrthiaError
+
+MOST_STREAMS: Final = 24
+"""Of all that ``bounds.MAX_CONNECTIONS`` leaves room for: the rest is for requests."""
+LOOK_SECONDS: Final = 2.0
+_LOOKS: Final = 8
+"""So often in that time is looked whether something changed that cannot wait."""
+SILENT_SECONDS: Final = 15.0
+"""After so long without an event a comment shows whether somebody is still there."""
+Part = Callable[[], Awaitable[str]]
+"""Returns a part of a page as it is now."""
+
+
+def event(name: str, text: str) -> str:
+    """Return an event whose data is ``text``."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return "".join((f"event: {name}\n", *(f"data: {one}\n" for one in lines), "\n"))
+
+
+class Streams:
+    """All streams of one node; on the loop of HTTP."""
+
+    def __init__(self, pace: Pace, look_seconds: float = LOOK_SECONDS) -> None:
+        self._pace = pace
+        self._look_seconds = look_seconds
+        self.open = 0
+        """How many there are."""
+
+    def refuse_if_too_many(self) -> None:
+        """Raise LimitExceeded if there may be no more."""
+        if self.open >= MOST_STREAMS:
+            raise LimitExceeded(
+                f"{MOST_STREAMS} pages follow what happens on this node already, which are as many"
+                " as may: close one, or reload this page to see it as it is now"
+            )
+
+    def follow(self, first: str, part: Part, changed: Callable[[], object]) -> "Stream":
+        """Return a stream of a part that is ``first`` now.
+
+        It is made anew from time to time, and soon when what ``changed`` returns is another.
+        """
+        return Stream(self, self._events(first, part, changed))
+
+    async def _events(
+        self, first: str, part: Part, changed: Callable[[], object]
+    ) -> AsyncIterator[str]:
+        sent, sent_at = first, time.monotonic()
+        yield event("update", first)
+        while True:
+            await self._wait(changed)
+            await self._pace.turn()
+            try:
+                now = await part()
+            except OrthiaError as error:
+                yield event("refused", str(error))
+                return
+            if now != sent:
+                sent, sent_at = now, time.monotonic()
+                yield event("update", now)
+            elif time.monotonic() - sent_at > SILENT_SECONDS:
+                sent_at = time.monotonic()
+                yield ": nothing new\n\n"
+
+    async def _wait(self, changed: Callable[[], object]) -> None:
+        before = changed()
+        for _ in range(_LOOKS):
+            await asyncio.sleep(self._look_seconds / _LOOKS)
+            if changed() != before:
+                return
+
+
+class Stream:
+    """One stream, as a response; an ASGI application."""
+
+    def __init__(self, streams: Streams, events: AsyncIterator[str]) -> None:
+        self._streams = streams
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what happens until somebody leaves."""
+        response = StreamingResponse(self._events, headers=SECURITY, media_type="text/event-stream")
+        self._streams.open += 1
+        try:
+            await response(scope, receive, send)
+        finally:
+            self._streams.open -= 1
