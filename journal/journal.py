@@ -7,7 +7,7 @@ callback does not raise.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -214,6 +214,28 @@ class MessageJournal(ABC):
         """
         self._refuse_if_closed()
         self.ask(partial(self.windows.reached, kind, after, up_to_ms, limit, max_bytes), done)
+
+    def read_timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+        done: Callable[[Reached | OrthiaError], None],
+    ) -> None:
+        """Read messages that have a moment of a kind, the first ones first, for people to see.
+
+        Of ``limit`` behind ``after``, those of ``queue_ids``; ``next_after`` says where to go on.
+        Answered in turn with the windows. Raises JournalClosed.
+        """
+        self._refuse_if_closed()
+        self.ask(partial(self.windows.timed, kind, after, queue_ids, limit, max_bytes), done)
+
+    def find_queue(self, seq: int, done: Callable[[int | OrthiaError | None], None]) -> None:
+        """Find what a message is stored under, by its seq alone; raises JournalClosed."""
+        self._refuse_if_closed()
+        self.ask(partial(self.windows.queue_of, seq), done)
 
     def complete_in_steps(self, run: Callable[[Iterator[bool]], object]) -> None:
         """Let ``run`` do, in turns with other work, what follows units that have many messages.

@@ -7,7 +7,7 @@ rows are in a dictionary. Tests decide when it stores, and when it fails.
 import bisect
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -126,6 +126,38 @@ class MemoryStore:
         later = (place.at_ms for place, _ in of_kind if place.at_ms > min(up_to_ms, now_ms))
         return reached._replace(next_at_ms=next(later, None))
 
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Return messages that have a moment."""
+        behind = sorted(
+            (MomentPlace(one.at_ms, one.seq), one.queue_id)
+            for one in self.times.values()
+            if one.kind == kind and after < (one.at_ms, one.seq)
+        )
+        found = Reached([], [], [], None, None, self.clock_ms())
+        size = 0
+        for count, (place, queue_id) in enumerate(behind):
+            row = self.messages.get(place.seq)
+            payload = b"" if row is None else _payload(row[0], self) or b""
+            is_wanted = row is not None and (queue_ids is None or queue_id in queue_ids)
+            size += len(payload) if is_wanted else 0
+            if count and (count == limit or (size > max_bytes and is_wanted)):
+                return found._replace(next_after=behind[count - 1][0])
+            if row is None or not is_wanted:
+                continue
+            try:
+                message = _stored_message(*row, self)
+                found.messages.append(TimedMessage(queue_id, place.at_ms, message))
+            except CorruptRecord as error:
+                found.corrupt.append(error)
+        return found
+
     def stretch(self, queue_id: int, after_seq: int, up_to_seq: int) -> list[tuple[Row, int]]:
         """Return a queue's rows with ``after_seq < seq <= up_to_seq``, oldest first."""
         seqs = sorted(self.messages)
@@ -180,6 +212,22 @@ class MemoryWindows(Windows):
         self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
     ) -> Reached:
         return self._store.reached(kind, after, up_to_ms, limit, max_bytes)
+
+    @override
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        return self._store.timed(kind, after, queue_ids, limit, max_bytes)
+
+    @override
+    def queue_of(self, seq: int) -> int | None:
+        found = self._store.messages.get(seq)
+        return None if found is None else found[0].queue_id
 
     @override
     def close(self) -> None:

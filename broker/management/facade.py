@@ -42,6 +42,7 @@ from orthia.broker.management.messages import (
     properties_of,
     returns_of,
 )
+from orthia.broker.management.scheduled import Scheduled
 from orthia.broker.management.snapshots import Snapshot, Snapshots
 from orthia.broker.management.views import (
     AddressView,
@@ -57,6 +58,7 @@ from orthia.broker.management.views import (
     MessageView,
     OverviewView,
     QueueView,
+    ScheduledPage,
     TransactionView,
 )
 from orthia.broker.management.waiting import Waiting
@@ -81,6 +83,7 @@ _OPERATIONS: Final = {
     JobKind.COPY: "copyMessages",
     JobKind.RETRY: "retryMessages",
     JobKind.EXPIRE: "expireMessages",
+    JobKind.CANCEL: "cancelScheduledMessages",
     JobKind.PRIORITY: "changeMessagesPriority",
 }
 """What Artemis' management calls them, by which permissions are given."""
@@ -117,7 +120,8 @@ class Management:
         self._live_since_ms = broker.time_ms()
         self._waiting = Waiting(broker.slices)
         self._messages = Messages(parts.journal, self._waiting)
-        self._jobs = Jobs(parts, self._waiting)
+        self._scheduled = Scheduled(parts, self._waiting)
+        self._jobs = Jobs(parts, self._waiting, self._scheduled)
         self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
 
     @property
@@ -300,16 +304,9 @@ class Management:
 
     def _scheduled_for(self, queue: Queue) -> int:
         """Return how many messages are not due yet that go to a queue, as it is now."""
-        schedules = self._book.known[queue.address].schedules
-        if not schedules:
+        if not self._book.known[queue.address].schedules:
             return 0
-        own = f"{QUALIFIED}{queue.name}"
-        return sum(
-            one.depth
-            for one in schedules
-            if (QUALIFIED not in one.name and one.routing_type is queue.routing_type)
-            or one.name.endswith(own)
-        )
+        return sum(one.depth for one in self._scheduled.of_queue(queue))
 
     def _view_of_address(self, name: str, address: Address) -> AddressView:
         queues = (*address.anycast_queues, *address.multicast_queues)
@@ -470,6 +467,33 @@ class Management:
         if wanted is None:
             return found.depth
         return await self._messages.count(found, wanted)
+
+    async def scheduled(
+        self,
+        principal: Principal,
+        queue: str | None = None,
+        selector: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> ScheduledPage:
+        """Return a page of what is to be delivered later, to a queue or anywhere, earliest first.
+
+        ``after`` is ``next`` of a page.
+        """
+        resource = _BROKER if queue is None else f"queue.{queue}"
+        self._allow(principal, resource, "listScheduledMessages", selector or "")
+        schedules = None if queue is None else self._scheduled.of_queue(self._queue(queue))
+        _check_limit(limit, 0)
+        return await self._scheduled.page(schedules, _selector(selector), after, limit)
+
+    async def cancel_scheduled(self, principal: Principal, message: int) -> None:
+        """Delete a message that is to be delivered later, by its id.
+
+        Of many, start a job that cancels.
+        """
+        self._allow(principal, _BROKER, "cancelScheduledMessage", message)
+        await self._scheduled.cancel(message)
+        self._snapshots.forget()
 
     def _shown(self, queue: Queue, body_bytes: int) -> Callable[[Found], MessageView]:
         """Return what makes views of a queue's messages as they are at this moment."""
@@ -768,9 +792,9 @@ class Management:
         """Begin an operation on many messages of a queue; ``finished`` waits for its end.
 
         On all of the queue, or those that a ``selector`` matches, or those with some ``ids``; a
-        purge may be of an ``address``, which is of all of its queues. ``target`` is the queue that
-        messages are moved or copied to, ``priority`` what they get. Messages that come while it
-        runs are left as they are, and so are those that consumers have.
+        purge, or a cancel of what is scheduled, may be of an ``address``: of all of its queues.
+        ``target`` is the queue that messages are moved or copied to, ``priority`` what they get.
+        Messages that come while it runs are left as they are, and so are those that consumers have.
         """
         resource = f"queue.{queue}" if address is None else f"address.{address}"
         named = None if ids is None else ",".join(map(str, ids[:MOST_IDS]))
@@ -789,7 +813,7 @@ class Management:
         queues = self._queues_of(order)
         if order.ids is not None:
             for one in order.ids:
-                if await self._messages.one(queues[0], one) is None:
+                if not await self._has(queues, one):
                     raise NotFound(
                         "message",
                         str(one),
@@ -803,25 +827,31 @@ class Management:
         self._snapshots.forget()
         return job.view()
 
+    async def _has(self, queues: Sequence[Queue], message: int) -> bool:
+        for queue in queues:
+            if await self._messages.one(queue, message) is not None:
+                return True
+        return False
+
     @staticmethod
     def _subject(kind: JobKind, queue: str | None, address: str | None) -> str:
         """Return the name of what a job works on; raises WrongArgument."""
-        if address is not None and kind is not JobKind.PURGE:
+        if address is not None and kind not in (JobKind.PURGE, JobKind.CANCEL):
             raise WrongArgument("address", f"{kind.value} is of one queue, not of an address")
         name = queue if address is None else address
         if name is None or (queue is not None and address is not None):
-            raise WrongArgument("queue", "name one queue, or, of a purge, one address")
+            raise WrongArgument("queue", "name one queue, or, of a purge or cancel, one address")
         return name
 
     def _queues_of(self, order: Order) -> list[Queue]:
         """Return the queues of a job; raises NotFound, NotPossible."""
         if order.of_address:
-            known = self._address(order.name)
-            queues = [*known.anycast_queues, *known.multicast_queues]
+            self._address(order.name)
         else:
-            queues = [self._queue(order.name)]
+            self._queue(order.name)
+        queues = self._jobs.queues_of(order)
         for one in queues:
-            self._jobs.check_ring(one)
+            self._jobs.check_source(order.kind, one)
         return queues
 
     def _check_order(self, order: Order) -> None:

@@ -18,15 +18,18 @@ far it came.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from typing_extensions import override
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.assembly import CoreParts
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
-from orthia.broker.core.limits.memory import size_in_memory
+from orthia.broker.core.limits.memory import size_in_memory, size_in_store
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
 from orthia.broker.core.queue.taking import (
@@ -42,14 +45,17 @@ from orthia.broker.core.selectors import Selector
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.plan import SendPlan
+from orthia.broker.core.sending.schedule import Schedule
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.management.errors import NotFound, NotPossible
 from orthia.broker.management.placing import Placing
+from orthia.broker.management.scheduled import Scheduled
 from orthia.broker.management.views import JobKind, JobState, JobView
 from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull
+from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.codec import OperatorRecord
 from orthia.journal.model.message import Message
 from orthia.journal.model.unit import Unit
@@ -68,7 +74,7 @@ _MOST_KEPT: Final = 100
 """Jobs that are over and still shown."""
 _AGAIN_MS: Final = 10
 """How soon to look again whether a step may begin."""
-_ONLY_DELETES: Final = frozenset({JobKind.PURGE, JobKind.DELETE})
+_ONLY_DELETES: Final = frozenset({JobKind.PURGE, JobKind.DELETE, JobKind.CANCEL})
 
 
 @dataclass(frozen=True)
@@ -194,8 +200,9 @@ class _RefusedError(Exception):
 class Jobs:
     """Runs jobs, and knows those that are over; on the loop's thread."""
 
-    def __init__(self, parts: CoreParts, waiting: Waiting) -> None:
+    def __init__(self, parts: CoreParts, waiting: Waiting, scheduled: Scheduled) -> None:
         self._parts = parts
+        self._scheduled = scheduled
         self._journal = parts.journal
         self._context = parts.context
         self._book = parts.book
@@ -271,30 +278,26 @@ class Jobs:
         names = {queue.name for queue in queues}
         for job in self._jobs.values():
             if job.state is JobState.RUNNING:
-                busy = names & {queue.name for queue in self._queues_of(job.order)}
+                busy = names & {queue.name for queue in self.queues_of(job.order)}
                 if busy:
                     raise NotPossible(
                         f"job {job.id} ({job.order.kind.value}) runs on queue {quoted(min(busy))}:"
                         " wait for it, or stop it"
                     )
 
-    def check_ring(self, queue: Queue) -> None:
-        """Raise NotPossible for a queue of which no message is taken out of the middle."""
-        if queue.options.ring_size >= 0 and not queue.options.non_destructive:
+    @staticmethod
+    def check_source(kind: JobKind, queue: Queue) -> None:
+        """Raise NotPossible for a queue of which nothing can be taken so."""
+        if kind is JobKind.RETRY and is_schedule(queue.name):
             raise NotPossible(
-                f"queue {quoted(queue.name)} is a ring (ring-size), which is trimmed from the front"
-                " alone: consume its messages, or delete it with them"
-            )
-        if is_schedule(queue.name):
-            raise NotPossible(
-                f"queue {quoted(queue.name)} holds messages that are delivered later: cancel these"
-                " one by one"
+                f"queue {quoted(queue.name)} holds messages that are delivered later: none of them"
+                " came from another queue, to which it could go back"
             )
         refuse_if_leaving(queue)
 
     def start(self, order: Order, user: str, again: Job | None = None) -> Job:
         """Begin a job that was checked; ``again`` is the interrupted one that it goes on with."""
-        queues = self._queues_of(order)
+        queues = self.queues_of(order)
         job = Job(
             self._context.next_id(),
             order,
@@ -316,14 +319,20 @@ class Jobs:
         task.add_done_callback(self._tasks.discard)
         return job
 
-    def _queues_of(self, order: Order) -> list[Queue]:
+    def queues_of(self, order: Order) -> list[Queue]:
+        """Return the queues that a job takes messages of; none if what it names is gone."""
+        cancels = order.kind is JobKind.CANCEL
         if order.of_address:
             address = self._book.known.get(order.name)
             if address is None:
                 return []
+            if cancels:
+                return list(address.schedules)
             return [*address.anycast_queues, *address.multicast_queues]
         queue = self._book.queues.get(order.name)
-        return [] if queue is None else [queue]
+        if queue is None:
+            return []
+        return self._scheduled.of_queue(queue) if cancels else [queue]
 
     # --- the life of a job
 
@@ -346,7 +355,13 @@ class Jobs:
         except Exception as error:
             LOGGER.exception("job %d (%s) failed", job.id, job.order.kind.value)
             state, reason = JobState.FAILED, f"a mistake in this program: {error!r}; see the log"
-        self._forget_record(job)
+        try:
+            # Before anybody is told: no later node is to say that it was interrupted.
+            await self._record_forgotten(job)
+        except NotLive:
+            job.state, job.reason = JobState.INTERRUPTED, "this node is ending"
+            self._tell(job)
+            return
         job.state, job.reason = state, reason
         job.until_ms = self._timers.time_ms()
         LOGGER.info(
@@ -368,9 +383,15 @@ class Jobs:
         for watcher in watchers:
             watcher(True)  # noqa: FBT003 - a callback
 
-    def _forget_record(self, job: Job) -> None:
+    async def _record_forgotten(self, job: Job) -> None:
         if job.record_id is not None:
-            unit = Unit()
+            answer = self._waiting.answer(bool)
+            self._forget_record(job, lambda: answer.set(True))
+            await answer
+
+    def _forget_record(self, job: Job, done: Callable[[], None] | None = None) -> None:
+        if job.record_id is not None:
+            unit = Unit(done)
             unit.delete_binding(job.record_id)
             job.record_id = None
             try:
@@ -500,12 +521,15 @@ class Jobs:
                 break
             await self._pause()
         answer = self._waiting.future(bool)
-        step = _Step(self._context, self._placing, job, queue)
+        source = (
+            _Schedule(self._parts.schedule, queue) if is_schedule(queue.name) else _Queue(queue)
+        )
+        step = _Step(self._context, self._placing, job, queue, source)
 
         def refused(error: OrthiaError) -> None:
             # At once: with the messages nowhere the queue would seem to be empty.
             step.undo()
-            taken(queue)
+            source.settled()
             answer.fail(_RefusedError(error))
 
         try:
@@ -518,7 +542,7 @@ class Jobs:
             step.undo()
             raise
         finally:
-            taken(queue)
+            source.settled()
         if not step.number:
             job.left += step.left
             return
@@ -560,6 +584,10 @@ class _Stored:
     def record(self) -> Message:
         return self.message.record
 
+    @property
+    def location(self) -> MessageLocation | None:
+        return self.message.location
+
     def take(self, queue: Queue) -> MessageReference | None:
         return take(queue, self.level, self.message)
 
@@ -570,6 +598,7 @@ class _Unstored:
 
     seq: int
     record: Message
+    location: MessageLocation | None = None
 
     def take(self, queue: Queue) -> MessageReference | None:
         return take_unstored(queue, self.seq)
@@ -578,16 +607,100 @@ class _Unstored:
 _Chosen = _Stored | _Unstored
 
 
+class _Source(ABC):
+    """Where a step takes messages out."""
+
+    @abstractmethod
+    def take(self, one: _Chosen) -> MessageLocation | bool | None:
+        """Take a message out, and return where its row is, if it has one; False if it stays."""
+
+    @abstractmethod
+    def stored(self) -> None:
+        """Note that the rows of those that were taken are gone."""
+
+    @abstractmethod
+    def undo(self) -> None:
+        """Put back those that were taken."""
+
+    @abstractmethod
+    def settled(self) -> None:
+        """Go on after some were taken, or put back."""
+
+
+class _Queue(_Source):
+    """A queue that delivers to consumers: what they have stays with them."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._references: list[MessageReference] = []
+
+    @override
+    def take(self, one: _Chosen) -> MessageLocation | bool | None:
+        reference = one.take(self._queue)
+        if reference is None:
+            return False
+        self._references.append(reference)
+        return reference.location
+
+    @override
+    def stored(self) -> None:
+        self._references.clear()
+
+    @override
+    def undo(self) -> None:
+        references, self._references = self._references, []
+        for reference in references:
+            self._queue.restore_removed(reference)
+
+    @override
+    def settled(self) -> None:
+        taken(self._queue)
+
+
+class _Schedule(_Source):
+    """A queue of messages that are delivered later: what is being delivered stays."""
+
+    def __init__(self, schedule: Schedule, queue: Queue) -> None:
+        self._schedule = schedule
+        self._queue = queue
+        self._claimed: dict[int, int] = {}
+
+    @override
+    def take(self, one: _Chosen) -> MessageLocation | bool | None:
+        if not self._schedule.claim(one.seq):
+            return False
+        self._claimed[one.seq] = size_in_store(one.record)
+        return one.location
+
+    @override
+    def stored(self) -> None:
+        claimed, self._claimed = self._claimed, {}
+        for seq, size in claimed.items():
+            self._schedule.claimed_is_gone(self._queue, seq, size)
+        self._queue.counters.removed += len(claimed)
+
+    @override
+    def undo(self) -> None:
+        claimed, self._claimed = self._claimed, {}
+        self._schedule.claimed_stays(claimed)
+
+    @override
+    def settled(self) -> None:
+        pass
+
+
 class _Step:
     """The unit of one step."""
 
-    def __init__(self, context: SendContext, placing: Placing, job: Job, queue: Queue) -> None:
+    def __init__(
+        self, context: SendContext, placing: Placing, job: Job, queue: Queue, source: _Source
+    ) -> None:
+        self._source = source
         self._context = context
         self._plan = SendPlan(context)
         self._placing = placing
         self._job = job
         self._queue = queue
-        self._references: list[MessageReference] = []
         self.number = 0
         """How many messages it is done with, once stored."""
         self.left = 0
@@ -628,18 +741,18 @@ class _Step:
             if one.record.large is not None:
                 plan.keep_body(one.record.large)
         else:
-            reference = one.take(queue)
-            if reference is None:
+            location = self._source.take(one)
+            if isinstance(location, bool):
                 self.left += 1
                 return
-            self._references.append(reference)
-            plan.take_out(queue, reference.location, placed.reason, reference.record.large)
+            plan.take_out(queue, location, placed.reason, one.record.large)
         for queues, record in placed.to:
             plan.move(queues, record, is_limited=order.kind is JobKind.COPY)
         self.number += 1
 
     def stored(self) -> None:
         """Count what is done."""
+        self._source.stored()
         self._job.done += self.number
         self._job.left += self.left
         if self._job.order.kind is JobKind.EXPIRE:
@@ -648,9 +761,7 @@ class _Step:
 
     def undo(self) -> None:
         """Return the messages to their queue."""
-        references, self._references = self._references, []
-        for reference in references:
-            self._queue.restore_removed(reference)
+        self._source.undo()
 
 
 def _matching(records: Sequence[Message], selector: Selector | None) -> Finding[list[bool]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.routing.resources import UndeliverableQueues
@@ -53,7 +54,7 @@ class Placing:
     ) -> Placed | None:
         """Return what becomes of a message of a queue; None if it stays. Raises BrokerError."""
         match kind:
-            case JobKind.PURGE | JobKind.DELETE:
+            case JobKind.PURGE | JobKind.DELETE | JobKind.CANCEL:
                 return _DELETED
             case JobKind.MOVE | JobKind.COPY:
                 return self._to(self._target(order.target or ""), queue, seq, record)
@@ -74,6 +75,7 @@ class Placing:
 
     @staticmethod
     def _to(target: Queue, queue: Queue, seq: int, record: Message) -> Placed:
+        record = _not_put_off(record)
         moved = record.relocated(target.address, _origin(queue, seq, record))
         if record.expires_ms:
             moved = moved.expiring(record.expires_ms)
@@ -94,6 +96,8 @@ class Placing:
     def _origins(self, name: object, address: object) -> Sequence[Queue]:
         """Return the queue a message was in; or those of its address that take it."""
         queue = self._book.queues.get(name) if isinstance(name, str) else None
+        if queue is not None and is_schedule(queue.name):
+            queue = None  # anybody may state an origin, and there it would never be due
         if queue is None and isinstance(address, str):
             known = self._book.known.get(address)
             queue = None if known is None else known.anycast()
@@ -101,6 +105,7 @@ class Placing:
 
     def _expired(self, queue: Queue, seq: int, record: Message) -> Placed:
         target = queue.settings.expiry_address
+        record = _not_put_off(record)
         origin = _origin(queue, seq, record)
         origin["_AMQ_ACTUAL_EXPIRY"] = str(record.expires_ms)
         moved = record.relocated(target, origin)
@@ -112,11 +117,21 @@ class Placing:
 
 
 def _origin(queue: Queue, seq: int, record: Message) -> dict[str, str]:
-    return {
-        "_AMQ_ORIG_ADDRESS": record.address,
-        "_AMQ_ORIG_QUEUE": queue.name,
-        "_AMQ_ORIG_MESSAGE_ID": str(seq),
-    }
+    origin = {"_AMQ_ORIG_ADDRESS": record.address, "_AMQ_ORIG_MESSAGE_ID": str(seq)}
+    if not is_schedule(queue.name):
+        origin["_AMQ_ORIG_QUEUE"] = queue.name
+    return origin
+
+
+def _not_put_off(record: Message) -> Message:
+    """Return a message that is delivered at once, and once."""
+    if not record.stated:
+        return record
+    fields = decode_fields(record.stated)
+    if fields.delivery_ms is None and fields.recurrence is None:
+        return record
+    fields = fields._replace(delivery_ms=None, recurrence=None, client_id=None)
+    return record._replace(stated=encode_fields(fields))
 
 
 def _without_origin(record: Message) -> Message:

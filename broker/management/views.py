@@ -187,6 +187,39 @@ class MessageView:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledView:
+    """One message that is to be delivered later."""
+
+    id: int
+    """What it is cancelled by; once it is delivered the message has another."""
+    queue: str
+    """The queue that it waits in, which is browsed as others are and not consumed from."""
+    destination: str
+    """Where it goes: ``/queue/NAME`` or ``/topic/NAME``."""
+    address: str
+    due_ms: int
+    recurring: bool
+    """Whether it is delivered more than once."""
+    priority: int
+    timestamp_ms: int
+    expires_ms: int
+    """0 never."""
+    size: int
+    """Bytes of headers and body."""
+    body_size: int
+    properties: Mapping[str, Property]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledPage:
+    """Some messages that are to be delivered later, the earliest first."""
+
+    messages: tuple[ScheduledView, ...]
+    next: str | None
+    """What takes the next page as ``after``; None behind the last."""
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """Some messages of a queue, in the order in which they are delivered."""
 
@@ -206,6 +239,8 @@ class JobKind(StrEnum):
     RETRY = "retry"
     """Send back to where a dead letter, or an expired or moved message, came from."""
     EXPIRE = "expire"
+    CANCEL = "cancel"
+    """Delete what is to be delivered to a queue later, or to an address."""
     PRIORITY = "priority"
     """Give another priority."""
 
@@ -329,6 +364,8 @@ View = (
     | ConnectionView
     | MessageView
     | MessagePage
+    | ScheduledView
+    | ScheduledPage
     | JobView
     | TransactionView
     | MemoryView

@@ -129,6 +129,24 @@ class Windows(ABC):
         """Read messages whose moment of a kind has come, also by the store's clock."""
 
     @abstractmethod
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Read messages that have a moment of a kind, whether or not that has come.
+
+        Look at ``limit`` of all queues, and return those of ``queue_ids``.
+        """
+
+    @abstractmethod
+    def queue_of(self, seq: int) -> int | None:
+        """Return what the message with a seq is stored under; None if there is none."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close what is read through; nothing is read afterwards."""
 

@@ -292,6 +292,14 @@ class MessageIndex(RecordIndex):
         segment, at = place
         return Position(seq, segment.file_id, segment.offsets[at], segment.sizes[at])
 
+    def queue_of(self, seq: int) -> int | None:
+        """Return the queue of a live message or reference; None if there is none."""
+        place = self._place(seq)
+        if place is None:
+            return None
+        segment, at = place
+        return segment.queues[at] if segment.kinds[at] == _QUEUED else None
+
     def rows(self) -> Iterator[tuple[Position, int | None]]:
         """Yield every live message, body and reference with its queue id, None for a body."""
         for position, queue_id in self._all():

@@ -6,6 +6,7 @@ that is not as planned is looked up again, and is corrupt only if the index stil
 
 import os
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from itertools import islice
 
@@ -116,6 +117,42 @@ class FileWindows(Windows):
             return reached._replace(next_after=come[taken - 1][0])
         later = [place.at_ms for place, *_ in found[taken:]]
         return reached._replace(next_at_ms=later[0] if later else None)
+
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Read messages that have a moment."""
+        timed = Reached([], [], [], None, None, time.time_ns() // 1_000_000)
+        with ExitStack() as closing:
+            reading = _Reading(self._files, self._index, closing)
+            with self._files.lock:
+                found = list(islice(self._index.moments(kind, after), limit + 1))
+                ours = [one for one in found[:limit] if queue_ids is None or one[1] in queue_ids]
+                taken = fitting([message.size for _, _, message in ours], limit, max_bytes)
+                plan = [(one, self._index.find(one[2].body)) for one in ours[:taken]]
+                reading.open({message.file_id for (_, _, message), _ in plan})
+                reading.open({body.file_id for _, body in plan if body is not None})
+            for (place, queue_id, message), body in plan:
+                try:
+                    stored = reading.message(message, body)
+                except CorruptRecord as error:
+                    timed.corrupt.append(error)
+                else:
+                    if stored is not None:
+                        timed.messages.append(TimedMessage(queue_id, place.at_ms, stored))
+        if taken < len(ours):
+            return timed._replace(next_after=ours[taken - 1][0])
+        return timed._replace(next_after=found[limit - 1][0] if len(found) > limit else None)
+
+    def queue_of(self, seq: int) -> int | None:
+        """Find the queue of a message."""
+        with self._files.lock:
+            return self._index.queue_of(seq)
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""

@@ -1,6 +1,6 @@
 """Reads MESSAGE_TIMES: messages that are due or expired, and counts of failed deliveries."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, MetaData, Select, Table, literal_column, select
@@ -40,6 +40,48 @@ class MomentQueries:
         up_to = MomentPlace(min(up_to_ms, now_ms), LAST_SEQ)
         ask = self._stretch(kind, after, up_to).limit(limit + 1)
         found = [(row.seq, row.at_ms, row.queue_id) for row in connection.execute(ask)]
+        taken, reached = self._read(connection, found, limit, max_bytes, now_ms)
+        if taken < len(found):
+            last_seq, last_ms, _ = found[taken - 1]
+            return reached._replace(next_after=MomentPlace(last_ms, last_seq))
+        end = MomentPlace(LAST_SEQ, LAST_SEQ)
+        following = connection.execute(self._stretch(kind, up_to, end).limit(1)).first()
+        return reached._replace(next_at_ms=None if following is None else following.at_ms)
+
+    def timed(
+        self,
+        connection: Connection,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Read messages that have a moment; it may be far ahead."""
+        now: datetime = connection.execute(select(db_now())).scalar_one()
+        end = MomentPlace(LAST_SEQ, LAST_SEQ)
+        ask = self._stretch(kind, after, end).limit(limit + 1)
+        found = [(row.seq, row.at_ms, row.queue_id) for row in connection.execute(ask)]
+        ours = [one for one in found[:limit] if queue_ids is None or one[2] in queue_ids]
+        now_ms = int(now.timestamp() * 1000)
+        taken, timed = self._read(connection, ours, limit, max_bytes, now_ms)
+        if taken < len(ours):
+            last_seq, last_ms, _ = ours[taken - 1]
+        elif len(found) > limit:
+            last_seq, last_ms, _ = found[limit - 1]
+        else:
+            return timed
+        return timed._replace(next_after=MomentPlace(last_ms, last_seq))
+
+    def _read(
+        self,
+        connection: Connection,
+        found: Sequence[tuple[int, int, int]],
+        limit: int,
+        max_bytes: int,
+        now_ms: int,
+    ) -> tuple[int, Reached]:
+        """Return how many of these fit, and their messages."""
         messages = self._sizes(connection, [seq for seq, *_ in found[:limit]])
         sizes = [messages.get(seq, 0) for seq, *_ in found]
         taken = fitting(sizes, limit, max_bytes)
@@ -52,12 +94,7 @@ class MomentQueries:
                 reached.messages.append(TimedMessage(queue_id, at_ms, message))
             elif seq not in damaged:
                 reached.gone.append(seq)
-        if taken < len(found):
-            last_seq, last_ms, _ = found[taken - 1]
-            return reached._replace(next_after=MomentPlace(last_ms, last_seq))
-        end = MomentPlace(LAST_SEQ, LAST_SEQ)
-        following = connection.execute(self._stretch(kind, up_to, end).limit(1)).first()
-        return reached._replace(next_at_ms=None if following is None else following.at_ms)
+        return taken, reached
 
     def _stretch(
         self, kind: MomentKind, after: MomentPlace, up_to: MomentPlace

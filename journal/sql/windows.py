@@ -1,5 +1,7 @@
 """The SQL of windows and counts."""
 
+from collections.abc import Collection
+
 from sqlalchemy import MetaData, Select, case, func, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -95,6 +97,25 @@ class WindowQueries(Windows):
         """Read messages that are due or expired; raises StoreError."""
         with translate_errors("look whose moment has come"), self._engine.connect() as connection:
             return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
+
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Read messages that are to be delivered or expire later; raises StoreError."""
+        with translate_errors("look what has a moment"), self._engine.connect() as connection:
+            return self._moments.timed(connection, kind, after, queue_ids, limit, max_bytes)
+
+    def queue_of(self, seq: int) -> int | None:
+        """Find the queue of a message; raises StoreError."""
+        ask = select(self._rows.c.queue_id).where(self._rows.c.seq == seq)
+        with translate_errors("find a message"), self._engine.connect() as connection:
+            found: int | None = connection.execute(ask).scalar()
+            return found
 
     def close(self) -> None:
         """Close the connection."""

@@ -12,6 +12,7 @@ from orthia.broker.management.abc import ConnectedClients
 from orthia.broker.management.facade import Management
 from orthia.broker.management.views import ConnectionView, JobKind, JobView
 from orthia.config.settings import Settings
+from tests.core.stored_node import StoredNode
 from tests.core.support import SETTINGS, CoreUnderTest
 
 _Result = TypeVar("_Result")
@@ -46,6 +47,63 @@ class FakeClients(ConnectedClients):
     def limit_bytes(self) -> int:
         """Much."""
         return 1_000
+
+
+class OnStore:
+    """A node on a store of any kind, and its facade."""
+
+    def __init__(self, node: StoredNode, clients: FakeClients | None = None) -> None:
+        self.node = node
+        self.clients = clients or FakeClients()
+        self.management = Management(node.broker, self.clients, "test")
+        node.broker.start_schedule()
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Return what a coroutine returns, with what the store answers in between."""
+        loop = self.node.store.loop
+
+        async def driven() -> _Result:
+            task = asyncio.ensure_future(work)
+            while not task.done():
+                if not loop.run_posted():
+                    # A step waits for room in the journal: the clock goes on meanwhile.
+                    self.node.pass_time(0.01)
+                await asyncio.sleep(0)
+            return await task
+
+        return _LOOP.run_until_complete(driven())
+
+    def job(self, kind: JobKind, queue: str | None = "orders", **said: Any) -> JobView:
+        """Return a job that was started, at its end."""
+        return self.run(started(self.management, kind, queue=queue, **said))
+
+    def texts(self, queue: str) -> list[str]:
+        """Return the bodies of a queue's messages, in order."""
+        return self.run(all_texts(self.management, queue))
+
+    def take_over(self, options: Settings | None = None) -> "OnStore":
+        """Return the next live node on the same store."""
+        self.management.end()
+        self.node.broker.stop()
+        return OnStore(self.node.take_over(options))
+
+
+async def started(management: Management, kind: JobKind, **said: Any) -> JobView:
+    """Start a job and return it at its end."""
+    job = await management.start_job(OPERATOR, kind, **said)
+    return await management.finished(OPERATOR, job.id)
+
+
+async def all_texts(management: Management, queue: str) -> list[str]:
+    """Return the bodies of a queue's messages, in order."""
+    found: list[str] = []
+    after = None
+    while True:
+        page = await management.browse(OPERATOR, queue, None, after, 500, body_bytes=1_000)
+        found += [(one.body or b"").decode() for one in page.messages]
+        after = page.next
+        if after is None:
+            return found
 
 
 class Managed:
@@ -85,17 +143,11 @@ class Managed:
     def job(self, kind: JobKind, queue: str | None = "orders", **said: Any) -> JobView:
         """Return a job that was started, at its end."""
 
-        async def work() -> JobView:
-            job = await self.management.start_job(OPERATOR, kind, queue=queue, **said)
-            return await self.management.finished(OPERATOR, job.id)
-
-        return self.run(work())
+        return self.run(started(self.management, kind, queue=queue, **said))
 
     def texts(self, queue: str) -> list[str]:
         """Return the bodies of a queue's messages, in order."""
-        page = self.run(self.management.browse(OPERATOR, queue, limit=500, body_bytes=1_000))
-        assert page.next is None
-        return [(one.body or b"").decode() for one in page.messages]
+        return self.run(all_texts(self.management, queue))
 
     def takeover(self, options: Settings = SETTINGS) -> "Managed":
         """Return the next live node on the same store."""

@@ -196,7 +196,8 @@ def test_a_purge_is_a_job(api: Api) -> None:
             f"/queues/{IN_PATH}/jobs",
             {"kind": "eat"},
             400,
-            "kind is 'eat'; expected one of purge, delete, move, copy, retry, expire, priority",
+            "kind is 'eat'; expected one of purge, delete, move, copy, retry, expire, cancel,"
+            " priority",
         ),
         (
             "POST",

@@ -212,8 +212,6 @@ def test_wrong_orders_are_refused_and_nothing_happens() -> None:
     """Each by what is wrong with it."""
     managed = filled(3)
     managed.core.send("/queue/other", "x")
-    ring = managed.management.create_queue(OPERATOR, "ring", options={"ring_size": 3})
-    managed.run(ring)
     refusals: list[tuple[dict[str, Any], type[BrokerError], str]] = [
         ({"kind": JobKind.PURGE, "queue": "nothing"}, NotFound, "no queue 'nothing'"),
         ({"kind": JobKind.PURGE, "queue": None}, WrongArgument, "name one queue"),
@@ -230,7 +228,6 @@ def test_wrong_orders_are_refused_and_nothing_happens() -> None:
         ({"kind": JobKind.MOVE, "queue": None, "address": "orders"}, WrongArgument, "one queue"),
         ({"kind": JobKind.PRIORITY}, WrongArgument, "needed by"),
         ({"kind": JobKind.PRIORITY, "priority": 10}, WrongArgument, "0 to 9"),
-        ({"kind": JobKind.PURGE, "queue": "ring"}, NotPossible, "is a ring"),
     ]
     for said, kind, text in refusals:
         with pytest.raises(kind, match=text):

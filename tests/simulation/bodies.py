@@ -5,7 +5,7 @@ alone: a request that stands still, that fails, whose connection is lost before 
 after, and a process that stands still amid it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
@@ -174,6 +174,21 @@ class SimulatedWindows(Windows):
         self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
     ) -> Reached:
         """Find nobody whose moment has come: nobody asks."""
+        raise NotImplementedError
+
+    def timed(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        queue_ids: Collection[int] | None,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Find nothing that has a moment: nobody asks."""
+        raise NotImplementedError
+
+    def queue_of(self, seq: int) -> int | None:
+        """Find no queue: nobody asks."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -53,6 +53,22 @@ not encrypted: bind it to loopback, or put a proxy with TLS before it.
 transaction of the journal. A node that is killed in the middle loses and doubles nothing. After a
 takeover the next live node shows the job as `interrupted`, with what it had done, and `continue`
 does the rest.
+
+| `kind` | What is done with each message |
+|---|---|
+| `purge`, `delete` | it is deleted: all of a queue; some, by `ids` or `selector` |
+| `move`, `copy` | it goes to the `target`, and says where it was |
+| `retry` | it goes back to where it was before it became a dead letter, expired or was moved |
+| `expire` | it goes to the expiry address |
+| `priority` | it goes behind the others of its new `priority` |
+| `cancel` | what is to be [delivered later](delayed-messages.md) to the queue is deleted |
+
+What consumers have is left to them, and counts as `left`. Queues of all kinds take jobs, rings and
+last value queues too. What waits to be delivered later is in a queue of its own, which
+`GET /scheduled` names: moved or copied from there it is delivered at once, without its delay and
+its repetitions; with another priority it is due as before. A `retry` is refused there: none of it
+came from another queue. Cancelled, a message of an address with several queues reaches none of
+them.
 """
 
 

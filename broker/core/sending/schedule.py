@@ -331,17 +331,35 @@ class Schedule:
                 _AFTER_REFUSAL_MS // 1000,
             )
 
-    # --- being cancelled
+    # --- being cancelled, or moved by an operator
+
+    def claim(self, seq: int) -> bool:
+        """Keep a message from being delivered; False if it just is, or is claimed already."""
+        if seq in self._moving or seq in self._cancelled:
+            return False
+        self._cancelled.add(seq)
+        return True
+
+    def claimed_is_gone(self, queue: Queue, seq: int, size: int) -> None:
+        """Note that a message that was claimed is deleted, which counted for ``size`` bytes."""
+        self._left.add(seq)  # what is being read may show it
+        self._cancelled.discard(seq)
+        queue.log.left(seq, size)
+
+    def claimed_stays(self, seqs: Iterable[int]) -> None:
+        """Note that messages that were claimed stay after all."""
+        self._cancelled.difference_update(seqs)
+        # One may have become due meanwhile and been skipped.
+        self.placed(self._timers.time_ms())
 
     def cancel(self, queue: Queue, seq: int, done: Callable[[int], None]) -> None:
         """Delete a message that is not due; ``done`` gets 1 once it is gone.
 
         Or 0 if there is no such message, or if it is just being delivered.
         """
-        if not is_schedule(queue.name) or seq in self._moving | self._cancelled:
+        if not is_schedule(queue.name) or not self.claim(seq):
             self._timers.call_later(0, lambda: done(0))
             return
-        self._cancelled.add(seq)
 
         def found(window: Window | OrthiaError) -> None:
             locations: list[MessageLocation] = []
@@ -356,12 +374,10 @@ class Schedule:
             self._journal.append_unit(unit)
 
         def ended(count: int, size: int) -> None:
-            self._cancelled.discard(seq)
             if count:
-                queue.log.left(seq, size)
+                self.claimed_is_gone(queue, seq, size)
             else:
-                # It may have become due meanwhile and been skipped.
-                self.placed(self._timers.time_ms())
+                self.claimed_stays((seq,))
             done(count)
 
         self._journal.read_window(queue.id, seq - 1, seq, 1, _BYTES_AT_ONCE, found)

@@ -40,6 +40,11 @@ _PAGE: Final = (
     Argument("limit", int, f"how many to return at most, up to {MOST_OF_A_PAGE}; 100 if not given"),
 )
 _SELECTOR: Final = Argument("selector", str, "only messages that it matches")
+_PLACED: Final = (
+    _SELECTOR,
+    Argument("after", str, "what the page before said as its next"),
+    Argument("limit", int, "how many to return at most; 100 if not given"),
+)
 _REASON: Final = Argument("reason", str, "what the client is told")
 _PERSIST: Final = Argument(
     "persist", bool, "whether it stays so after a takeover; true if not given"
@@ -177,6 +182,19 @@ async def _queue_job(
 ) -> Any:
     job = await node.start_job(who, kind, queue=queue, **given)
     return Created(job, f"jobs/{job.id}")
+
+
+async def _scheduled(node: Management, who: Principal, **given: Any) -> Any:
+    return await node.scheduled(who, **given)
+
+
+async def _queue_scheduled(node: Management, who: Principal, queue: str, **given: Any) -> Any:
+    return await node.scheduled(who, queue, **given)
+
+
+async def _cancel_scheduled(node: Management, who: Principal, message: str) -> Any:
+    await node.cancel_scheduled(who, _number("message", message))
+    return {}
 
 
 async def _consumers(node: Management, who: Principal) -> Any:
@@ -386,9 +404,7 @@ OPERATIONS: Final = (
         "A page of a queue's messages, which stay",
         _messages,
         (
-            _SELECTOR,
-            Argument("after", str, "what the page before said as its next"),
-            Argument("limit", int, "how many to return at most; 100 if not given"),
+            *_PLACED,
             Argument("body-bytes", int, "show bodies of up to so many bytes; 0 if not given"),
         ),
     ),
@@ -402,11 +418,18 @@ OPERATIONS: Final = (
     Operation(
         "GET", "/queues/{queue}/count", "How many messages a queue has", _count, (_SELECTOR,)
     ),
+    Operation(
+        "GET",
+        "/queues/{queue}/scheduled",
+        "A page of what is to be delivered to a queue later, the earliest first",
+        _queue_scheduled,
+        _PLACED,
+    ),
     Operation("GET", "/queues/{queue}/consumers", "The consumers of a queue", _queue_consumers),
     Operation(
         "POST",
         "/queues/{queue}/jobs",
-        "Purge, delete, move, copy, retry, expire or re-prioritise messages of a queue",
+        "Purge, delete, move, copy, retry, expire, re-prioritise or cancel messages of a queue",
         _queue_job,
         body=_JOB,
         status=_ACCEPTED,
@@ -463,6 +486,19 @@ OPERATIONS: Final = (
             Argument("delivery-ms", int, "when it is delivered, in the same"),
         ),
         status=_CREATED,
+    ),
+    Operation(
+        "GET",
+        "/scheduled",
+        "A page of what is to be delivered later, the earliest first",
+        _scheduled,
+        _PLACED,
+    ),
+    Operation(
+        "DELETE",
+        "/scheduled/{message}",
+        "Cancel a message that is to be delivered later",
+        _cancel_scheduled,
     ),
     Operation("GET", "/consumers", "All consumers", _consumers),
     Operation("DELETE", "/consumers/{consumer}", "End a consumer", _close_consumer, (_REASON,)),

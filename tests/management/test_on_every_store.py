@@ -1,0 +1,184 @@
+"""What operators do, on every store there is, and on the next node, too."""
+
+import time
+
+import pytest
+
+from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
+from orthia.broker.management.views import JobKind, JobState
+from orthia.config.settings import Settings
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
+from tests.core.stored_node import StoredNode
+from tests.core.support import SETTINGS, settings
+from tests.journal.conftest import store as store
+from tests.journal.support import JournalStore
+from tests.management.support import OPERATOR, OnStore
+
+HOUR_MS = 3_600_000
+NOW_MS = time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def managed(store: JournalStore) -> OnStore:
+    """Give a node on an empty store."""
+    return OnStore(StoredNode(store, SETTINGS))
+
+
+# --- what is delivered later
+
+
+def later(text: str, in_ms: int, kind: str = "even") -> OutgoingMessage:
+    """Return a message that is not due for a while."""
+    stated = encode_fields(Fields(delivery_ms=NOW_MS + in_ms, properties={"kind": kind}))
+    return OutgoingMessage(
+        b"",
+        text.encode(),
+        persistent=True,
+        expires_ms=0,
+        priority=4,
+        encoding=NO_HEAD,
+        stated=stated,
+    )
+
+
+def schedule(managed: OnStore, number: int = 6) -> None:
+    """Send so many to ``orders``, the latest one first, and two to ``news``."""
+    kinds = ("even", "odd")
+    managed.node.send_all(
+        [later(f"m{one}", (number - one) * HOUR_MS, kinds[one % 2]) for one in range(number)]
+    )
+    managed.node.send_all([later("n0", HOUR_MS // 2), later("n1", 9 * HOUR_MS)], "/topic/news")
+
+
+def test_what_is_scheduled_is_listed_by_when_it_is_due_and_paged(managed: OnStore) -> None:
+    """Of all destinations or of a queue, and what a selector matches; on the next node, too."""
+    managed.node.send("now")
+    schedule(managed)
+    for _ in range(2):
+        facade = managed.management
+        whole = managed.run(facade.scheduled(OPERATOR))
+        assert whole.next is None
+        due = [one.due_ms for one in whole.messages]
+        assert due == sorted(due)
+        hours = [0.5, 1, 2, 3, 4, 5, 6, 9]
+        assert due == [NOW_MS + int(one * HOUR_MS) for one in hours]
+        first = whole.messages[0]
+        assert (first.destination, first.address, first.recurring) == ("/topic/news", "news", False)
+        pages, after = [], None
+        while True:
+            page = managed.run(facade.scheduled(OPERATOR, "orders", "kind = 'odd'", after, 2))
+            pages.append([(one.due_ms - NOW_MS) // HOUR_MS for one in page.messages])
+            after = page.next
+            if after is None:
+                break
+        assert pages == [[1, 3], [5]]
+        assert managed.run(facade.queue(OPERATOR, "orders")).scheduled == 6
+        managed = managed.take_over()
+        managed.run(facade_is_counted(managed))
+
+
+async def facade_is_counted(managed: OnStore) -> None:
+    """Wait until all is counted that an earlier node left."""
+    facade = managed.management
+    while any(not one.is_counted for one in managed.node.broker.queues().values()):
+        await facade.count(OPERATOR, "orders", "a = 1")
+
+
+def test_one_scheduled_message_is_cancelled_by_its_id(managed: OnStore) -> None:
+    """Once; another id is no scheduled message, also if a queue has it."""
+    managed.node.send("now")
+    schedule(managed, 3)
+    facade = managed.management
+    first, second, *_ = managed.run(facade.scheduled(OPERATOR, "orders")).messages
+    managed.run(facade.cancel_scheduled(OPERATOR, first.id))
+    (waiting,) = managed.run(facade.browse(OPERATOR, "orders")).messages
+    for stale in (first.id, waiting.id, 4711):
+        with pytest.raises(NotFound, match=f"no scheduled message '{stale}'"):
+            managed.run(facade.cancel_scheduled(OPERATOR, stale))
+    managed = managed.take_over()
+    left = managed.run(managed.management.scheduled(OPERATOR, "orders")).messages
+    assert left[0] == second
+    assert len(left) == 2
+    for wrong in ("x", "1", "1.x", "9" * 30 + ".1"):
+        with pytest.raises(WrongArgument, match="is no place"):
+            managed.run(managed.management.scheduled(OPERATOR, after=wrong))
+
+
+def test_scheduled_messages_are_cancelled_moved_and_changed_by_jobs(managed: OnStore) -> None:
+    """By selector; what is moved is delivered at once, what gets a priority is due as before."""
+    managed.node.send("now", "now too")
+    schedule(managed, 6)
+    assert managed.job(JobKind.CANCEL, selector="kind = 'odd'").done == 3
+    name = "orthia.scheduled.anycast.orders"
+    with pytest.raises(NotPossible, match="none of them came from another queue"):
+        managed.job(JobKind.RETRY, name)
+    (first, *_) = managed.run(managed.management.scheduled(OPERATOR, "orders")).messages
+    job = managed.job(JobKind.PRIORITY, name, ids=[first.id], priority=9)
+    assert (job.state, job.done) == (JobState.DONE, 1)
+    again, second, third = managed.run(managed.management.scheduled(OPERATOR, "orders")).messages
+    assert (again.due_ms, again.priority) == (first.due_ms, 9)
+    assert managed.job(JobKind.MOVE, name, ids=[second.id], target="orders").done == 1
+    assert managed.texts("orders") == ["now", "now too", "m2"]
+    assert managed.job(JobKind.COPY, name, ids=[third.id], target="orders").done == 1
+    assert managed.job(JobKind.CANCEL, None, address="news").done == 2
+    managed = managed.take_over()
+    managed.run(facade_is_counted(managed))
+    left = managed.run(managed.management.scheduled(OPERATOR)).messages
+    assert [one.due_ms for one in left] == [first.due_ms, third.due_ms]
+    assert managed.texts("orders") == ["now", "now too", "m2", "m0"]
+    assert managed.job(JobKind.EXPIRE, name).done == 2
+    assert managed.texts("ExpiryQueue") == ["m4", "m0"]  # the one of priority 9 first
+    assert managed.run(managed.management.scheduled(OPERATOR)).messages == ()
+    assert managed.node.broker.depths()[name] == 0
+
+
+# --- operations on many messages of queues of every kind
+
+
+def trimmed(managed: OnStore, depth: int) -> None:
+    """Wait until a ring has no more than it keeps, in the store, too."""
+    queue = managed.node.broker.queues()["orders"]
+    managed.node.store.loop.run_until(lambda: queue.depth == depth, "the ring is trimmed")
+    managed.node.store.settle(managed.node.journal)
+
+
+RING = settings(max_size_messages=20)
+
+
+@pytest.mark.parametrize("options", [SETTINGS, RING], ids=["in memory", "paged"])
+@pytest.mark.parametrize("priority", [4, 7])
+def test_a_ring_gives_messages_from_its_middle(
+    store: JournalStore, options: Settings, priority: int
+) -> None:
+    """What is left is trimmed and delivered in order, here and on the next node."""
+    managed = OnStore(StoredNode(store, options))
+    managed.run(managed.management.create_queue(OPERATOR, "orders", options={"ring_size": 60}))
+    managed.node.send("first", destination="/queue/other", priority=priority)
+    texts = [f"{number}{'ab'[number % 2]}" for number in range(100)]
+    for one in texts:
+        managed.node.send(one, headers=f"kind:{one[-1]}\n".encode(), priority=priority)
+    trimmed(managed, 60)
+    assert managed.texts("orders") == texts[40:]
+    assert managed.job(JobKind.MOVE, selector="kind = 'b'", target="other").done == 30
+    assert managed.texts("orders") == texts[40::2]
+    more = [f"more{number}" for number in range(40)]
+    managed.node.send(*more, priority=priority)
+    left = [*texts[40::2], *more][-60:]
+    trimmed(managed, 60)
+    assert managed.texts("orders") == left
+    page = managed.run(managed.management.browse(OPERATOR, "orders"))
+    ids = [one.id for one in page.messages][3:5]
+    assert managed.job(JobKind.DELETE, ids=ids).done == 2
+    del left[3:5]
+    consumer = managed.node.consume(5, prefetch=5)
+    assert consumer.texts == left[:5]
+    assert managed.job(JobKind.COPY, target="other").done == 58
+    managed = managed.take_over()
+    managed.run(facade_is_counted(managed))
+    assert managed.texts("orders") == left
+    assert managed.texts("other") == ["first", *texts[41::2], *left]
+    assert managed.job(JobKind.PURGE).done == 58
+    queue = managed.node.broker.queues()["orders"]
+    assert (queue.depth, queue.log.stored_bytes) == (0, 0)
