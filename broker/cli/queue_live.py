@@ -312,4 +312,19 @@ def resume(node: NodeOptions, queue: str, *, as_json: bool) -> None:
         click.echo(f"queue {queue!r} is resumed, with {found['messages']:,} messages")
 
 
-COMMANDS: Final = (show, create, purge, browse, move, copy, retry, pause, resume)
+@click.command(epilog=example("orthia queue detach orders --config broker.xml"))
+@click.argument("queue")
+@json_option
+@node_options
+def detach(node: NodeOptions, queue: str, *, as_json: bool) -> None:
+    """Let consumers have a QUEUE again that a stream of the pipeline read.
+
+    They get all that the stream has not acknowledged, though it may have written some of it: detach
+    a stream that is over for good, after a last run of it.
+    """
+    found = node.client.delete("queues", queue, "stream")
+    sentence = f"stream {found['id']!r} of user {found['user']!r} reads queue {queue!r} no more"
+    print_outcome(found, sentence, as_json=as_json)
+
+
+COMMANDS: Final = (show, create, purge, browse, move, copy, retry, pause, resume, detach)

@@ -31,6 +31,7 @@ from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
 from orthia.broker.core.upkeep.inspection import QueueInspection
 from orthia.broker.core.upkeep.reconfiguration import Reconfiguration
+from orthia.broker.core.upkeep.streams import QueueStreams
 from orthia.broker.core.upkeep.temporary import TemporaryDestinations
 from orthia.broker.security.permissions import Security
 from orthia.config.settings import Settings
@@ -118,6 +119,7 @@ class CoreParts:
             self.book, self.deletions, security, creations, self.store_use
         )
         self.administered: Final = Administered(journal, self.book)
+        self.streams: Final = QueueStreams(journal, self.book)
         self.creation: Final = creation
         self.creations: Final = creations
         self.max_body_bytes: Final = limits.max_body_bytes

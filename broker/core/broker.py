@@ -91,6 +91,7 @@ class Broker:
         parts = self.parts
         yield from open_queues(parts.book, parts.journal)
         yield from parts.administered.opening()
+        yield from parts.streams.opening()
         yield from parts.reconfiguration.beginning()
         parts.journal.register_full_listener(self._store_is_full)
         parts.journal.complete_in_steps(self.slices.end)

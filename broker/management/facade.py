@@ -31,6 +31,7 @@ from orthia.broker.core.routing.addresses import refuse_if_leaving
 from orthia.broker.core.selectors import Selector, SelectorRefused
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import GO_ON, Finding
+from orthia.broker.core.upkeep.streams import AttachedStream
 from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
@@ -59,6 +60,7 @@ from orthia.broker.management.views import (
     OverviewView,
     QueueView,
     ScheduledPage,
+    StreamView,
     TransactionView,
 )
 from orthia.broker.management.waiting import Waiting
@@ -85,6 +87,7 @@ _OPERATIONS: Final = {
     JobKind.EXPIRE: "expireMessages",
     JobKind.CANCEL: "cancelScheduledMessages",
     JobKind.PRIORITY: "changeMessagesPriority",
+    JobKind.ACKNOWLEDGE: "acknowledgeMessages",
 }
 """What Artemis' management calls them, by which permissions are given."""
 _OPTIONS: Final = frozenset(QueueOptions.__dataclass_fields__)
@@ -788,18 +791,23 @@ class Management:
         ids: Sequence[int] | None = None,
         target: str | None = None,
         priority: int | None = None,
+        stream: str | None = None,
+        up_to: int | None = None,
     ) -> JobView:
         """Begin an operation on many messages of a queue; ``finished`` waits for its end.
 
         On all of the queue, or those that a ``selector`` matches, or those with some ``ids``; a
         purge, or a cancel of what is scheduled, may be of an ``address``: of all of its queues.
         ``target`` is the queue that messages are moved or copied to, ``priority`` what they get.
-        Messages that come while it runs are left as they are, and so are those that consumers have.
+        The attached ``stream`` acknowledges the stored messages ``up_to`` a seq. Messages that
+        come while it runs are left as they are, and so are those that consumers have.
         """
         resource = f"queue.{queue}" if address is None else f"address.{address}"
         named = None if ids is None else ",".join(map(str, ids[:MOST_IDS]))
-        said = [one for one in (selector, named, target, priority) if one is not None]
+        said = [one for one in (selector, named, target, priority, up_to) if one is not None]
         self._allow(principal, resource, _OPERATIONS[kind], *said)
+        if kind is JobKind.ACKNOWLEDGE and queue is not None:
+            self._check_consume(principal, self._queue(queue))
         order = Order(
             kind,
             self._subject(kind, queue, address),
@@ -808,6 +816,8 @@ class Management:
             ids=None if ids is None else tuple(dict.fromkeys(ids)),
             target=target,
             priority=priority,
+            stream=stream,
+            up_to=up_to,
         )
         self._check_order(order)
         queues = self._queues_of(order)
@@ -851,7 +861,7 @@ class Management:
             self._queue(order.name)
         queues = self._jobs.queues_of(order)
         for one in queues:
-            self._jobs.check_source(order.kind, one)
+            self._jobs.check_source(order.kind, one, order.stream)
         return queues
 
     def _check_order(self, order: Order) -> None:
@@ -890,6 +900,68 @@ class Management:
             raise WrongArgument("priority", "the priority is for, and needed by, a priority job")
         if order.priority is not None and order.priority not in _PRIORITIES:
             raise WrongArgument("priority", f"a priority is 0 to 9, not {order.priority}")
+
+        self._check_acknowledge(order)
+
+    @staticmethod
+    def _check_acknowledge(order: Order) -> None:
+        acknowledges = order.kind is JobKind.ACKNOWLEDGE
+        for name, given in (("stream", order.stream), ("up-to", order.up_to)):
+            if (given is not None) is not acknowledges:
+                raise WrongArgument(name, f"{name} is for, and needed by, an acknowledge job")
+        if acknowledges and (order.ids is not None or order.selector is not None):
+            raise WrongArgument("selector", "a stream acknowledges all up to a message")
+
+    # --- streams
+
+    def _check_consume(self, principal: Principal, queue: Queue) -> None:
+        self._security.check(principal, "consume", queue.address, queue.name)
+
+    async def attach_stream(self, principal: Principal, name: str, stream: str) -> StreamView:
+        """Let a stream alone read a queue, by an id that it keeps; it may be attached already.
+
+        Back once everything acknowledged before is stored: from then on whatever is in the store
+        stays there until the stream acknowledges it. The user needs the permission ``consume``.
+        """
+        self._allow(principal, f"queue.{name}", "attachStream", stream)
+        queue = self._queue(name)
+        self._check_consume(principal, queue)
+        _check_name("stream", stream)
+        streams = self._parts.streams
+        self._jobs.refuse_if_busy([queue])
+        answer = self._waiting.answer(bool)
+        asked = AttachedStream(stream, principal.name, self._broker.time_ms())
+        streams.attach(queue, asked, lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+        found = streams.of(queue) or asked
+        return StreamView(name, found.id, found.user, found.since_ms)
+
+    async def stream(self, principal: Principal, name: str) -> StreamView:
+        """Return which stream reads a queue."""
+        self._allow(principal, f"queue.{name}", "getStream")
+        found = self._parts.streams.of(self._queue(name))
+        if found is None:
+            raise NotFound("stream", name, ": no stream reads this queue")
+        return StreamView(name, found.id, found.user, found.since_ms)
+
+    async def detach_stream(
+        self, principal: Principal, name: str, stream: str | None = None
+    ) -> StreamView:
+        """Let consumers have a queue again that a stream reads; of this id, if one is given.
+
+        They get what the stream did not acknowledge, though it may have written it already.
+        """
+        self._allow(principal, f"queue.{name}", "detachStream", stream or "")
+        queue = self._queue(name)
+        found = self._parts.streams.of(queue)
+        if found is None or stream not in (None, found.id):
+            raise NotFound("stream", stream or name, f": it does not read queue {quoted(name)}")
+        answer = self._waiting.answer(bool)
+        self._parts.streams.detach(queue, lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+        return StreamView(name, found.id, found.user, found.since_ms)
 
     async def jobs(self, principal: Principal) -> tuple[JobView, ...]:
         """Return the jobs that run, the last ones that are over, and interrupted ones."""

@@ -47,6 +47,7 @@ from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.plan import SendPlan
 from orthia.broker.core.sending.schedule import Schedule
 from orthia.broker.core.slices import GO_ON, Finding
+from orthia.broker.core.upkeep.streams import refuse_other as refuse_other_stream
 from orthia.broker.management.errors import NotFound, NotPossible
 from orthia.broker.management.placing import Placing
 from orthia.broker.management.scheduled import Scheduled
@@ -74,7 +75,9 @@ _MOST_KEPT: Final = 100
 """Jobs that are over and still shown."""
 _AGAIN_MS: Final = 10
 """How soon to look again whether a step may begin."""
-_ONLY_DELETES: Final = frozenset({JobKind.PURGE, JobKind.DELETE, JobKind.CANCEL})
+_ONLY_DELETES: Final = frozenset(
+    {JobKind.PURGE, JobKind.DELETE, JobKind.CANCEL, JobKind.ACKNOWLEDGE}
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,9 @@ class Order:
     ids: tuple[int, ...] | None = None
     target: str | None = None
     priority: int | None = None
+    stream: str | None = None
+    """Which stream acknowledges, and up to which message, by its seq."""
+    up_to: int | None = None
 
 
 @dataclass(eq=False)
@@ -286,14 +292,18 @@ class Jobs:
                     )
 
     @staticmethod
-    def check_source(kind: JobKind, queue: Queue) -> None:
-        """Raise NotPossible for a queue of which nothing can be taken so."""
+    def check_source(kind: JobKind, queue: Queue, stream: str | None) -> None:
+        """Raise BrokerError for a queue of which nothing can be taken so.
+
+        Or of which another stream, or anybody but a ``stream``, takes none.
+        """
         if kind is JobKind.RETRY and is_schedule(queue.name):
             raise NotPossible(
                 f"queue {quoted(queue.name)} holds messages that are delivered later: none of them"
                 " came from another queue, to which it could go back"
             )
         refuse_if_leaving(queue)
+        refuse_other_stream(queue, stream)
 
     def start(self, order: Order, user: str, again: Job | None = None) -> Job:
         """Begin a job that was checked; ``again`` is the interrupted one that it goes on with."""
@@ -305,6 +315,8 @@ class Jobs:
             self._timers.time_ms(),
             total=sum(queue.depth for queue in queues) if order.ids is None else len(order.ids),
             number_of_ids=None if order.ids is None else len(order.ids),
+            # A stream knows by itself how far it is.
+            records=order.kind is not JobKind.ACKNOWLEDGE,
         )
         if again is not None:
             job.record_id = again.record_id
@@ -411,6 +423,9 @@ class Jobs:
         # The id of the job is its place among the messages: those behind it came later.
         up_to = min(job.id, self._journal.last_committed_seq)
         unstored = [(one.seq, one.record) for one in _unstored(queue) if one.seq < job.id]
+        if job.order.up_to is not None:
+            # A stream reads what is stored, and nothing else.
+            up_to, unstored = min(up_to, job.order.up_to), []
         for level in list(queue.log.ids):
             after = 0
             while True:
@@ -469,7 +484,10 @@ class Jobs:
         self, job: Job, queue: Queue, level: int, window: Window, selector: Selector | None
     ) -> None:
         """Do what is to be done with the messages of a window."""
-        messages = [one for one in window.messages if queue.shows(one.record, one.seq)]
+        shows: Callable[[Message, int], bool] = queue.shows
+        if job.order.kind is JobKind.ACKNOWLEDGE:
+            shows = _every  # a stream reads expired ones, too
+        messages = [one for one in window.messages if shows(one.record, one.seq)]
         wanted = await self._waiting.steps(_matching([one.record for one in messages], selector))
         job.looked_at += len(messages)
         chosen: list[_Chosen] = []
@@ -507,6 +525,7 @@ class Jobs:
         refuse_if_leaving(queue)
         if self._book.queues.get(queue.name) is not queue:
             raise NotFound("queue", queue.name, " any more")
+        refuse_other_stream(queue, job.order.stream)
 
     # --- one step
 
@@ -562,6 +581,10 @@ class Jobs:
 
 def _unstored(queue: Queue) -> list[MessageReference]:
     return [one for _, some in queue.shown_in_memory() for one in some]
+
+
+def _every(*_: object) -> bool:
+    return True
 
 
 def _only_deletes(job: Job) -> bool:
@@ -755,9 +778,13 @@ class _Step:
         self._source.stored()
         self._job.done += self.number
         self._job.left += self.left
+        counters = self._queue.counters
         if self._job.order.kind is JobKind.EXPIRE:
-            self._queue.counters.removed -= self.number
-            self._queue.counters.expired += self.number
+            counters.removed -= self.number
+            counters.expired += self.number
+        elif self._job.order.kind is JobKind.ACKNOWLEDGE:
+            counters.removed -= self.number
+            counters.acknowledged += self.number
 
     def undo(self) -> None:
         """Return the messages to their queue."""

@@ -40,6 +40,7 @@ class Placed(NamedTuple):
 
 
 _DELETED = Placed((), RemovalReason.DELETED)
+_ACKNOWLEDGED = Placed((), RemovalReason.ACKNOWLEDGED)
 
 
 class Placing:
@@ -56,6 +57,8 @@ class Placing:
         match kind:
             case JobKind.PURGE | JobKind.DELETE | JobKind.CANCEL:
                 return _DELETED
+            case JobKind.ACKNOWLEDGE:
+                return _ACKNOWLEDGED
             case JobKind.MOVE | JobKind.COPY:
                 return self._to(self._target(order.target or ""), queue, seq, record)
             case JobKind.RETRY:

@@ -62,6 +62,17 @@ class QueueView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamView:
+    """A stream that reads a queue in place of consumers."""
+
+    queue: str
+    id: str
+    user: str
+    """Who attached it."""
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddressView:
     """One address."""
 
@@ -243,6 +254,8 @@ class JobKind(StrEnum):
     """Delete what is to be delivered to a queue later, or to an address."""
     PRIORITY = "priority"
     """Give another priority."""
+    ACKNOWLEDGE = "acknowledge"
+    """Acknowledge what the stream that reads the queue has done with."""
 
 
 class JobState(StrEnum):

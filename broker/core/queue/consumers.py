@@ -23,7 +23,7 @@ class Consumers:
 
     __slots__ = (
         "_before_dispatch", "_budget", "_delay_ms", "_has_started", "_one", "_paused_by", "_source",
-        "_starts", "_timers", "is_started", "most", "subscriptions",
+        "_starts", "_timers", "is_started", "most", "stream", "subscriptions",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +39,8 @@ class Consumers:
         self._budget = budget
         self._timers = timers
         self.most = most
+        self.stream: str | None = None
+        """The id of the stream that reads the queue in place of consumers."""
         self.subscriptions: dict[QueueSubscription, None] = {}
         """In the order in which they came."""
         self._before_dispatch = options.consumers_before_dispatch

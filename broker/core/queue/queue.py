@@ -160,9 +160,9 @@ class Queue(DeliveringQueue):
 
     @property
     def consumers(self) -> int:
-        """How many consumers are attached."""
+        """How many consumers are attached; a stream that reads the queue is one."""
         copying = self._copying
-        taking = len(self.takers.subscriptions)
+        taking = len(self.takers.subscriptions) + (self.takers.stream is not None)
         return taking if copying is None else taking + len(copying.subscriptions)
 
     @property
@@ -230,6 +230,16 @@ class Queue(DeliveringQueue):
         self.takers.pause(by, is_paused=is_paused)
         if not is_paused:
             self.resume()
+
+    @property
+    def stream(self) -> str | None:
+        """The id of the stream that reads the queue in place of consumers; None for none."""
+        return self.takers.stream
+
+    def reserve(self, stream: str | None) -> None:
+        """Have a stream alone read the queue: deliver nothing, let nothing expire; None ends it."""
+        self.takers.stream = stream
+        self._pause("stream", is_paused=stream is not None)
 
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
@@ -329,6 +339,10 @@ class Queue(DeliveringQueue):
             raise DestinationRefused(
                 f"queue {quoted(self.name)} is {kind}, where messages are taken from the front"
                 " alone: subscribe without a selector, or give the queue a filter"
+            )
+        if self.stream is not None:
+            raise DestinationRefused(
+                f"queue {quoted(self.name)} is read by stream {quoted(self.stream)} alone"
             )
         if not self.takes_consumers:
             raise LimitExceeded(

@@ -18,9 +18,9 @@ def expire(queue: Queue, messages: Sequence[StoredMessage], queue_id: int, now_m
     """Move messages away that have expired, wherever in the queue they are.
 
     They are stored under ``queue_id``. All but those that a consumer has, that wait to be delivered
-    again, or that are not counted.
+    again, or that are not counted; none of a queue that a stream reads, which may have read them.
     """
-    if queue.is_leaving or queue.pace.held or queue.pace.is_delivering:
+    if queue.is_leaving or queue.stream is not None or queue.pace.held or queue.pace.is_delivering:
         return
     expired = [one for one in messages if one.record.expires_ms <= now_ms]
     if queue.options.ring_size >= 0 and not queue.options.non_destructive:

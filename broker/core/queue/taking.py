@@ -30,7 +30,7 @@ def shedding(queue: Queue) -> Finding[None]:
 
     So that nothing has to be sorted at once that may be taken out of the middle.
     """
-    while not queue.consumers and queue.selecting is None and len(queue.log.ready) > 0:
+    while not queue.subscriptions and queue.selecting is None and len(queue.log.ready) > 0:
         before = len(queue.log.ready)
         queue.shed(_SHED_BYTES)
         if len(queue.log.ready) == before:

@@ -55,6 +55,8 @@ _JOB: Final = (
     Argument("ids", list, "only messages with these ids"),
     Argument("target", str, "the queue to move or copy to"),
     Argument("priority", int, "the priority to give, 0 to 9"),
+    Argument("stream", str, "the attached stream that acknowledges"),
+    Argument("up-to", int, "the last message that it acknowledges, by its seq"),
 )
 _OF_QUEUES: Final = (
     Argument("address", str, "only queues of this address"),
@@ -203,6 +205,20 @@ async def _consumers(node: Management, who: Principal) -> Any:
 
 async def _queue_consumers(node: Management, who: Principal, queue: str) -> Any:
     return {"consumers": [as_json(one) for one in await node.consumers(who, queue)]}
+
+
+async def _stream(node: Management, who: Principal, queue: str) -> Any:
+    return await node.stream(who, queue)
+
+
+async def _attach_stream(node: Management, who: Principal, queue: str, *, stream: str) -> Any:
+    return await node.attach_stream(who, queue, stream)
+
+
+async def _detach_stream(
+    node: Management, who: Principal, queue: str, *, stream: str | None = None
+) -> Any:
+    return await node.detach_stream(who, queue, stream)
 
 
 # --- addresses
@@ -429,10 +445,25 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/queues/{queue}/jobs",
-        "Purge, delete, move, copy, retry, expire, re-prioritise or cancel messages of a queue",
+        "Purge, delete, move, copy, retry, expire, re-prioritise, cancel or acknowledge messages",
         _queue_job,
         body=_JOB,
         status=_ACCEPTED,
+    ),
+    Operation("GET", "/queues/{queue}/stream", "Which stream reads a queue", _stream),
+    Operation(
+        "POST",
+        "/queues/{queue}/stream",
+        "Let a stream alone read a queue from the store, in place of consumers",
+        _attach_stream,
+        body=(Argument("stream", str, "an id that it keeps", required=True),),
+    ),
+    Operation(
+        "DELETE",
+        "/queues/{queue}/stream",
+        "Let consumers have a queue again that a stream reads",
+        _detach_stream,
+        (Argument("stream", str, "only if it is this one"),),
     ),
     Operation("GET", "/addresses", "A page of the addresses", _addresses, _PAGE),
     Operation(
