@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from orthia.config.acceptor_parameters import TLS_CHANGES, judge, mistyped_names
-from orthia.config.acceptor_tls import TLS_ACTING, acceptor_tls
+from orthia.config.acceptor_tls import TLS_ACTING, AcceptorTls, acceptor_tls
 from orthia.config.acceptor_websocket import WEBSOCKET_ACTING, acceptor_websocket
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret, is_secret, read_secret
@@ -58,6 +58,11 @@ _URL: Final = re.compile(
     re.DOTALL,
 )
 _LONGEST_QUOTE: Final = 40
+_HTTP_URL: Final = re.compile(
+    r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?", re.ASCII
+)
+LONGEST_URL: Final = 128
+"""Of a URL that is published, which has to fit a column of a table."""
 _EXPECTED: Final = "expected tcp://HOST:PORT?protocols=STOMP"
 
 
@@ -131,6 +136,39 @@ def parse_acceptor(
         idle = {*TLS_ACTING, *TLS_CHANGES} - {"sslEnabled"}
     harmless, instead = judge(parameters, ACTING.keys() - idle, idle)
     return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
+
+
+def http_tls(text: str, secret: Callable[[str], Secret] = read_secret) -> AcceptorTls:
+    """Read what ``<health>`` says of TLS: parameters of an acceptor, of which TLS's alone act.
+
+    Raises ConfigurationError. ``secret`` unmasks a password.
+    """
+    parameters = {"sslEnabled": "true"} | _named(text)
+    for name in parameters:
+        if name not in TLS_ACTING:
+            near = nearest(name, list(TLS_ACTING))
+            hint = f"; did you mean {near}?" if near else ""
+            raise ConfigurationError(
+                f"has the parameter {_shown(name)}; expected those of TLS, separated by"
+                f" semicolons, as keyStorePath=FILE{hint}"
+            )
+    tls = acceptor_tls(parameters, secret)
+    if tls is None:
+        raise ConfigurationError(
+            "has sslEnabled=false; expected no such element where HTTP is to be in the clear"
+        )
+    return tls
+
+
+def http_url(text: str) -> str:
+    """Return a URL without a path, as others reach HTTP by; raises ConfigurationError."""
+    url = text.rstrip("/")
+    if _HTTP_URL.fullmatch(url) is None or len(url) > LONGEST_URL:
+        raise ConfigurationError(
+            f"is {_shown(text)}; expected http://HOST:PORT or https://HOST:PORT, of up to"
+            f" {LONGEST_URL} characters"
+        )
+    return url
 
 
 def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
@@ -248,10 +286,13 @@ def _shown(text: str) -> str:
 
 def _parameters(text: str) -> dict[str, str]:
     """Return the parameters; secrets only if they are known ones."""
-    pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
-    named = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
     return {
         _OTHER_NAMES.get(name, name): value
-        for name, value in named.items()
+        for name, value in _named(text).items()
         if name in ACTING or not is_secret(name)
     }
+
+
+def _named(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
+    return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}

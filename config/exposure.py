@@ -32,7 +32,7 @@ ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 
 _PLACEHOLDER: Final = re.compile(r"\$\{[^}:]*\}")
 _PASSWORD_IN_URL: Final = re.compile(
-    r"//[^/@\s]*:[^/@\s]+@|[?&;](ssl|keyStore|trustStore)?password=[^&;]", re.IGNORECASE
+    r"//[^/@\s]*:[^/@\s]+@|(?:^\s*|[?&;])(ssl|keyStore|trustStore)?password=[^&;]", re.IGNORECASE
 )
 _MAXIMUM_BYTES: Final = 65_536
 
@@ -89,6 +89,12 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
             if health.allow_anonymous
             else f"the health endpoint listens on {health.host} without a <token>: /role and"
             " /metrics are refused there; give one, or <allow-anonymous>true</allow-anonymous>"
+        )
+    if health is not None and not is_loopback(health.host) and health.tls is None:
+        found.append(
+            f"the health endpoint listens on {health.host} without TLS: whoever is on the way reads"
+            " tokens and the passwords of operators; give it <tls>, or listen on 127.0.0.1, with a"
+            " proxy with TLS before it"
         )
     return found
 

@@ -18,7 +18,7 @@ from orthia.config.reading import Reader
 from orthia.config.rules import violations
 from orthia.config.secrets import codec_key
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
-from orthia.config.settings import SERVER_STORE_BYTES, AcceptorSettings, Settings
+from orthia.config.settings import SERVER_STORE_BYTES, AcceptorSettings, HealthSettings, Settings
 from orthia.config.store_reading import read_database_store, read_locker
 from orthia.config.store_settings import (
     CustomLockerSettings,
@@ -167,7 +167,7 @@ def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> S
         "token_login_module": _with_key_beside(source, reader.token_login_module()),
         "certificate_login_module": _beside(source, reader.certificate_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
-        "health": reader.health(),
+        "health": _relative_health(reader.health(), instance, source.absolute().parent),
         "stomp_limits": reader.stomp_limits(),
     }
     if part is Part.WHOLE and core.get("security_enabled", True):
@@ -271,6 +271,15 @@ def _relative_acceptor(
     if acceptor.tls is None:
         return acceptor
     return replace(acceptor, tls=acceptor.tls.relative_to(instance, configuration))
+
+
+def _relative_health(
+    health: HealthSettings | None, instance: Path, configuration: Path
+) -> HealthSettings | None:
+    """Return the endpoint with the paths of its stores starting as those of acceptors do."""
+    if health is None or health.tls is None:
+        return health
+    return replace(health, tls=health.tls.relative_to(instance, configuration))
 
 
 def _file_store(

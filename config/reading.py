@@ -7,7 +7,8 @@ element of that sort needs no code: a field in ``config/*settings.py`` and a pla
 from collections.abc import Mapping
 from typing import Any, Final
 
-from orthia.config.acceptors import parse_acceptor
+from orthia.config.acceptor_tls import AcceptorTls
+from orthia.config.acceptors import http_tls, http_url, parse_acceptor
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -222,7 +223,18 @@ class Reader(Sections):
     def health(self) -> HealthSettings | None:
         """Return the endpoint of probes and metrics; None if it is off."""
         node = self.section("core/health")
-        return None if node is None else HealthSettings(**self.values_of(node, "core/health"))
+        if node is None:
+            return None
+        values = self.values_of(node, "core/health")
+        for name, read in (("tls", self._http_tls), ("advertised_url", http_url)):
+            text = values.pop(name, None)
+            if text is not None:
+                with self.noting(child_of(node, name.replace("_", "-")) or node):
+                    values[name] = read(text)
+        return HealthSettings(**values)
+
+    def _http_tls(self, text: str) -> AcceptorTls:
+        return http_tls(text, self.values.secret)
 
     def stomp_limits(self) -> ClientLimits:
         """Return the limits of STOMP clients."""

@@ -162,8 +162,18 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         if limits.max_queues is not None:
             yield EffectiveSetting(f"{path}/max-queues", written(limits.max_queues))
     if settings.health is not None:
-        yield from _all("core/health", settings.health)
+        yield from _health(settings.health)
     yield from _all("core/stomp-limits", settings.stomp_limits)
+
+
+def _health(health: HealthSettings) -> Iterator[EffectiveSetting]:
+    path = "core/health"
+    for name in _names_in(path):
+        if name != "tls":
+            yield _field(path, health, name)
+    if health.tls is not None:
+        for name, value in health.tls.parameters().items():
+            yield EffectiveSetting(f"{path}/tls/{name}", value)
 
 
 def _login_domain(domain: LoginDomain) -> Iterator[EffectiveSetting]:

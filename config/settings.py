@@ -137,6 +137,10 @@ class HealthSettings:
     """Whether queues and addresses have metrics of their own, the fullest of them."""
     artemis_metrics: bool = False
     """Whether they have them under the names of Artemis' metrics plugin, too."""
+    advertised_url: str | None = None
+    """Where others reach it, if that is not what it listens on."""
+    tls: AcceptorTls | None = None
+    """How it speaks TLS; None in the clear."""
     operators: tuple[User, ...] = ()
     """Who uses the console and the API of a node whose clients need no login: of a file that
     ``--console-users`` names, not of ``broker.xml``. Without any, whoever reaches it."""
@@ -193,6 +197,8 @@ class ClientLimits:
     """Bytes of the parsed selectors of durable subscriptions that clients may have made."""
 
 
+HTTP_LISTENER = "<health>"
+"""What is said in place of an acceptor's name where HTTP is meant."""
 SERVER_STORE_BYTES = 10 * 1024**3
 """``max-store-bytes`` by default for a database server: nothing says how large its disk is."""
 
@@ -283,6 +289,15 @@ class Settings:
         if self.max_store_bytes is not None:
             return self.max_store_bytes
         return -1 if self.watched_directories else SERVER_STORE_BYTES
+
+    @property
+    def tls_listeners(self) -> tuple[AcceptorSettings, ...]:
+        """The acceptors with TLS, and HTTP as if it was one, if it has TLS."""
+        found = [one for one in self.acceptors if one.tls is not None]
+        health = self.health
+        if health is not None and health.tls is not None:
+            found.append(AcceptorSettings(HTTP_LISTENER, health.host, health.port, tls=health.tls))
+        return tuple(found)
 
     @property
     def asks_for_certificates(self) -> bool:

@@ -28,9 +28,9 @@ MEANINGS: Final = {
     NODE_ID: "the node id",
     FENCE: "the fence",
 }
-REPORTS: Final = (8, 9)
-"""The rows in which the holders of the two locks report to `orthia status`. They are optional: a
-node with the right to insert creates them, others use existing ones."""
+REPORTS: Final = (8, 9, 10, 11)
+"""The rows in which the holders of the two locks report to `orthia status` and other commands. They
+are optional: a node with the right to insert creates them, others use existing ones."""
 REPAIR_HOLDER_ID: Final = "orthia-db-upgrade:lease-only"
 """The holder of a restored live lock, until a former holder has certainly stopped.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from orthia.broker.tls.errors import TlsUnusable
-from orthia.broker.tls.expiry import Validity, in_utc
+from orthia.broker.tls.expiry import Validity, in_utc, listener
 from orthia.config.settings import AcceptorSettings
 
 
@@ -34,7 +34,7 @@ def in_a_line(validity: Validity, now: datetime) -> str:
     days = validity.days_left(now)
     left = f"in {days:.0f} days" if days >= 0 else "HAS EXPIRED"
     warned = "" if validity.warning(now) is None or days < 0 else ": REPLACE IT"
-    return f"acceptor {validity.acceptor!r}, {validity.subject}, until {ends} ({left}{warned})"
+    return f"{listener(validity.acceptor)}, {validity.subject}, until {ends} ({left}{warned})"
 
 
 def as_json(validities: Iterable[Validity]) -> list[dict[str, object]]:

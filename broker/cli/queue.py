@@ -15,7 +15,7 @@ from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.cli.views import print_many
-from orthia.config.errors import ConfigurationError
+from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import RetentionSettings
 
 if TYPE_CHECKING:
@@ -66,24 +66,21 @@ def list_(
 ) -> None:
     """Show every queue: as the live node has it, or else with what the database keeps for it.
 
-    The live node of --management or --config is asked, on this host without either. If it does not
-    answer, or with --url or --store, the database is read: there messages under way to consumers
-    count until they are acknowledged, and messages that are not persistent do not count.
+    The live node of --management, or of the pair of --config or --url, is asked, on this host
+    without any. If none answers, or with --store, the database is read: there messages under way to
+    consumers count until they are acknowledged, and messages that are not persistent do not count.
     """
     node = node.of_store(store)
-    is_told = as_json
-    if not from_store and (node.is_given or not store.is_given):
+    if not from_store:
         found, why = _of_live_node(node, store, search=search, sort=sort, limit=limit)
         if found is not None:
             print_many(found, _COLUMNS, right=_NUMBERS, as_json=as_json)
             return
-        click.echo(f"orthia: {why}; shown is what the store has", err=True)
-        is_told = True
+        if why:
+            click.echo(f"orthia: {why}; shown is what the store has", err=True)
     if sort is not None:
         raise click.UsageError("--sort is for what a live node shows; the store's list is by name.")
     _list_store(store, search or "", limit, as_json=as_json)
-    if not is_told:
-        click.echo("orthia: shown is what the store has; --management asks a live node", err=True)
 
 
 _COLUMNS: Final = {
@@ -104,8 +101,15 @@ _NUMBERS: Final = ("messages", "bytes", "consumers", "delivering", "scheduled")
 def _of_live_node(
     node: NodeOptions, store: StoreOptions, **query: Any
 ) -> tuple[list[dict[str, Any]] | None, str]:
-    """Return what the live node has; or None where the store is to be read instead, and why."""
-    from orthia.broker.client.management import ManagementRefused, ManagementUnreachable
+    """Return what the live node has; or None where the store is to be read instead, and why.
+
+    Without a reason where the store cannot be asked, which says so itself.
+    """
+    from orthia.broker.client.management import (
+        ManagementError,
+        ManagementRefused,
+        ManagementUnreachable,
+    )
 
     why = ""
     try:
@@ -121,10 +125,12 @@ def _of_live_node(
                 if not store.is_given or not asks:
                     raise
                 why = f"the live node at {node.client.live} asks for a login (--user)"
-    except ConfigurationError as error:
+    except ManagementError:
+        raise
+    except OrthiaError as error:
         if not store.is_given or node.management:
             raise
-        why = str(error)
+        why = "; ".join(str(error).splitlines()).replace(":;", ":") if node.was_found else ""
     return None, why
 
 

@@ -188,7 +188,9 @@ class _Url(click.ParamType[DatabaseUrl]):
         try:
             url = DatabaseUrl.parse(str(value)).relative_to(Path.cwd())
         except ConfigurationError as error:
-            self.fail(str(error), param, ctx)
+            is_node = str(value).startswith(("tcp://", "http://", "https://"))
+            instead = "; a node is named by --management http://HOST:PORT" if is_node else ""
+            self.fail(f"{error}{instead}", param, ctx)
         if url.sqlalchemy_url.password is not None:
             name = param.opts[0] if param is not None else "the URL"
             variable = TARGET_PASSWORD_VARIABLE if name == "--to-url" else PASSWORD_VARIABLE

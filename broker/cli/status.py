@@ -77,8 +77,9 @@ def _store(store: StoreOptions) -> "Iterator[tuple[str, Callable[[], Look], list
     loaded = store.load(Part.STORE)
     certificates: list[Validity] = []
     with suppress(ConfigurationError):  # whoever may not open the key stores is shown the rest
-        whole = store.load(Part.ACCEPTORS)
-        certificates = [] if whole is None else certificates_of(whole.acceptors)
+        for part in (Part.ACCEPTORS, Part.HTTP):
+            read = store.load(part)
+            certificates += [] if read is None else certificates_of(read.tls_listeners)
     if loaded is not None and store.url is None:
         check_stored(loaded)
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)
@@ -144,6 +145,9 @@ def _show(
     click.echo(f"fence     token {found.fence_token}")
     for name, told in look.notices:
         click.echo(f"{name:9} {told}")
+    for lock, report in look.reports.items():
+        if report.api_url is not None:
+            click.echo(f"console   {report.api_url}/console/ ({lock.name.lower()})")
     for one in certificates:
         click.echo(f"TLS       {in_a_line(one, datetime.now(UTC))}")
     click.echo()
@@ -188,6 +192,7 @@ def as_dict(look: "Look") -> dict[str, object]:
 
 
 def _lock_dict(look: "Look", lock: "LockStatus") -> dict[str, object]:
+    report = look.reports.get(lock.lock)
     return {
         "holder_id": lock.holder_id,
         "held": lock.is_held,
@@ -196,4 +201,5 @@ def _lock_dict(look: "Look", lock: "LockStatus") -> dict[str, object]:
         if lock.expires_in_seconds == math.inf
         else lock.expires_in_seconds,
         "no_renewal_for_seconds": look.silent_seconds.get(lock.lock),
+        "api_url": None if report is None else report.api_url,
     }

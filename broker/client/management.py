@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from orthia.broker.client.tls import ClientTls, Words, explained
 from orthia.config.errors import OrthiaError
 
 PREFIX: Final = "/api/v1"
@@ -23,6 +24,12 @@ ANSWER_SECONDS: Final = 130.0
 """More than a node takes for a request: it says itself that something takes too long."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _LONGEST_TEXT: Final = 300
+_WORDS: Final = Words(
+    trust_store="--ca FILE",
+    key_store="--key-store FILE",
+    name="ask by such a name: --management https://NAME:PORT",
+    plain="ask for http://",
+)
 
 
 class ManagementError(OrthiaError):
@@ -75,12 +82,11 @@ class ManagementAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
 
-    def connection(self) -> http.client.HTTPConnection:
-        """Return a connection that is not open yet."""
+    def connection(self, tls: ClientTls) -> http.client.HTTPConnection:
+        """Return a connection that is not open yet; reads files. Raises TlsUnusable."""
         if self.is_secure:
-            context = ssl.create_default_context()
             return http.client.HTTPSConnection(
-                self.host, self.port, timeout=CONNECT_SECONDS, context=context
+                self.host, self.port, timeout=CONNECT_SECONDS, context=tls.context()
             )
         return http.client.HTTPConnection(self.host, self.port, timeout=CONNECT_SECONDS)
 
@@ -93,8 +99,13 @@ class ManagementClient:
         addresses: Sequence[ManagementAddress],
         user: str | None = None,
         password: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
-        """``addresses`` are those of the nodes, in any order; without a ``user`` as nobody."""
+        """``addresses`` are those of the nodes, in any order; without a ``user`` as nobody.
+
+        ``tls`` says whom to trust, and as whom to log in by a certificate.
+        """
+        self._tls = tls or ClientTls()
         self._addresses = list(addresses)
         self._headers = {"Accept": "application/json"}
         if user is not None:
@@ -182,10 +193,12 @@ class ManagementClient:
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
-        connection = address.connection()
+        connection = address.connection(self._tls)
         try:
             try:
                 connection.connect()
+            except ssl.SSLError as error:
+                raise _NotSentError(explained(error, address.host, _WORDS)) from None
             except OSError as error:
                 raise _NotSentError(error.strerror or str(error) or "no answer") from None
             connection.sock.settimeout(ANSWER_SECONDS)
@@ -195,6 +208,8 @@ class ManagementClient:
                 answer = response.read(MAX_ANSWER_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 why = f"no whole answer: {str(error) or type(error).__name__}"
+                if isinstance(error, ssl.SSLError):
+                    why = explained(error, address.host, _WORDS)
                 if method == "GET":
                     raise _NotSentError(why) from None
                 raise AnswerLost(

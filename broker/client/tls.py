@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from orthia.broker.tls.errors import in_words
@@ -42,6 +42,18 @@ _NOT_YET_VALID: Final = 9
 _ALONE: Final = frozenset({18, 19})
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 20, 21})
 _OTHER_HOST: Final = frozenset({62, 64})
+
+
+class Words(NamedTuple):
+    """What one says which file or name by: parameters of a URL, or options of a command."""
+
+    trust_store: str = "trustStorePath=FILE"
+    key_store: str = "keyStorePath=FILE"
+    name: str = "say sniHost=NAME if you know that it is this broker's"
+    plain: str = "name the port of an acceptor with sslEnabled=true, or leave ssl:// out of the URL"
+
+
+_OF_A_URL: Final = Words()
 
 
 class NotTrusted(OrthiaError):  # noqa: N818 - named for the state
@@ -183,20 +195,17 @@ class SecureSocket:
         return ConnectionResetError(in_words(error))
 
 
-def explained(error: ssl.SSLError, host: str) -> str:
+def explained(error: ssl.SSLError, host: str, words: Words = _OF_A_URL) -> str:
     """Return why TLS failed with the broker at ``host``, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _not_trusted(error.verify_code, error.verify_message, host)
+        return _not_trusted(error.verify_code, error.verify_message, host, words)
     reason = (error.reason or "").upper()
     if reason in _NOT_TLS:
-        return (
-            "what answers there speaks no TLS; name the port of an acceptor with sslEnabled=true,"
-            " or leave ssl:// out of the URL"
-        )
+        return f"what answers there speaks no TLS; {words.plain}"
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
         return (
             f"the broker ended the handshake ({in_words(error)}); if it has needClientAuth, name"
-            " the file with your certificate and key: keyStorePath=FILE"
+            f" the file with your certificate and key: {words.key_store}"
         )
     if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
         return (
@@ -208,24 +217,24 @@ def explained(error: ssl.SSLError, host: str) -> str:
     return f"TLS failed: {in_words(error)}"
 
 
-def _not_trusted(code: int, message: str, host: str) -> str:
+def _not_trusted(code: int, message: str, host: str, words: Words) -> str:
     if code == _EXPIRED:
         return "the broker's certificate, or one that it is signed by, has expired; replace it"
     if code == _NOT_YET_VALID:
         return "the broker's certificate is not valid yet; is the clock of this machine right?"
     if code in _OTHER_HOST:
         return (
-            f"the broker's certificate is not for {host}; connect by a name that it has, or say"
-            " sniHost=NAME if you know that it is this broker's"
+            f"the broker's certificate is not for {host}; connect by a name that it has, or"
+            f" {words.name}"
         )
     if code in _ALONE:
         return (
             "the broker's certificate is signed by itself or by an authority that nobody here"
-            " knows; if it is yours, name it: trustStorePath=FILE"
+            f" knows; if it is yours, name it: {words.trust_store}"
         )
     if code in _UNKNOWN_AUTHORITY:
         return (
             "the broker's certificate is signed by an authority that is not known here; name the"
-            " file with its certificate: trustStorePath=FILE"
+            f" file with its certificate: {words.trust_store}"
         )
     return f"the broker's certificate is not trusted: {message}"

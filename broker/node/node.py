@@ -154,8 +154,10 @@ class BrokerNode:
                 self._out_of_memory.loop_failed,
                 lambda: self._service.managed,
                 self._settings.failover_log_directory,
+                await asyncio.to_thread(self._service.secure_http),
             )
             http.start()
+            self._service.publishes(http.published_url)
             LOGGER.info("the console is at %s", http.console_url)
         self._driver.begin()
         if self._watch is not None:

@@ -34,15 +34,18 @@ class Reporter:
         settings: Callable[[], Settings],
         manager: NodeManager,
         refused_by: Callable[[], str | None],
+        api_url: Callable[[], str | None] = lambda: None,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
         """``settings`` gives those in effect, which a changed ``broker.xml`` replaces.
 
         ``refused_by`` names what refuses messages (``StoreUse.refused_by``); None if nothing.
+        ``api_url`` returns where the API is served; None if it is not.
         """
         self._settings = settings
         self._manager = manager
         self._refused_by = refused_by
+        self._api_url = api_url
         self._period_seconds = period_seconds
         self._report = Report()
         self._digested: Signature | None = None
@@ -104,5 +107,6 @@ class Reporter:
             self._report,
             refusal=None if refused_by is None else _REFUSALS[refused_by],
             failback_put_off_until=self._put_off_until,
+            api_url=self._api_url(),
         )
         return self._report

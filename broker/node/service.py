@@ -16,6 +16,7 @@ from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.abc import Handover
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.resources import Managed
+from orthia.broker.management.http.server import Secure
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
@@ -27,11 +28,12 @@ from orthia.broker.node.served_clients import ServedClients
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.security.users import TakesTokens
 from orthia.broker.tls.certificates import Certificates
+from orthia.broker.tls.channel import TlsChannel
 from orthia.broker.tls.watch import CertificateWatch
 from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.clock import monotonic_seconds
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule, User
-from orthia.config.settings import Settings
+from orthia.config.settings import HTTP_LISTENER, Settings
 from orthia.config.user_files import read_users
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.journal import MessageJournal
@@ -60,7 +62,7 @@ class Service:
         self._settings = settings
         self._metrics = metrics
         self._hangs = hangs
-        self._certificates = Certificates(settings.acceptors)
+        self._certificates = Certificates(settings.tls_listeners)
         self._certificate_watch = CertificateWatch(self._certificates)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broker: Broker | None = None
@@ -70,6 +72,7 @@ class Service:
         self._managed: Managed | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
+        self._api_url: str | None = None
         self._progress = 0
         """Counts the turns of an opening: one that gets on is not one that hangs."""
         directory = settings.audit_log_directory
@@ -117,6 +120,15 @@ class Service:
         """What operators do over HTTP while it serves, and how they log in. Any thread."""
         return self._managed
 
+    def publishes(self, api_url: str) -> None:
+        """Remember where the API is served, which is published beside the locks."""
+        self._api_url = api_url
+
+    @property
+    def api_url(self) -> str | None:
+        """Where the API is served; None where it is not, or not yet. Any thread."""
+        return self._api_url
+
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
         broker = self._broker
@@ -131,6 +143,19 @@ class Service:
         """
         self._certificates.load()
         self._certificate_watch.start()
+
+    def secure_http(self) -> Secure | None:
+        """Read the key store of HTTP, and return what adds TLS to it; raises TlsUnusable.
+
+        It is served before the node waits for its lock: on any thread.
+        """
+        health = self._settings.health
+        if health is None or health.tls is None:
+            return None
+        self._certificates.load(HTTP_LISTENER)
+        self._certificate_watch.start()
+        context = partial(self._certificates.context, HTTP_LISTENER)
+        return lambda inner, later: TlsChannel(context, inner, later)
 
     def has_journal(self, journal: MessageJournal) -> None:
         """Remember the journal, which is loaded."""

@@ -184,7 +184,12 @@ class NodeShell:
         if done is not None:
             revision = done.from_revision or "none"
             manager.log.emit(SchemaMigrated(revision, done.to_revision, done.duration_ms))
-        self._reporter = Reporter(lambda: self._service.settings, manager, self._service.refused_by)
+        self._reporter = Reporter(
+            lambda: self._service.settings,
+            manager,
+            self._service.refused_by,
+            lambda: self._service.api_url,
+        )
         self._reporter.start()
         return Prepared()
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from orthia.broker.tls.contexts import load_acceptor
 from orthia.broker.tls.errors import TlsUnusable
-from orthia.broker.tls.expiry import Validity, in_utc
+from orthia.broker.tls.expiry import Validity, in_utc, listener
 from orthia.broker.tls.stores import files_of
 from orthia.config.acceptor_tls import AcceptorTls
 from orthia.config.file_states import FileState, state_of
@@ -57,9 +57,12 @@ class Certificates:
         """Whether there is an acceptor with TLS."""
         return bool(self._shown)
 
-    def load(self) -> None:
-        """Read new and changed files; raises TlsUnusable for those never read before."""
-        for one in self._shown.values():
+    def load(self, *acceptors: str) -> None:
+        """Read new and changed files, of some acceptors or of all.
+
+        Raises TlsUnusable for those never read before.
+        """
+        for one in [self._shown[name] for name in acceptors or self._shown]:
             state = _state(one.tls)
             if one.context is None:
                 self._read(one, state)
@@ -70,7 +73,7 @@ class Certificates:
         """Return the context for the next client of an acceptor, which has been loaded."""
         context = self._shown[acceptor].context
         if context is None:
-            raise RuntimeError(f"the certificate of acceptor {acceptor!r} is not loaded")
+            raise RuntimeError(f"the certificate of {listener(acceptor)} is not loaded")
         return context
 
     def validities(self) -> Mapping[str, Validity]:
@@ -95,15 +98,15 @@ class Certificates:
         try:
             loaded = load_acceptor(one.name, one.tls)
         except TlsUnusable as error:
-            raise TlsUnusable(f"acceptor {one.name!r}: {error}") from None
+            raise TlsUnusable(f"{listener(one.name)}: {error}") from None
         one.state = state
         one.refused = None
         one.validity = loaded.validity
         one.context = loaded.context
         one.warned_at = None
         LOGGER.info(
-            "acceptor %r uses the certificate of %s, valid until %s",
-            one.name,
+            "%s uses the certificate of %s, valid until %s",
+            listener(one.name),
             loaded.validity.subject,
             in_utc(loaded.validity.not_valid_after),
         )
@@ -117,7 +120,7 @@ class Certificates:
             self._refuse(one, state, str(error))
         except Exception as error:  # noqa: BLE001 - the node has a usable certificate
             self._refuse(
-                one, state, f"acceptor {one.name!r}: {type(error).__name__}: {error}", error
+                one, state, f"{listener(one.name)}: {type(error).__name__}: {error}", error
             )
 
     @staticmethod

@@ -12,11 +12,17 @@ AHEAD: Final = timedelta(days=30)
 """How long before its expiry a warning begins."""
 
 
+def listener(name: str) -> str:
+    """Return what an acceptor of this name is called; an element stands for itself: <health>."""
+    return name if name.startswith("<") else f"acceptor {name!r}"
+
+
 @dataclass(frozen=True)
 class Validity:
     """The subject of a certificate, and the time in which it is valid."""
 
     acceptor: str
+    """Its name; for HTTP the name of its element, in angle brackets."""
     subject: str
     not_valid_before: datetime
     not_valid_after: datetime
@@ -31,7 +37,7 @@ class Validity:
 
         ``now`` is the clock of this machine; each client decides by its own.
         """
-        of = f"the certificate of acceptor {self.acceptor!r}, {self.subject},"
+        of = f"the certificate of {listener(self.acceptor)}, {self.subject},"
         what_to_do = "replace the file that keyStorePath names; with sslAutoReload=true that is all"
         ends = in_utc(self.not_valid_after)
         if now < self.not_valid_before:

@@ -34,6 +34,7 @@ class ReportFiles(ReportStore):
             "users_digest": report.users_digest,
             "refusal": report.refusal and report.refusal.name,
             "failback_put_off_until": until and until.isoformat(),
+            "api_url": report.api_url,
         }
         path = self._paths[lock]
         fresh = path.with_suffix(f".{os.getpid()}")
@@ -60,6 +61,7 @@ def _read(path: Path) -> Published | None:
             document["users_digest"],
             None if refusal is None else Refusal[refusal],
             None if until is None else datetime.fromisoformat(until),
+            document.get("api_url"),  # older versions have none
         )
         return Published(document["holder_id"], document["token"], report)
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,21 +1,25 @@
 """What the holder of a lock reports beside it, for ``orthia status`` of any process.
 
-Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock. ``orthia db upgrade`` makes
+Rows 8 and 9 of NODE_MANAGER_STORE, of the live and the backup lock, and 10 and 11 with where each
+serves its API. ``orthia db upgrade`` makes
 them, or a node that first needs them and may insert rows. Nodes of older versions read rows 0 to 4
 only, and neither see nor change them. HOLDER_ID and HOLDER_TOKEN say who reports under which token:
 a report counts while the row of the lock says the same. NODE_ID has the digest of the users, STATE
-the letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off.
+the letter of ``Refusal``, HOLDER_EXPIRATION_TIME until when failback is put off. Of rows 10 and 11
+HOLDER_ID has the URL and NODE_ID a digest of the holder's id: they count with the row that they go
+with.
 
 A row is changed in place, which a database without room for new rows still does. No lease depends
 on it.
 """
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Engine, MetaData, insert, select, update
 from typing_extensions import override
@@ -26,6 +30,7 @@ from orthia.nodemanager.locks.lease import Lock, LockStatus
 from orthia.nodemanager.tables import node_manager_store
 
 REPORT_ROWS: Final = {Lock.LIVE: 8, Lock.BACKUP: 9}
+API_ROWS: Final = {Lock.LIVE: 10, Lock.BACKUP: 11}
 
 
 class Refusal(Enum):
@@ -49,6 +54,9 @@ class Report:
     """None while messages are taken."""
     failback_put_off_until: datetime | None = None
     """By the clock of the store."""
+    api_url: str | None = None
+    """Where it serves its API, as others reach it; None if it does not, or is of an older
+    version."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,6 @@ class SqlReportStore(ReportStore):
 
     @override
     def write(self, lock: Lock, holder_id: str, token: int, report: Report) -> None:
-        c = self._table.c
-        row = REPORT_ROWS[lock]
         values = {
             "holder_id": holder_id,
             "holder_token": token,
@@ -96,8 +102,18 @@ class SqlReportStore(ReportStore):
             "state": None if report.refusal is None else report.refusal.value,
             "holder_expiration_time": report.failback_put_off_until,
         }
+        self._put(REPORT_ROWS[lock], token, values, f"report beside the {lock.name.lower()} lock")
+        values = {
+            "holder_id": report.api_url,
+            "holder_token": token,
+            "node_id": _digest(holder_id),
+        }
+        self._put(API_ROWS[lock], token, values, f"publish the API beside the {lock.name} lock")
+
+    def _put(self, row: int, token: int, values: Mapping[str, object], what: str) -> None:
+        """Change a row, or make it, unless it is of a greater token."""
+        c = self._table.c
         change = update(self._table).where(c.id == row, c.holder_token <= token).values(values)
-        what = f"report beside the {lock.name.lower()} lock"
         with write_transaction(self._engine, what) as connection:
             if connection.execute(change).rowcount:
                 return
@@ -110,7 +126,8 @@ class SqlReportStore(ReportStore):
     @override
     def read(self) -> Mapping[Lock, Published]:
         c = self._table.c
-        wanted = select(self._table).where(c.id.in_(REPORT_ROWS.values()))
+        numbers = (*REPORT_ROWS.values(), *API_ROWS.values())
+        wanted = select(self._table).where(c.id.in_(numbers))
         with translate_errors("read the reports of nodes"), self._engine.connect() as connection:
             rows = {row.id: row for row in connection.execute(wanted)}
         return {
@@ -121,11 +138,25 @@ class SqlReportStore(ReportStore):
                     rows[number].node_id,
                     _refusal(rows[number].state),
                     rows[number].holder_expiration_time,
+                    _api_url(rows.get(API_ROWS[lock]), rows[number]),
                 ),
             )
             for lock, number in REPORT_ROWS.items()
             if number in rows and rows[number].holder_id
         }
+
+
+def _api_url(row: Any, report: Any) -> str | None:
+    """Return the URL in a row that was published by who wrote a report."""
+    is_same = row is not None and (row.holder_token, row.node_id) == (
+        report.holder_token,
+        _digest(report.holder_id),
+    )
+    return row.holder_id if is_same else None
+
+
+def _digest(holder_id: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, holder_id))
 
 
 def _refusal(letter: str | None) -> Refusal | None:

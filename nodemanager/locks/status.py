@@ -32,7 +32,7 @@ from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus
 from orthia.nodemanager.locks.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
 from orthia.nodemanager.locks.report_files import ReportFiles
-from orthia.nodemanager.locks.reports import Report, ReportStore, SqlReportStore
+from orthia.nodemanager.locks.reports import Published, Report, SqlReportStore
 from orthia.nodemanager.locks.server_lock import ServerLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 
@@ -80,9 +80,18 @@ class PairLocks(ABC):
         """
         return Seen(self.read_status())
 
-    @abstractmethod
     def reports(self) -> Mapping[Lock, Report]:
         """Return what the present holders of the locks report of themselves; raises StoreError."""
+        published, status = self.published(), self.look().status
+        return {
+            lock.lock: published[lock.lock].report
+            for lock in (status.live, status.backup)
+            if lock.lock in published and published[lock.lock].is_of(lock)
+        }
+
+    @abstractmethod
+    def published(self) -> Mapping[Lock, Published]:
+        """Return what was reported, also by holders that are gone; raises StoreError."""
 
     @abstractmethod
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -148,8 +157,8 @@ class DatabaseLocks(PairLocks):
         return Seen(replace(found, live=seen(found.live), backup=seen(found.backup)), unknown)
 
     @override
-    def reports(self) -> Mapping[Lock, Report]:
-        return _of_holders(self._reports, self.look().status)
+    def published(self) -> Mapping[Lock, Published]:
+        return self._reports.read()
 
     @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -204,8 +213,8 @@ class DirectoryLocks(PairLocks):
         return status_of_files(self._files)
 
     @override
-    def reports(self) -> Mapping[Lock, Report]:
-        return _of_holders(self._reports, self.read_status())
+    def published(self) -> Mapping[Lock, Published]:
+        return self._reports.read()
 
     @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -231,15 +240,6 @@ class DirectoryLocks(PairLocks):
     @override
     def release(self, lease: Lease) -> None:
         self._files.release(lease.lock)
-
-
-def _of_holders(store: ReportStore, status: NodeManagerStatus) -> dict[Lock, Report]:
-    found = store.read()
-    return {
-        lock.lock: found[lock.lock].report
-        for lock in (status.live, status.backup)
-        if lock.lock in found and found[lock.lock].is_of(lock)
-    }
 
 
 def status_of_files(files: ServerLock) -> NodeManagerStatus:

@@ -14,9 +14,17 @@ from click.testing import CliRunner, Result
 from orthia.broker.cli import watching
 from orthia.broker.cli.app import orthia
 from orthia.broker.cli.managing import NodeOptions
+from orthia.broker.cli.settings_options import StoreOptions
 from orthia.broker.client.connection import BrokerAddress, Connection, Login
 from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.management import ManagementAddress, ManagementUnreachable
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.reports import Report, SqlReportStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import PROGRAM, Run, finished
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
@@ -88,7 +96,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node = Node(directory / "etc" / "broker.xml", port, http)
     log = (directory / "log").open("w")
     process = subprocess.Popen([*PROGRAM, "run", str(node.config)], stdout=log, stderr=log)
-    where = NodeOptions((ManagementAddress("127.0.0.1", http),), None, {}, None, None)
+    where = NodeOptions((ManagementAddress("127.0.0.1", http),))
 
     def is_live() -> bool:
         assert process.poll() is None, (directory / "log").read_text()
@@ -268,6 +276,62 @@ def test_of_several_nodes_the_live_one_is_asked(node: Node, run: Run) -> None:
     assert asked.exit_code == 0, asked.output
 
 
+def test_the_live_node_is_found_by_its_store(node: Node, run: Run, tmp_path: Path) -> None:
+    """By the URL of the database, or a broker.xml that says another port, as of the other node."""
+    url = f"sqlite:///{node.config.parents[1] / 'data' / 'orthia.db'}"
+
+    def is_published() -> bool:
+        status = json.loads(run("status", "--url", url, "--json").stdout)
+        return bool(status["live"]["api_url"] == f"http://127.0.0.1:{node.http}")
+
+    wait_until(is_published, what="the node publishes where its API is")
+    by_url = run("job", "list", "--url", url, "--user", "admin", environment=node.environment)
+    assert by_url.exit_code == 0, by_url.output
+    listed = run("queue", "list", "--url", url, "--user", "admin", environment=node.environment)
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    assert "delivering" in listed.stdout
+    other = tmp_path / "other"
+    run(
+        *("create", other, "--backup", "--url", url, "--user", "admin"),
+        *("--health-port", free_port()),
+        environment=node.environment,
+    )
+    file = other / "etc" / "broker.xml"
+    by_file = run("job", "list", "--config", file, "--user", "admin", environment=node.environment)
+    assert by_file.exit_code == 0, by_file.output
+
+
+def test_what_nodes_published_that_are_gone_is_told_as_stale(
+    run: Run, sqlite_url: str, tmp_path: Path
+) -> None:
+    """Nothing is sent there; who has just taken the live lock is found by its backup's row."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url))
+    database = Database.from_settings(settings)
+    store = SqlNodeManagerStore(database, settings, database.engine)
+    reports = SqlReportStore(database, settings)
+    gone = f"http://127.0.0.1:{free_port()}"
+    reports.write(Lock.LIVE, "a@host:17", 1, Report(api_url=gone))
+    asked = run("job", "list", "--url", sqlite_url)
+    assert asked.exit_code == 69
+    assert asked.stderr == (
+        "orthia: no node of this pair can be asked:\n"
+        "orthia: nobody holds the live lock\n"
+        f"orthia: {gone} is stale: a@host:17 published it, and is not live any more\n"
+    )
+    store.try_acquire(Lock.LIVE, "b@host:18", 600_000)
+    elsewhere = f"http://127.0.0.2:{free_port()}"
+    reports.write(Lock.BACKUP, "b@host:18", 1, Report(api_url=elsewhere))
+    asked = run("job", "list", "--url", sqlite_url)
+    assert f"b@host:18 serves its API on {elsewhere} of its own host alone" in asked.stderr
+    here = HolderId.new("b", crash_detection=False)
+    store.release(Lock.LIVE, "b@host:18", 1)
+    store.try_acquire(Lock.LIVE, here, 600_000)
+    reports.write(Lock.BACKUP, here, 1, Report(api_url=elsewhere))
+    asked = run("job", "list", "--url", sqlite_url)
+    assert f"orthia:   {elsewhere}: Connection refused\n" in asked.stderr
+    database.dispose()
+
+
 def test_where_no_node_answers_it_says_what_to_do(
     run: Run, sqlite_url: str, tmp_path: Path
 ) -> None:
@@ -283,7 +347,15 @@ def test_where_no_node_answers_it_says_what_to_do(
     )
     listed = run("queue", "list", "--url", sqlite_url)
     assert listed.exit_code == 0
-    assert listed.stderr == ("orthia: shown is what the store has; --management asks a live node\n")
+    assert listed.stderr == (
+        "orthia: no node of this pair can be asked: nobody holds the live lock; shown is what the"
+        " store has\n"
+    )
+    refused = run("job", "list", "--url", sqlite_url)
+    assert refused.exit_code == 69
+    assert refused.stderr == (
+        "orthia: no node of this pair can be asked:\northia: nobody holds the live lock\n"
+    )
     run("create", tmp_path / "n", "--allow-anonymous", "--no-health")
     refused = run("job", "list", "--config", tmp_path / "n" / "etc" / "broker.xml")
     assert refused.exit_code == 78
@@ -295,7 +367,7 @@ def test_ctrl_c_leaves_the_job_running(
 ) -> None:
     """And says how to stop it."""
     monkeypatch.setattr("sys.argv", ["orthia"])
-    where = NodeOptions((), Path("etc/broker.xml"), {}, "admin", None)
+    where = NodeOptions((), StoreOptions(Path("etc/broker.xml"), {}, None, {}), "admin")
     job = {"id": 7, "total": 10, "looked-at": 3, "state": "running"}
 
     def interrupt(_: float) -> None:

@@ -37,6 +37,7 @@ def store(sqlite_url: str) -> Iterator[SqlNodeManagerStore]:
     database.dispose()
 
 
+API = "https://node-a.example:8161"
 LASTING = ("--jdbc-lock-expiration", 600_000, "--jdbc-lock-renew-period", 120_000)
 """A lease that was just taken is not late, however long the machine then stands still."""
 
@@ -74,7 +75,7 @@ def test_status_tells_what_the_nodes_report(
     quiet = run("status", "--url", sqlite_url, *LASTING).stdout
     assert not re.search("^(sends|failback|users) ", quiet, re.MULTILINE)
     until = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
-    reports.write(Lock.LIVE, "node-a@host:17", 1, Report("a" * 36, Refusal.DISK, until))
+    reports.write(Lock.LIVE, "node-a@host:17", 1, Report("a" * 36, Refusal.DISK, until, API))
     reports.write(Lock.BACKUP, "node-b@host:18", 1, Report("b" * 36))
     shown = run("status", "--url", sqlite_url, *LASTING).stdout
     assert "sends     refused for want of room: a disk of the store is full" in shown
@@ -84,6 +85,8 @@ def test_status_tells_what_the_nodes_report(
     assert document["sends_refused_by"] == "disk"
     assert document["failback_put_off_until"] == until.isoformat()
     assert document["users_differ"] is True
+    assert f"console   {API}/console/ (live)" in shown
+    assert (document["live"]["api_url"], document["backup"]["api_url"]) == (API, None)
 
 
 def test_status_does_not_tell_what_is_over(
@@ -228,6 +231,7 @@ def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -
         "token": 0,
         "expires_in_seconds": None,
         "no_renewal_for_seconds": None,
+        "api_url": None,
     }
     assert shown["backup"] == lock
     assert shown["live"]["expires_in_seconds"] > 500

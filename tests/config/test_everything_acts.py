@@ -89,6 +89,10 @@ READ_AS = {
     "core/health/host": "broker/management/http/server.py self._settings.host",
     "core/health/token": "broker/management/http/probes.py self._settings.token",
     "core/health/port": "broker/management/http/server.py self._settings.port",
+    "core/health/tls": "broker/node/service.py health.tls",
+    "core/health/advertised-url": (
+        "broker/management/http/node_server.py self._settings.advertised_url"
+    ),
     "core/health/allow-anonymous": (
         "broker/management/http/probes.py self._settings.allow_anonymous"
     ),

@@ -36,7 +36,7 @@ def test_the_committed_reference_is_the_generated_one() -> None:
         ),
         ("core/address-settings/address-setting", AddressSettings, {"match"}),
         ("core/address-settings/address-setting", ResolvedAddressSettings, set()),
-        ("core/health", HealthSettings, set()),
+        ("core/health", HealthSettings, {"operators"}),
         ("core/stomp-limits", ClientLimits, set()),
         (
             "core/ha-policy/shared-store/primary",

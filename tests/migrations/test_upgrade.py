@@ -39,13 +39,13 @@ from orthia.journal.sql.tables import (
     times_table,
 )
 from orthia.migrations import TableNames
-from orthia.nodemanager.locks.reports import REPORT_ROWS
+from orthia.nodemanager.locks.reports import API_ROWS, REPORT_ROWS
 from orthia.nodemanager.tables import failover_log, node_manager_store
 from tests.support.schema import mysql_statements
 
 ROWS = [
     (0, None, None, 0, None, "N"),
-    *((n, None, None, 0, None, None) for n in (*range(1, 5), *REPORT_ROWS.values())),
+    *((n, None, None, 0, None, None) for n in (*range(1, 5), *REPORT_ROWS.values(), *API_ROWS.values())),
 ]
 
 # One process imports this module, and the others are forked from it.

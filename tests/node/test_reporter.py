@@ -113,7 +113,13 @@ class Manager:
 def test_what_refuses_messages_and_puts_failback_off_is_reported() -> None:
     """As it is when the node looks."""
     manager, refused_by = Manager(), [None, "disk", "max-store-bytes", "database", None]
-    reporter = Reporter(lambda: SETTINGS, cast("NodeManager", manager), lambda: refused_by.pop(0))
+    api: list[str | None] = [None, *["http://a:8161"] * 4]
+    reporter = Reporter(
+        lambda: SETTINGS,
+        cast("NodeManager", manager),
+        lambda: refused_by.pop(0),
+        lambda: api.pop(0),
+    )
     for _ in range(4):
         reporter.look()
     reporter.failback_put_off(30_000)
@@ -125,6 +131,7 @@ def test_what_refuses_messages_and_puts_failback_off_is_reported() -> None:
         Refusal.DATABASE,
         None,
     ]
+    assert [one.api_url for one in manager.published] == [None, *["http://a:8161"] * 4]
     until = datetime.fromtimestamp(1_030, UTC)
     assert [one.failback_put_off_until for one in manager.published] == [*[None] * 4, until]
 

@@ -1,7 +1,9 @@
 """What the holders of locks report beside them, in each database and in a directory."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from orthia.nodemanager.locks.reports import Published, Refusal, Report, ReportS
 from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks
 
 UNTIL = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
-FULL = Report("d" * 36, Refusal.MAX_STORE_BYTES, UNTIL)
+FULL = Report("d" * 36, Refusal.MAX_STORE_BYTES, UNTIL, "https://node-a.example:8161")
 
 
 def check_that_reports_are_read_as_written(reports: ReportStore) -> None:
@@ -140,3 +142,28 @@ def test_a_letter_of_a_newer_version_is_no_error(
         table = reports._table
         connection.execute(table.update().where(table.c.id == 8).values(state="?"))
     assert reports.read()[Lock.LIVE].report == Report("d" * 36, None, UNTIL)
+
+
+def test_the_address_of_a_former_holder_is_not_that_of_one_that_publishes_none(
+    migrated_store: DatabaseStoreSettings, database: Database
+) -> None:
+    """A node of an older version writes the row of its report alone."""
+    reports = SqlReportStore(database, migrated_store)
+    reports.write(Lock.LIVE, "a@host", 1, FULL)
+    with database.engine.begin() as connection:
+        table = reports._table
+        theirs = {"holder_id": "b@host", "holder_token": 1}
+        connection.execute(table.update().where(table.c.id == 8).values(theirs))
+    published = reports.read()[Lock.LIVE]
+    assert (published.holder_id, published.report.api_url) == ("b@host", None)
+
+
+def test_a_file_of_an_older_version_says_no_address(tmp_path: Path) -> None:
+    """It says the rest."""
+    reports = ReportFiles(tmp_path)
+    reports.write(Lock.LIVE, "a@host", 3, FULL)
+    file = tmp_path / "serverlock.1.json"
+    document = json.loads(file.read_text())
+    del document["api_url"]
+    file.write_text(json.dumps(document))
+    assert reports.read()[Lock.LIVE].report == replace(FULL, api_url=None)

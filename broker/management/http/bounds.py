@@ -14,6 +14,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS: Final = 64
 REQUEST_SECONDS: Final = 5.0
+CERTIFICATE: Final = "certificate"
+"""What is in the state of each request of a connection: how its client's certificate is read."""
+_NEEDS_TLS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n"
+    b"this port speaks TLS alone: ask for https://\n"
+)
 
 
 class Bounds:
@@ -21,14 +27,19 @@ class Bounds:
 
     def __init__(self, request_seconds: float) -> None:
         self.request_seconds = request_seconds
-        self.connections: dict[_Bounded, None] = {}
+        self.connections: dict[Bounded, None] = {}
         """The oldest first."""
 
-    def around(self, protocol: H11Protocol, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
-        """Return the protocol of one connection, which passes all to ``protocol``, in bounds."""
-        return _Bounded(protocol, self, loop)
+    def around(
+        self, protocol: H11Protocol, loop: asyncio.AbstractEventLoop, *, is_secure: bool = False
+    ) -> "Bounded":
+        """Return the protocol of one connection, which passes all to ``protocol``, in bounds.
 
-    def add(self, connection: "_Bounded") -> None:
+        ``is_secure`` says that TLS is between it and its socket.
+        """
+        return Bounded(protocol, self, loop, is_secure=is_secure)
+
+    def add(self, connection: "Bounded") -> None:
         """Take a new connection, in place of the oldest if there are too many."""
         if len(self.connections) >= MAX_CONNECTIONS:
             next(iter(self.connections)).end()
@@ -40,11 +51,19 @@ class Bounds:
             connection.end()
 
 
-class _Bounded(asyncio.Protocol):
+class Bounded(asyncio.Protocol):
     """One connection: passes what happens to it on to uvicorn's protocol, and ends a slow one."""
 
-    def __init__(self, inner: H11Protocol, bounds: Bounds, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        inner: H11Protocol,
+        bounds: Bounds,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        is_secure: bool,
+    ) -> None:
         self._inner = inner
+        self._is_secure = is_secure
         self._bounds = bounds
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -57,6 +76,8 @@ class _Bounded(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._bounds.add(self)
         self._inner.connection_made(self._transport)
+        if self._is_secure:
+            self._inner.scheme = "https"
         self._look_later()
 
     @override
@@ -81,6 +102,29 @@ class _Bounded(asyncio.Protocol):
         if self._look is not None:
             self._look.cancel()
         self._inner.connection_lost(exc)
+
+    def has_no_tls(self, reason: str, first: bytes) -> None:
+        """Answer a client in the clear that speaks no TLS."""
+        del reason, first
+        if self._transport is not None:
+            self._transport.write(_NEEDS_TLS)
+            self._transport.close()
+
+    def handshake_failed(self, reason: str) -> None:
+        """End a client whose handshake failed."""
+        del reason
+        self.end()
+
+    def misuses_tls(self, reason: str) -> None:
+        """End a client whose records carry no data."""
+        del reason
+        self.end()
+
+    def certificate(self) -> bytes | None:
+        """Return the client's verified certificate as DER; None without one."""
+        transport = self._transport
+        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        return None if tls is None else tls.getpeercert(binary_form=True)
 
     def end(self) -> None:
         """End the connection; what was not sent is dropped."""

@@ -7,7 +7,7 @@ something is JSON, comes from no other site, and names the host that this node h
 import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from orthia.broker.core.errors import AuthenticationFailed, BrokerError, LimitExceeded
 from orthia.broker.management.abc import Caller
 from orthia.broker.management.errors import WrongArgument
+from orthia.broker.management.http.bounds import CERTIFICATE
 from orthia.broker.quoting import quoted
 from orthia.config.exposure import is_loopback
 
@@ -66,7 +67,13 @@ def caller(request: Request) -> Caller:
     login, passcode = credentials(request)
     client = request.client
     address, port = ("", None) if client is None else (client.host, client.port)
-    return Caller(address, port, login, passcode)
+    return Caller(address, port, login, passcode, certificate(request))
+
+
+def certificate(request: Request) -> bytes | None:
+    """Return the verified certificate of a request's client as DER; None without one."""
+    read: Callable[[], bytes | None] | None = request.scope.get("state", {}).get(CERTIFICATE)
+    return None if read is None else read()
 
 
 def authority(url: str) -> str | None:

@@ -1,6 +1,7 @@
 """What a node serves over HTTP, put together."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
-from orthia.broker.management.http.server import HttpServer, LoopErrorHandler
+from orthia.broker.management.http.server import HttpServer, LoopErrorHandler, Secure
 from orthia.config.settings import HealthSettings
 
 _ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
@@ -30,13 +31,14 @@ class NodeServer:
         failed: LoopErrorHandler | None = None,
         managed: Callable[[], Managed | None] = lambda: None,
         failover_logs: Path | None = None,
+        secure: Secure | None = None,
     ) -> None:
         """``loop`` is the broker's; ``failed`` handles what nothing on the server's has caught.
 
         ``managed`` returns what operators may do, while the node is live; ``failover_logs`` is the
-        directory of the failover log, of which the console shows the end.
+        directory of the failover log, of which the console shows the end; ``secure`` adds TLS.
         """
-        self._host = settings.host
+        self._settings = settings
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
@@ -56,7 +58,7 @@ class NodeServer:
             *console.routes(),
             pace=pace,
         )
-        self.server = HttpServer(settings, served, failed=failed)
+        self.server = HttpServer(settings, served, failed=failed, secure=secure)
 
     def start(self) -> None:
         """Listen and serve; raises HealthError if the address cannot be bound."""
@@ -65,11 +67,21 @@ class NodeServer:
     @property
     def console_url(self) -> str:
         """Where a browser on this host finds the console, after ``start``."""
-        host = self._host
+        host = self._settings.host
         if host in _ANY:
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104 - compared, not bound
+        return f"{self._url(host)}/console/"
+
+    @property
+    def published_url(self) -> str:
+        """Where commands find the API, which the node publishes, after ``start``."""
+        host = socket.gethostname() if self._settings.host in _ANY else self._settings.host
+        return self._settings.advertised_url or self._url(host)
+
+    def _url(self, host: str) -> str:
         shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.server.port}/console/"
+        scheme = "http" if self._settings.tls is None else "https"
+        return f"{scheme}://{shown}:{self.server.port}"
 
     def close(self) -> None:
         """Stop listening and end every connection."""

@@ -5,7 +5,7 @@ Both share one interpreter: whoever sends requests without end would else have h
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -80,3 +80,26 @@ class Paced:
         """Pass a request on when it is its turn; a probe soon, whoever is before it."""
         await self._pace.turn(self._probe_seconds if scope["path"] in _PROBES else None)
         await self._application(scope, receive, send)
+
+
+class Handshakes:
+    """Runs handshakes of TLS, a step in a turn of the loop, within the thread's share."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._budget: Budget | None = None
+
+    def later(self, steps: Iterator[bool]) -> None:
+        """Run steps in turn with others; on the loop's thread."""
+        self._loop.call_soon(self._step, steps)
+
+    def _step(self, steps: Iterator[bool]) -> None:
+        if self._budget is None:
+            self._budget = Budget()
+        ahead = self._budget.ahead_seconds()
+        if ahead > 0:
+            self._loop.call_later(ahead, self._step, steps)
+        elif next(steps, True):
+            return
+        else:
+            self.later(steps)

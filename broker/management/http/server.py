@@ -8,7 +8,7 @@ import asyncio
 import errno
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -16,7 +16,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from orthia.broker.management.http.bounds import REQUEST_SECONDS, Bounds
+from orthia.broker.management.http.bounds import CERTIFICATE, REQUEST_SECONDS, Bounded, Bounds
+from orthia.broker.management.http.pace import Handshakes
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import HealthSettings
 
@@ -34,6 +35,9 @@ class HealthNotFree(HealthError):  # noqa: N818 - named for the state
 
 
 LoopErrorHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+Later = Callable[[Iterator[bool]], None]
+Secure = Callable[[Bounded, Later], asyncio.Protocol]
+"""Puts TLS between a socket and its protocol; runs the steps of a handshake by the second."""
 
 
 class HttpServer:
@@ -46,8 +50,9 @@ class HttpServer:
         *,
         failed: LoopErrorHandler | None = None,
         request_seconds: float = REQUEST_SECONDS,
+        secure: Secure | None = None,
     ) -> None:
-        """``failed`` handles what nothing on the server's loop has caught.
+        """``failed`` handles what nothing on the server's loop has caught; ``secure`` adds TLS.
 
         ``request_seconds`` bounds how long a client takes to send the head of a request, and to
         read what it was sent.
@@ -67,6 +72,7 @@ class HttpServer:
             timeout_keep_alive=int(max(1, request_seconds)),
         )
         self._failed = failed
+        self._secure = secure
         self.bounds = Bounds(request_seconds)
         self.socket: socket.socket | None = None
         """The one it listens on, after ``start``."""
@@ -119,11 +125,16 @@ class HttpServer:
             loop.set_exception_handler(self._failed)
         self._config.load()
         state = ServerState()
-        server = await loop.create_server(
-            lambda: self.bounds.around(H11Protocol(self._config, state, {}, loop), loop),
-            sock=listener,
-            backlog=_BACKLOG,
-        )
+        handshakes = Handshakes(loop)
+
+        def connect() -> asyncio.Protocol:
+            known: dict[str, object] = {}
+            protocol = H11Protocol(self._config, state, known, loop)
+            bounded = self.bounds.around(protocol, loop, is_secure=self._secure is not None)
+            known[CERTIFICATE] = bounded.certificate
+            return bounded if self._secure is None else self._secure(bounded, handshakes.later)
+
+        server = await loop.create_server(connect, sock=listener, backlog=_BACKLOG)
         self._stop = lambda: loop.call_soon_threadsafe(stop.set)
         serves.set()
         await stop.wait()
