@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from orthia.broker.core.errors import NotAuthorized, NotLive
+from orthia.broker.core.errors import AuthenticationFailed, NotAuthorized, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import snapshots
@@ -245,10 +245,13 @@ class Console:
         overview = None
         refusal = self._probes.refusal(request, by_browser=True)
         is_live = self._operators.are_served
-        # Who may see /role sees as much without a login: also while a backup becomes live.
-        has_login = "authorization" in request.headers and not self._probes.knows(request)
-        if is_live and (refusal is not None or has_login):
-            overview = await self._operators.perform(request, _overview)
+        if is_live and not self._probes.knows(request):
+            try:
+                overview = await self._operators.perform(request, _overview)
+            except AuthenticationFailed:
+                # Who may see /role sees as much without a login: also when a backup becomes live.
+                if refusal is not None or "authorization" in request.headers:
+                    raise
         elif refusal is not None:
             refusal.headers.update(SECURITY)
             return refusal
