@@ -123,8 +123,8 @@ def main() -> None:
         for events in (arguments.events, 30):
             settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
             fill(settings, arguments.messages, list(failover_entries(events, 1))[:events])
-            url = settings.jdbc_connection_url.sqlalchemy_url
-            urls[events] = f"postgresql://{USER}@{url.host}:{url.port}/{url.database}"
+            at = settings.jdbc_connection_url.sqlalchemy_url
+            urls[events] = f"postgresql://{USER}@{at.host}:{at.port}/{at.database}"
         environment = {**os.environ, PASSWORD_VARIABLE: PASSWORD}
         for number in range(arguments.rounds):
             for name in arguments.only or _COMMANDS:

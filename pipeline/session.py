@@ -9,7 +9,9 @@ In a notebook or a ``spark-submit`` of your own, which has a session already::
 
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +50,21 @@ _NEEDED: Final = {
 """Settings that the data sources and jobs rely on; set in a user's own session, too."""
 
 
+_QUICK_JAVA: Final = (
+    # The second compiler, and threads that collect garbage, pay only in hours; with the first one
+    # alone the cache of code is small unless a size is given.
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m -XX:-UsePerfData"
+    # Java warns on standard output, which is a program's, of archives of classes, say.
+    " -Xlog:disable -Xlog:all=error:stderr"
+)
+_LOCAL_SETTINGS: Final = {
+    # Only this machine has to reach a local session, so only it can.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+}
+
+
 def build_session(
     master: str = LOCAL,
     *,
@@ -77,21 +94,21 @@ def build_session(
         **_NEEDED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-        f" -Dorthia.spark.log={'warn' if verbose else 'off'}",
     }
+    java = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    java += f" -Dorthia.spark.log={'warn' if verbose else 'off'}"
     if master.startswith("local"):
-        # Only this machine has to reach a local session, so only it can.
-        wanted |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-        }
+        # For the little Java that looks up how Spark's is to be started.
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JAVA)
+        wanted |= _LOCAL_SETTINGS
+        java += f" {_QUICK_JAVA}"
+    wanted["spark.driver.extraJavaOptions"] = java
     builder = SparkSession.builder.appName("orthia").master(master)
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with nullcontext() if verbose else _without_incubator_warning():
+            spark = builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         if master.startswith("local"):
             raise
@@ -102,6 +119,78 @@ def build_session(
         _quieten(spark)
     _add_sources(spark, passwords)
     return spark
+
+
+_FOR_SMALL_DATA: Final = {
+    # All in one partition: nothing is shuffled, nor broadcast by a job of its own.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+    # Compiling what to do with some thousand rows takes longer than doing it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@contextmanager
+def small_data(spark: SparkSession) -> Iterator[None]:
+    """Suit the session to some thousand rows, each table in one partition, within the block."""
+    before = {key: spark.conf.get(key) for key in _FOR_SMALL_DATA}
+    try:
+        for key, value in _FOR_SMALL_DATA.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.set(key, str(old))
+
+
+_WARNING: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""What Java says of a module that Spark asks it for."""
+
+
+@contextmanager
+def _without_incubator_warning() -> Iterator[None]:
+    """Start Java with a standard error that is passed on, but for one warning of its own."""
+    ours = os.dup(2)
+    from_java, to_us = os.pipe()
+    os.dup2(to_us, 2)
+    os.close(to_us)
+    threading.Thread(
+        target=_pass_on, args=(from_java, os.dup(ours)), name="orthia-java-errors", daemon=True
+    ).start()
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _pass_on(source: int, target: int) -> None:
+    """Copy what Java writes until it ends, without the first ``_WARNING``."""
+    held = b""
+    is_done = False
+    while chunk := os.read(source, 65_536):
+        held += chunk
+        if not is_done:
+            before, found, after = held.partition(_WARNING)
+            held, is_done = before + after, bool(found)
+        # What may be the beginning of the warning waits for the rest.
+        kept = 0 if is_done else _overlap(held)
+        with suppress(OSError):
+            os.write(target, held[: len(held) - kept])
+        held = held[len(held) - kept :]
+    with suppress(OSError):
+        os.write(target, held)
+    os.close(source)
+    os.close(target)
+
+
+def _overlap(text: bytes) -> int:
+    """Return how many of the last bytes of ``text`` begin the warning."""
+    lengths = range(min(len(text), len(_WARNING) - 1), 0, -1)
+    return next((length for length in lengths if text.endswith(_WARNING[:length])), 0)
 
 
 def _quieten(spark: SparkSession) -> None:

@@ -2,8 +2,9 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -11,9 +12,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import DateType, StringType, StructField, StructType
+from sqlalchemy import MetaData, func, select
 from typing_extensions import override
 
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
 from orthia.journal.file.inspect import read_fence
+from orthia.journal.sql.tables import history_table, large_messages_table, messages_table
 from orthia.pipeline.errors import PipelineError, WrongInput
 from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.jobs.manifest import NAME as MANIFEST
@@ -47,10 +52,46 @@ EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateTy
 """The history in an export: with the day messages left their queue, in UTC."""
 
 
+_SMALL_ROWS: Final = 50_000
+_SMALL_PIECES: Final = 500
+_SMALL_BYTES: Final = 64 * 1024 * 1024
+
+
+def is_small(counts: Iterable[int]) -> bool:
+    """Return whether tables of so many rows are worth one task each, and no more."""
+    return sum(counts) <= _SMALL_ROWS
+
+
+def is_small_store(database: Database, settings: DatabaseStoreSettings) -> bool:
+    """Return whether the tables of a store are small, counting no further; raises StoreError."""
+    metadata, dialect = MetaData(), database.dialect
+    bounds = (
+        (messages_table(metadata, settings.message_table_name, dialect), _SMALL_ROWS),
+        (history_table(metadata, settings.message_history_table_name, dialect), _SMALL_ROWS),
+        (large_messages_table(metadata, settings.large_message_table_name, dialect), _SMALL_PIECES),
+    )
+    with translate_errors("count the rows"), database.engine.connect() as connection:
+        for table, bound in bounds:
+            some = select(table.c.id).limit(bound + 1).subquery()
+            rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
+            if rows > bound:
+                return False
+    return True
+
+
+def is_small_directory(journal: FileReference) -> bool:
+    """Return whether the files of a journal are small."""
+    directories = (journal.directory, journal.large_messages_directory)
+    files = (path for one in directories for path in Path(one).glob("*"))
+    return sum(path.stat().st_size for path in files if path.is_file()) <= _SMALL_BYTES
+
+
 class Inputs(ABC):
     """The tables of one pair, as DataFrames and as an audit reads them."""
 
     spark: SparkSession
+    is_small: bool
+    """Whether all tables are small: each is one partition then, see ``session.small_data``."""
 
     @property
     @abstractmethod
@@ -105,6 +146,9 @@ class Inputs(ABC):
     def failover_log(self) -> DataFrame:
         """Return FAILOVER_LOG."""
 
+    def _placed(self, frame: DataFrame) -> DataFrame:
+        return frame.coalesce(1) if self.is_small else frame
+
 
 class StoreInputs(Inputs):
     """The present tables of a store."""
@@ -117,10 +161,15 @@ class StoreInputs(Inputs):
         spark: SparkSession,
         store: StoreReference | FileReference,
         partitions: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> None:
         self.spark = spark
+        self.is_small = is_small
         self._store = store
         self._options = store.to_options()
+        if is_small:
+            partitions = 1
         self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
 
     @override
@@ -176,7 +225,8 @@ class StoreInputs(Inputs):
         return self._read("orthia.journal", table=table, **options)
 
     def _read(self, source: str, **options: str) -> DataFrame:
-        return self.spark.read.format(source).options(**self._options, **options).load()
+        found = self.spark.read.format(source).options(**self._options, **options).load()
+        return self._placed(found)
 
 
 class FileInputs(StoreInputs):
@@ -186,9 +236,14 @@ class FileInputs(StoreInputs):
     has_links = False
 
     def __init__(
-        self, spark: SparkSession, journal: FileReference, partitions: int | None = None
+        self,
+        spark: SparkSession,
+        journal: FileReference,
+        partitions: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> None:
-        super().__init__(spark, journal, partitions)
+        super().__init__(spark, journal, partitions, is_small=is_small)
         self._files = journal
 
     def failover_log(self) -> DataFrame:
@@ -219,6 +274,8 @@ class ExportInputs(Inputs):
             if files.exists(f"{one}/{MANIFEST}"):
                 text = files.read_text(f"{one}/{MANIFEST}")
                 self._manifests.append(Manifest.from_json(text, f"{one}/{MANIFEST}"))
+        known = len(self._manifests) == len(self._exports)
+        self.is_small = known and is_small(map(_rows_of, self._manifests))
 
     @override
     def messages(
@@ -255,7 +312,7 @@ class ExportInputs(Inputs):
         """Raise WrongInput if the export was made without them."""
         try:
             found = self.spark.read.schema(BODIES)
-            return found.parquet(*(f"{one}/bodies" for one in self._exports))
+            return self._placed(found.parquet(*(f"{one}/bodies" for one in self._exports)))
         except AnalysisException as error:
             raise WrongInput(
                 f"{self._directory} has no bodies of large messages: it was exported with"
@@ -345,14 +402,25 @@ class ExportInputs(Inputs):
             .parquet(*(f"{one}/messages" for one in self._exports))
         )
         written_on = F.to_date(F.coalesce("written_at", "timestamp"))
-        return found.withColumns({"queue": F.col("queue_name"), "day": written_on}).drop(
-            "queue_name"
-        )
+        whole = found.withColumns({"queue": F.col("queue_name"), "day": written_on})
+        return self._placed(whole.drop("queue_name"))
 
     def _read(self, name: str, schema: StructType) -> DataFrame:
         # With an explicit schema a queue named 007 keeps its name, and a column that an older
         # version did not write is NULL.
-        return self.spark.read.schema(schema).parquet(f"{self._exports[-1]}/{name}")
+        found = self.spark.read.schema(schema).parquet(f"{self._exports[-1]}/{name}")
+        return self._placed(found)
+
+
+def _rows_of(manifest: Manifest) -> int:
+    """Return the number of rows of an export, as far as its manifest tells."""
+    if manifest.contents is None:
+        return manifest.messages
+    try:
+        tables = Contents.from_fields(manifest.contents).tables
+    except ValueError:
+        return manifest.messages  # whoever needs the contents says what is wrong with them
+    return max((one.rows for one in tables.values()), default=0)
 
 
 def _with_whole_name(schema: StructType) -> StructType:

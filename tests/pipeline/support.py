@@ -27,7 +27,7 @@ def answer(result: Any, exit_code: int = 0) -> Any:
 @contextmanager
 def jobs_at_most(spark: SparkSession, count: int) -> Iterator[None]:
     """Check that no more jobs of Spark are begun within the block; broadcasts are jobs, too."""
-    scheduler = spark.sparkContext._jsc.sc().dagScheduler()  # type: ignore[union-attr]
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     before = scheduler.numTotalJobs()
     yield
     assert scheduler.numTotalJobs() - before <= count

@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -133,15 +133,36 @@ def inputs_of(
         check_started(settings)
         with session(spark_on) as spark:
             from orthia.pipeline.sources.file_journal import FileReference
-            from orthia.pipeline.sources.inputs import FileInputs
+            from orthia.pipeline.sources.inputs import FileInputs, is_small_directory
 
-            yield FileInputs(spark, FileReference.of(settings), spark_on.partitions)
+            files = FileReference.of(settings)
+            is_small = spark_on.partitions is None and is_small_directory(files)
+            with _suited(
+                FileInputs(spark, files, spark_on.partitions, is_small=is_small)
+            ) as inputs:
+                yield inputs
         return
-    reference, passwords = reachable(settings)
-    with session(spark_on, passwords) as spark:
-        from orthia.pipeline.sources.inputs import StoreInputs
+    require_extra()
+    spark_on.say("asking the store")
+    with opened(settings) as database:
+        from orthia.pipeline.sources.inputs import StoreInputs, is_small_store
 
-        yield StoreInputs(spark, reference, spark_on.partitions)
+        reference, password = StoreReference.of(settings)
+        is_small = spark_on.partitions is None and is_small_store(database, settings)
+    passwords = {} if password is None else {PASSWORD_VARIABLE: password}
+    with session(spark_on, passwords) as spark:
+        store = StoreInputs(spark, reference, spark_on.partitions, is_small=is_small)
+        with _suited(store) as inputs:
+            yield inputs
+
+
+@contextmanager
+def _suited(inputs: "Inputs") -> Iterator["Inputs"]:
+    """Give ``inputs`` in a session that suits their size."""
+    from orthia.pipeline.session import small_data
+
+    with small_data(inputs.spark) if inputs.is_small else nullcontext():
+        yield inputs
 
 
 @dataclass(frozen=True)
@@ -165,7 +186,8 @@ class Source:
             with session(spark_on) as spark:
                 from orthia.pipeline.sources.inputs import ExportInputs
 
-                yield ExportInputs(spark, directory)
+                with _suited(ExportInputs(spark, directory)) as inputs:
+                    yield inputs
             return
         with inputs_of(self.settings, spark_on) as inputs:
             yield inputs

@@ -6,7 +6,7 @@ import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from orthia.broker.cli.pipeline.output import collected, show, show_unreadable
+from orthia.broker.cli.pipeline.output import collected_together, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
 
 
@@ -39,47 +39,44 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
         from orthia.pipeline.jobs import unreadable
 
         rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
-        spark_on.say("reading the journal")
-        queues = collected(job.by_queue(rows, F.lit(datetime.now(UTC))))
-        hours = collected(job.by_hour(rows))
-        letters = collected(job.dead_letters(rows))
-        corrupt = rows.where("corrupt IS NOT NULL").count()
-        bad = collected(unreadable.listed(rows)) if corrupt else []
-        rows.unpersist()
-        left = None
+        wanted = {
+            "queues": job.by_queue(rows, F.lit(datetime.now(UTC))),
+            "hours": job.by_hour(rows),
+            "dead_letters": job.dead_letters(rows),
+            "corrupt": rows.agg(F.count_if(F.col("corrupt").isNotNull()).alias("rows")),
+            "corrupt_listed": unreadable.listed(rows),
+        }
         if with_history:
-            spark_on.say("reading the history")
-            left = collected(job.left(inputs.history(job.HISTORY_COLUMNS)))
-    if as_json:
-        history = {} if left is None else {"left": left}
-        print_json(
-            {
-                "queues": queues,
-                "hours": hours,
-                "dead_letters": letters,
-                "corrupt": corrupt,
-                "corrupt_listed": bad,
-                **history,
-            }
+            wanted["left"] = job.left(inputs.history(job.HISTORY_COLUMNS))
+        spark_on.say(
+            "reading the journal and its history" if with_history else "reading the journal"
         )
+        found = collected_together(wanted, in_one_task=inputs.is_small)
+        rows.unpersist()
+    (counted,) = found.pop("corrupt")
+    corrupt = counted["rows"]
+    if as_json:
+        order = ("queues", "hours", "dead_letters", "corrupt", "corrupt_listed", "left")
+        told = found | {"corrupt": corrupt}
+        print_json({name: told[name] for name in order if name in told})
         return
     show(
         "Queues",
-        queues,
+        found["queues"],
         (
             *("queue", "messages", "bytes", "median_bytes", "per_second"),
             *("median_waited_seconds", "longest_waited_seconds", "dead_letters"),
         ),
     )
-    show("Hours", hours, ("queue", "hour", "messages", "bytes", "backlog"))
-    show("Dead letters", letters, ("origin", "queue", "messages", "oldest", "newest"))
-    if left is not None:
+    show("Hours", found["hours"], ("queue", "hour", "messages", "bytes", "backlog"))
+    show("Dead letters", found["dead_letters"], ("origin", "queue", "messages", "oldest", "newest"))
+    if with_history:
         show(
             "Left their queue",
-            left,
+            found["left"],
             (
                 *("queue", "reason", "messages", "bytes", "per_second"),
                 *("median_seconds_in_queue", "p95_seconds_in_queue", "longest_seconds_in_queue"),
             ),
         )
-    show_unreadable(bad, corrupt, "They count, with no bytes")
+    show_unreadable(found["corrupt_listed"], corrupt, "They count, with no bytes")
