@@ -229,7 +229,8 @@ class Reader(Sections):
         for name, read in (("tls", self._http_tls), ("advertised_url", http_url)):
             text = values.pop(name, None)
             if text is not None:
-                with self.noting(child_of(node, name.replace("_", "-")) or node):
+                element = child_of(node, name.replace("_", "-"))
+                with self.noting(node if element is None else element):
                     values[name] = read(text)
         return HealthSettings(**values)
 

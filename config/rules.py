@@ -7,7 +7,7 @@ from typing import Final
 
 from orthia.config.address_rules import ADDRESS_RULES
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import IoErrorPolicy, Role, Settings
+from orthia.config.settings import IoErrorPolicy, Role, Settings, asks_for_certificate
 from orthia.config.store_rules import STORE_RULES
 from orthia.config.violations import Violation, repeated
 
@@ -110,8 +110,9 @@ def _port(element: str, port: int) -> Iterator[Violation]:
 
 def _certificates(settings: Settings) -> Iterator[Violation]:
     module = settings.certificate_login_module
+    asks = any(asks_for_certificate(one) for one in settings.tls_listeners)
     # Of login.config it is no error, for Artemis takes it.
-    if module is not None and settings.login_domain is None and not settings.asks_for_certificates:
+    if module is not None and settings.login_domain is None and not asks:
         yield Violation(
             "core/login-modules/certificate-login-module",
             "knows users by their certificates, and no acceptor asks for one; expected an acceptor"

@@ -122,6 +122,12 @@ class AcceptorSettings:
     """How it speaks WebSocket."""
 
 
+def asks_for_certificate(acceptor: AcceptorSettings) -> bool:
+    """Return whether a client may show a certificate to ``acceptor``."""
+    tls = acceptor.tls
+    return tls is not None and tls.client_certificate is not ClientCertificate.IGNORED
+
+
 @dataclass(frozen=True)
 class HealthSettings:
     """Orthia's ``health`` element: the HTTP endpoint of probes and metrics, off unless present."""
@@ -302,10 +308,7 @@ class Settings:
     @property
     def asks_for_certificates(self) -> bool:
         """Whether a client may show a certificate to some acceptor."""
-        return any(
-            one.tls is not None and one.tls.client_certificate is not ClientCertificate.IGNORED
-            for one in self.acceptors
-        )
+        return any(asks_for_certificate(one) for one in self.acceptors)
 
     @property
     def watched_directories(self) -> tuple[Path, ...]:

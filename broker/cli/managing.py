@@ -308,15 +308,14 @@ def _explained(error: OrthiaError, node: NodeOptions) -> OrthiaError:
         )
     if isinstance(error, ManagementRefused) and error.status == HTTPStatus.UNAUTHORIZED:
         live = node.client.live
-        if node.user is None:
+        if node.user is None and node.key_store is None:
             return ManagementRefused(
                 error.status,
                 f"the node at {live} asks for a login: add --user NAME; the password is taken from"
                 " ORTHIA_PASSWORD, or typed when asked",
             )
-        return ManagementRefused(
-            error.status, f"the node at {live} refuses user {node.user!r}: {error}"
-        )
+        who = f"user {node.user!r}" if node.user is not None else node.key_store
+        return ManagementRefused(error.status, f"the node at {live} refuses {who}: {error}")
     return error
 
 

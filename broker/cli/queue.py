@@ -119,7 +119,7 @@ def _of_live_node(
             except ManagementUnreachable as error:
                 if not store.is_given:
                     raise
-                why = f"no live node answers at {' and '.join(map(str, error.reasons))}"
+                why = f"no live node answers: {error}"
             except ManagementRefused as error:
                 asks = error.status == HTTPStatus.UNAUTHORIZED and node.user is None
                 if not store.is_given or not asks:

@@ -45,7 +45,10 @@ from tests.support.schema import mysql_statements
 
 ROWS = [
     (0, None, None, 0, None, "N"),
-    *((n, None, None, 0, None, None) for n in (*range(1, 5), *REPORT_ROWS.values(), *API_ROWS.values())),
+    *(
+        (n, None, None, 0, None, None)
+        for n in (*range(1, 5), *REPORT_ROWS.values(), *API_ROWS.values())
+    ),
 ]
 
 # One process imports this module, and the others are forked from it.
