@@ -37,6 +37,9 @@ class XaTransactions:
             for binding in journal.bindings
             if isinstance(binding, PreparedTransaction)
         }
+        self.withheld = {seq for one in self._in_doubt.values() for seq, *_ in one.deletes}
+        """The seqs of messages that those acknowledge: nobody gets them. Whoever resolves one and
+        has queues open sees to them."""
 
     @property
     def in_doubt(self) -> Collection[PreparedTransaction]:
@@ -74,7 +77,7 @@ class XaTransactions:
 
         Raises TransactionError if ``xid`` is not in doubt, JournalClosed.
         """
-        prepared = self._find(xid)
+        prepared = self.find(xid)
         unit = Unit(done)
         for queue_ids, payload in prepared.messages:
             unit.add_message(queue_ids, payload)
@@ -91,11 +94,16 @@ class XaTransactions:
     def rollback(self, xid: Xid, done: Done | None = None) -> None:
         """Discard the prepared unit; raises TransactionError, JournalClosed."""
         unit = Unit(done)
-        unit.delete_transaction(self._find(xid))
+        unit.delete_transaction(self.find(xid))
         self._journal.append_unit(unit)
         del self._in_doubt[xid]
 
-    def _find(self, xid: Xid) -> PreparedTransaction:
+    def resolved(self, xid: Xid) -> None:
+        """Note that a transaction is stored as committed or rolled back, by another unit."""
+        self._in_doubt.pop(xid, None)
+
+    def find(self, xid: Xid) -> PreparedTransaction:
+        """Return a transaction in doubt; raises TransactionError."""
         prepared = self._in_doubt.get(xid)
         if prepared is None:
             raise TransactionError(f"transaction {xid} is not in doubt")

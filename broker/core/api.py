@@ -215,6 +215,21 @@ class TransactionWork:
     """Destinations that were checked and accepted when the client sent to them."""
     is_refused: bool = False
     """Whether its commit was refused."""
+    since_ms: int = 0
+    """When it began, in milliseconds since 1970 UTC."""
+
+
+class OpenTransaction(NamedTuple):
+    """A client's transaction before its commit, as operators see it."""
+
+    name: str
+    """What its client calls it."""
+    since_ms: int
+    sends: int
+    acknowledges: int
+    """Messages it acknowledges or rejects."""
+    size: int
+    """Bytes it counts for in memory."""
 
 
 class FanOut(Protocol):

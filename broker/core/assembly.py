@@ -36,6 +36,7 @@ from orthia.broker.core.upkeep.temporary import TemporaryDestinations
 from orthia.broker.security.permissions import Security
 from orthia.config.settings import Settings
 from orthia.journal.journal import MessageJournal
+from orthia.journal.xa import XaTransactions
 
 
 class LoopTimers:
@@ -92,6 +93,7 @@ class CoreParts:
             self.book, creations, timers, is_persistent=settings.persistence_enabled
         )
         self.schedule: Final = Schedule(journal, self.context, self.schedule_queues, timers, slices)
+        self.in_doubt: Final = XaTransactions(journal)
         self.factory: Final = QueueFactory(
             settings,
             journal,
@@ -104,6 +106,7 @@ class CoreParts:
             self.context.next_id,
             self.schedule.placed,
             self.store_use,
+            self.in_doubt.withheld,
         )
         self.book.factory = self.factory
 
@@ -114,7 +117,7 @@ class CoreParts:
         self.office: Final = PostOffice(targets, self.schedule_queues, self.context, gate)
         self.uploads: Final = Uploads(self.office, self.book, self.store_use, journal.large)
 
-        self.deletions: Final = Deletions(journal, self.book, security, duplicates)
+        self.deletions: Final = Deletions(journal, self.book, security, duplicates, self.in_doubt)
         self.temporaries: Final = TemporaryDestinations(
             self.book, self.deletions, security, creations, self.store_use
         )

@@ -5,6 +5,7 @@ All on the event loop's thread. Nothing is confirmed before its commit, nothing 
 a valid lease. ``orthia.broker.core.assembly`` makes the parts.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -42,6 +43,8 @@ from orthia.config.settings import Settings
 from orthia.journal.engine.large import Upload
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.message import LargeBody
+
+LOGGER = logging.getLogger("orthia.broker")
 
 
 class Broker:
@@ -89,6 +92,13 @@ class Broker:
     def open(self) -> Steps:
         """Open the queues that the journal's bindings and the configuration name."""
         parts = self.parts
+        in_doubt = parts.in_doubt.in_doubt
+        if in_doubt:
+            LOGGER.warning(
+                "%d transactions are in doubt, prepared and not resolved: messages that they"
+                " acknowledge are held back until an operator commits them or rolls them back",
+                len(in_doubt),
+            )
         yield from open_queues(parts.book, parts.journal)
         yield from parts.administered.opening()
         yield from parts.streams.opening()

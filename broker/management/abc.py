@@ -8,7 +8,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 
 from orthia.broker.core.identity import Principal
-from orthia.broker.management.views import ConnectionView, HandoverView
+from orthia.broker.management.views import ConnectionView, HandoverView, TransactionView
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class ConnectedClients(ABC):
     @abstractmethod
     def connections(self) -> Iterable[ConnectionView]:
         """Yield those that have logged in, in no order, with 0 for how many consumers each has."""
+
+    @abstractmethod
+    def transactions(self) -> Iterable[TransactionView]:
+        """Yield the open transactions of all of them, in no order."""
 
     @abstractmethod
     def end(self, connection: str, reason: str) -> bool:

@@ -34,6 +34,7 @@ from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.core.upkeep.streams import AttachedStream
 from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
+from orthia.broker.management.in_doubt import InDoubt
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
 from orthia.broker.management.messages import (
     Found,
@@ -72,7 +73,6 @@ from orthia.config.queues import QueueOptions
 from orthia.journal.model.encodings import NO_HEAD
 from orthia.journal.model.fields import Fields, Property, decode_fields, encode_fields
 from orthia.journal.model.message import DEFAULT_PRIORITY
-from orthia.journal.xa import XaTransactions
 
 MOST_MESSAGES_OF_A_PAGE: Final = 500
 MOST_BODY_BYTES: Final = 1024 * 1024
@@ -124,6 +124,7 @@ class Management:
         self._waiting = Waiting(broker.slices)
         self._messages = Messages(parts.journal, self._waiting)
         self._scheduled = Scheduled(parts, self._waiting)
+        self._in_doubt = InDoubt(parts, self._waiting)
         self._jobs = Jobs(parts, self._waiting, self._scheduled)
         self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
 
@@ -1051,12 +1052,35 @@ class Management:
         )
 
     async def transactions(self, principal: Principal) -> tuple[TransactionView, ...]:
-        """Return the prepared transactions that are not resolved."""
-        self._allow(principal, _BROKER, "listPreparedTransactions")
-        return tuple(
-            TransactionView(str(one.xid), one.prepared_ms, len(one.messages), len(one.deletes))
-            for one in XaTransactions(self._parts.journal).in_doubt
-        )
+        """Return the open transactions of clients, and prepared ones that are not resolved.
+
+        The oldest first.
+        """
+        self._allow(principal, _BROKER, "listTransactions")
+        found = [*self._clients.transactions(), *self._in_doubt.views()]
+        return tuple(sorted(found, key=lambda one: (one.since_ms, one.id)))
+
+    async def commit_transaction(self, principal: Principal, transaction: str) -> TransactionView:
+        """Commit a prepared transaction by its XID; back once that is stored.
+
+        What it sends enters its queues whatever their limits, as it was accepted when prepared.
+        """
+        self._allow(principal, _BROKER, "commitPreparedTransaction", transaction)
+        done = await self._in_doubt.commit(transaction)
+        self._snapshots.forget()
+        return done
+
+    async def roll_back_transaction(
+        self, principal: Principal, transaction: str
+    ) -> TransactionView:
+        """Roll a prepared transaction back by its XID; back once that is stored.
+
+        What it acknowledges is delivered again: of a last value queue, by the next node.
+        """
+        self._allow(principal, _BROKER, "rollbackPreparedTransaction", transaction)
+        done = await self._in_doubt.rollback(transaction)
+        self._snapshots.forget()
+        return done
 
 
 def _consumer(

@@ -302,14 +302,33 @@ class JobView:
     """How many were left as they are: consumers have them, or there is nowhere to go."""
 
 
+class TransactionState(StrEnum):
+    """How far a transaction is."""
+
+    OPEN = "open"
+    """Its client did not commit or abort it yet."""
+    PREPARED = "prepared"
+    """It is stored, and in doubt until it is committed or rolled back."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """A prepared transaction that is not resolved."""
+    """A transaction that is not resolved."""
 
-    xid: str
-    prepared_ms: int
+    id: str
+    """Of a prepared one its XID, by which it is resolved; else what its client calls it."""
+    state: TransactionState
+    connection: str | None
+    """Of whom an open one is; a prepared one is of nobody any more."""
+    user: str | None
+    client_id: str | None
+    since_ms: int
+    """When it began, or was prepared."""
     sends: int
-    deletes: int
+    acknowledges: int
+    """Messages it acknowledges or rejects."""
+    bytes: int
+    """What it counts for in memory, or, of a prepared one, its messages."""
 
 
 @dataclass(frozen=True, slots=True)

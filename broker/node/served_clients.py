@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.management.abc import ConnectedClients
-from orthia.broker.management.views import ConnectionView
+from orthia.broker.management.views import ConnectionView, TransactionState, TransactionView
 
 
 class ServedClients(ConnectedClients):
@@ -35,6 +35,22 @@ class ServedClients(ConnectedClients):
                 sent_bytes=client.bytes_taken(),
                 consumers=0,
             )
+
+    @override
+    def transactions(self) -> Iterator[TransactionView]:
+        for client, principal in self._clients.logged_in():
+            for one in client.protocol.open_transactions():
+                yield TransactionView(
+                    id=one.name,
+                    state=TransactionState.OPEN,
+                    connection=principal.origin.connection,
+                    user=principal.name,
+                    client_id=principal.client_id,
+                    since_ms=one.since_ms,
+                    sends=one.sends,
+                    acknowledges=one.acknowledges,
+                    bytes=one.size,
+                )
 
     @override
     def end(self, connection: str, reason: str) -> bool:

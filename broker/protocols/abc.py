@@ -12,6 +12,7 @@ way, calls ``Socket.refused`` and ``Socket.close``. Whatever else it raises ends
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from orthia.broker.core.api import OpenTransaction
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, Refusal
 from orthia.broker.core.identity import Principal
@@ -126,6 +127,10 @@ class ProtocolConnection(ABC):
     @abstractmethod
     def released(self) -> int:
         """Bytes of deliveries that the client acknowledged or gave back so far."""
+
+    @abstractmethod
+    def open_transactions(self) -> Sequence[OpenTransaction]:
+        """Return the client's transactions that it did not commit or abort yet."""
 
     # --- the end
 

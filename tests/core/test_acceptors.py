@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
+from orthia.broker.core.api import OpenTransaction
 from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.abc import ProtocolConnection, ServedProtocol, Socket
 from orthia.broker.protocols.registry import SERVED
@@ -85,6 +86,10 @@ class Echo(ProtocolConnection):
     @override
     def released(self) -> int:
         return 0
+
+    @override
+    def open_transactions(self) -> list[OpenTransaction]:
+        return []
 
     @property
     @override

@@ -214,3 +214,22 @@ def test_a_transaction_for_very_many_queues_is_refused(monkeypatch: pytest.Monke
     assert "would be more than 6 in all queues that get them" in client.error()
     assert core.consume("/topic/news::d").texts == []
     assert core.broker.queues()["a"].depth == 2
+
+
+def test_open_transactions_are_seen_until_they_end() -> None:
+    """How much each would send and acknowledges, by the name its client gave it."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a")
+    client = Client(core)
+    client.send("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
+    (delivered,) = [one for one in client.frames() if one.command == "MESSAGE"]
+    number = delivered.required(b"ack")
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "x" * 100, destination=QUEUE, transaction="t")
+    client.send("ACK", id=number, transaction="t")
+    (one,) = client.session.open_transactions()
+    assert (one.name, one.sends, one.acknowledges) == ("t", 1, 1)
+    assert one.size > 100
+    assert one.since_ms > 0
+    client.send("ABORT", transaction="t")
+    assert client.session.open_transactions() == []

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from orthia.broker.core.identity import Origin, Principal
 from orthia.broker.management.abc import ConnectedClients
 from orthia.broker.management.facade import Management
-from orthia.broker.management.views import ConnectionView, JobKind, JobView
+from orthia.broker.management.views import ConnectionView, JobKind, JobView, TransactionView
 from orthia.config.settings import Settings
 from tests.core.stored_node import StoredNode
 from tests.core.support import SETTINGS, CoreUnderTest
@@ -28,10 +28,15 @@ class FakeClients(ConnectedClients):
     def __init__(self, *connections: ConnectionView) -> None:
         self.there = {one.id: one for one in connections}
         self.ended: list[tuple[str, str]] = []
+        self.open_transactions: list[TransactionView] = []
 
     def connections(self) -> Iterable[ConnectionView]:
         """Return those that are left."""
         return list(self.there.values())
+
+    def transactions(self) -> Iterable[TransactionView]:
+        """Return what the test said."""
+        return self.open_transactions
 
     def end(self, connection: str, reason: str) -> bool:
         """Note the reason."""

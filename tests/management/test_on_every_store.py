@@ -6,12 +6,16 @@ import pytest
 
 from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
-from orthia.broker.management.views import JobKind, JobState
+from orthia.broker.management.views import JobKind, JobState, TransactionState
 from orthia.config.settings import Settings
+from orthia.journal import Unit
 from orthia.journal.model.encodings import NO_HEAD
 from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import Message, encode_message
+from orthia.journal.model.xid import Xid
+from orthia.journal.xa import XaTransactions
 from tests.core.stored_node import StoredNode
-from tests.core.support import SETTINGS, settings
+from tests.core.support import SETTINGS, FakeConsumer, settings
 from tests.journal.conftest import store as store
 from tests.journal.support import JournalStore
 from tests.management.support import OPERATOR, OnStore
@@ -182,3 +186,102 @@ def test_a_ring_gives_messages_from_its_middle(
     assert managed.job(JobKind.PURGE).done == 58
     queue = managed.node.broker.queues()["orders"]
     assert (queue.depth, queue.log.stored_bytes) == (0, 0)
+
+
+# --- prepared transactions
+
+XID = Xid(1, b"global", b"branch")
+
+
+def in_doubt(managed: OnStore, options: Settings = SETTINGS) -> OnStore:
+    """Return the next node, where a transaction is in doubt: two acknowledged, two sent."""
+    managed.node.send("first", destination="/queue/others")
+    managed.node.send("a", "b", "c", "d", "e")
+    managed.node.send("high", "higher", priority=7)
+    consumer = managed.node.consume(7, prefetch=7)
+    unit = Unit()
+    for reference in consumer.take("b", "higher"):
+        assert reference.location is not None
+        unit.delete(reference.location)
+    queues = managed.node.broker.queues()
+    ids = [queues["orders"].id, queues["others"].id]
+    unit.add_message(ids, encode_message(Message("orders", b"", b"both", 1, 0, 4)))
+    unit.add_message(ids[1:], encode_message(Message("others", b"", b"one", 1, 0, 4)))
+    stored: list[bool] = []
+    XaTransactions(managed.node.journal).prepare(XID, unit, lambda: stored.append(True))
+    managed.node.store.loop.run_until(lambda: stored, "the transaction is prepared")
+    managed = managed.take_over(options)
+    managed.run(facade_is_counted(managed))
+    return managed
+
+
+READ = pytest.mark.parametrize("read", ["nothing", "all", "a selector", "paged"])
+
+
+def reading(managed: OnStore, read: str) -> FakeConsumer | None:
+    """Have a consumer read on over what is held back, or nobody."""
+    if read in ("nothing", "paged"):
+        return None
+    selector = "kind = 'none'" if read == "a selector" else None
+    consumer = managed.node.consume(0 if selector else 5, selector=selector)
+    managed.run(facade_is_counted(managed))
+    return consumer
+
+
+@READ
+def test_a_prepared_transaction_is_committed_by_an_operator(managed: OnStore, read: str) -> None:
+    """What it acknowledged is gone, what it sent is there, also on the next node."""
+    managed = in_doubt(managed, RING if read == "paged" else SETTINGS)
+    consumer = reading(managed, read)
+    facade = managed.management
+    (view,) = managed.run(facade.transactions(OPERATOR))
+    assert (view.state, view.sends, view.acknowledges) == (TransactionState.PREPARED, 2, 2)
+    managed.run(facade.commit_transaction(OPERATOR, view.id))
+    assert managed.run(facade.transactions(OPERATOR)) == ()
+    with pytest.raises(NotFound, match="no prepared transaction"):
+        managed.run(facade.commit_transaction(OPERATOR, view.id))
+    left = ["high", "a", "c", "d", "e", "both"]
+    if read == "all":
+        assert consumer is not None
+        managed.node.wait_for(consumer, 6)
+        assert consumer.texts == left
+    is_resolved(managed, left, ["first", "both", "one"])
+
+
+@READ
+def test_a_prepared_transaction_is_rolled_back_by_an_operator(managed: OnStore, read: str) -> None:
+    """What it acknowledged is delivered, what it sent never was."""
+    managed = in_doubt(managed, RING if read == "paged" else SETTINGS)
+    consumer = reading(managed, read)
+    facade = managed.management
+    with pytest.raises(WrongArgument, match="is not FORMAT:GLOBAL:BRANCH"):
+        managed.run(facade.roll_back_transaction(OPERATOR, "x"))
+    managed.run(facade.roll_back_transaction(OPERATOR, str(XID)))
+    if read == "all":
+        assert consumer is not None
+        managed.node.wait_for(consumer, 7)
+        assert sorted(consumer.texts) == sorted(["high", "higher", "a", "b", "c", "d", "e"])
+        assert all(one.redelivered for one in consumer.received)
+        consumer.end.close()
+    if read == "nothing":
+        consumer = managed.node.consume(7)
+        assert consumer.texts == ["high", "higher", "a", "b", "c", "d", "e"]
+        consumer.end.close()
+    is_resolved(managed, ["high", "higher", "a", "b", "c", "d", "e"], ["first"])
+
+
+def is_resolved(managed: OnStore, orders: list[str], other: list[str]) -> None:
+    """Assert what is there, and that it counts as it does on the next node."""
+    queues = managed.node.broker.queues()
+    counts = {name: (queues[name].depth, queues[name].log.stored_bytes) for name in queues}
+    assert managed.texts("orders") == orders
+    assert managed.texts("others") == other
+    assert counts["orders"][0] == len(orders)
+    managed = managed.take_over()
+    managed.run(facade_is_counted(managed))
+    assert managed.texts("orders") == orders
+    assert managed.texts("others") == other
+    queues = managed.node.broker.queues()
+    assert counts == {name: (queues[name].depth, queues[name].log.stored_bytes) for name in queues}
+    assert managed.run(managed.management.transactions(OPERATOR)) == ()
+    assert managed.node.consume(len(orders)).texts == orders

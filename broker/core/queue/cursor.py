@@ -16,7 +16,7 @@ class Cursor:
     """How far a queue was read, and counted; pure."""
 
     __slots__ = (
-        "_counted_to", "_is_given_up", "_old_tail", "_passed_over", "_withheld", "read_seq",
+        "_counted_to", "_is_given_up", "_met", "_old_tail", "_passed_over", "_withheld", "read_seq",
         "staying", "tail_seq", "unread",
     )  # fmt: skip
 
@@ -33,6 +33,8 @@ class Cursor:
         self._counted_to = 0
         self._is_given_up = False
         self._withheld = withheld
+        self._met: frozenset[int] = frozenset()
+        """Those withheld that were met; there are few."""
 
     @property
     def is_paged(self) -> bool:
@@ -65,15 +67,30 @@ class Cursor:
     def pass_over(self, seq: int) -> bool:
         """Stop counting a message that stays as unread; call it in the order of seq.
 
-        Return whether it was met for the first time.
+        Those withheld may come in any order. Return whether it was met for the first time.
         """
-        if seq <= self._passed_over:
+        if seq in self._withheld:
+            if seq in self._met:
+                return False
+            self._met |= {seq}
+        elif seq <= self._passed_over:
             return False
-        self._passed_over = seq
+        else:
+            self._passed_over = seq
         self.staying += 1
         if self.is_counted(seq):
             self.unread -= 1
         return True
+
+    def stays_no_more(self, seq: int) -> None:
+        """Note that a message that was passed over is deleted."""
+        self.staying -= 1
+        self._met -= {seq}
+
+    def is_free(self, seq: int) -> None:
+        """Note that a message that was passed over waits to be delivered after all."""
+        self.stays_no_more(seq)
+        self.unread += 1
 
     def is_old(self, seq: int) -> bool:
         """Return whether a message is of an earlier epoch."""

@@ -5,7 +5,7 @@ Whoever was held back, for want of memory or because the journal was full, is as
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,6 @@ from orthia.config.settings import Settings
 from orthia.journal.errors import JournalClosed
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import QueueBinding
-from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
 RELIEF_MS: Final = 100
@@ -57,10 +56,12 @@ class QueueFactory:
         next_id: Callable[[], int],
         scheduled: Callable[[int], None],
         store_use: StoreUse,
+        withheld: Collection[int],
     ) -> None:
         """``next_id`` numbers queues, as it does messages.
 
-        ``scheduled`` hears when each message is due that is to be delivered later.
+        ``scheduled`` hears when each message is due that is to be delivered later; messages with
+        the seqs ``withheld`` stay in the table.
         """
         self.budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.topic_memory = TopicMemory(
@@ -79,7 +80,7 @@ class QueueFactory:
             creations,
             Waiters(),
             ReadTurns(),
-            _withheld_by_transactions(journal),
+            withheld,
         )
         self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
         self._journal = journal
@@ -160,14 +161,3 @@ class QueueFactory:
     def _relieve(self) -> None:
         self._is_relief_due = False
         self.budget.relieve()
-
-
-def _withheld_by_transactions(journal: MessageJournal) -> frozenset[int]:
-    in_doubt = XaTransactions(journal).in_doubt
-    if in_doubt:
-        LOGGER.warning(
-            "%d transactions are in doubt, prepared and not resolved; see `orthia data"
-            " transactions`",
-            len(in_doubt),
-        )
-    return frozenset(seq for prepared in in_doubt for seq, *_ in prepared.deletes)

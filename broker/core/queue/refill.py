@@ -102,7 +102,7 @@ class Refill:
                 log.ready.append(self._unsettled.load(message, log.cursor))
                 if not has_groups and is_grouped(message.record):
                     has_groups = True
-        pass_over(window, log.cursor, log.use)
+        pass_over(window, log.cursor, log)
         log.cursor.pass_to(window.next_after_seq)
         if has_groups:
             queue.keep_groups()

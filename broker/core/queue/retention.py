@@ -178,7 +178,7 @@ class Retention(Policy):
                 break
             size = 0 if message is None else size_in_store(message.record)
             if message is None or cursor.is_withheld(seq):
-                pass_one_over(seq, size, cursor, queue.use)
+                pass_one_over(seq, size, cursor, queue.log)
             elif queue.selecting is None or queue.selecting.drop(queue_id, seq):
                 rows.append(message.location)
                 if cursor.is_counted(seq):

@@ -152,6 +152,10 @@ class SelectingDelivery(Delivery):
         lane.taken.take(seq)
         return reference
 
+    def note_taken(self, queue_id: int, seq: int) -> None:
+        """Have windows not show a message that comes back beside them."""
+        self._by_id[queue_id].taken.take(seq)
+
     def take_from_memory(self, seq: int) -> MessageReference | None:
         """Take a message out of memory that nobody has; None if it is not there."""
         for lane in self._lanes:

@@ -64,7 +64,7 @@ class SelectingReads:
         self._reader = reader
         self._refill = refill
         services = queue.services
-        self._use = queue.log.use
+        self._log = queue.log
         self._journal = services.journal
         self._journal_full = services.journal_full
         self._budget = services.budget
@@ -210,7 +210,7 @@ class SelectingReads:
                             else:
                                 reader.keep(position, message)
                         yield GO_ON
-            pass_over(window, cursor, self._use)
+            pass_over(window, cursor, self._log)
         finally:
             self._looked()
         self._is_sparse = not any(position.found for position in positions.values())

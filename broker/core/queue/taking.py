@@ -6,6 +6,9 @@ What consumers have stays with them. Not of rings: these are trimmed from the fr
 from typing import Final
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.limits.memory import size_in_store
+from orthia.broker.core.queue.cursor import Cursor
+from orthia.broker.core.queue.left_over import pass_one_over
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.journal.model.windows import StoredMessage
@@ -75,3 +78,43 @@ def taken(queue: Queue) -> None:
     selecting = queue.selecting
     if selecting is not None and not queue.delivers:
         selecting.tidy()  # which is done with every delivery, where there are any
+
+
+def hold_back(queue: Queue, queue_id: int, message: StoredMessage) -> None:
+    """Stop counting a message that a transaction in doubt acknowledges, if it is met only later.
+
+    Call it while it is withheld, and all of the queue is counted.
+    """
+    pass_one_over(message.seq, size_in_store(message.record), _cursor(queue, queue_id), queue.log)
+
+
+def acknowledged_in_doubt(queue: Queue, queue_id: int, message: StoredMessage) -> None:
+    """Discount a message that was held back and is deleted."""
+    _cursor(queue, queue_id).stays_no_more(message.seq)
+    queue.log.release(size_in_store(message.record))
+    queue.counters.acknowledged += 1
+
+
+def free(queue: Queue, queue_id: int, message: StoredMessage) -> None:
+    """Deliver a message that was held back, and is withheld no more.
+
+    Consumers that have copies of all messages do not get it: whoever comes anew does.
+    """
+    cursor = _cursor(queue, queue_id)
+    cursor.is_free(message.seq)
+    if queue.options.non_destructive:
+        return
+    reference = None
+    if message.seq <= cursor.read_seq:
+        reference = queue.unsettled.load(message, cursor)
+        if queue.selecting is not None:
+            queue.selecting.note_taken(queue_id, message.seq)
+    elif queue.selecting is not None:
+        reference = queue.selecting.take_stored(message, queue_id)
+    if reference is not None:
+        queue.unsettled.came_back(reference)
+    queue.resume()
+
+
+def _cursor(queue: Queue, queue_id: int) -> Cursor:
+    return next(cursor for one, cursor in queue.log.cursors() if one == queue_id)

@@ -279,6 +279,12 @@ class Unsettled:
         self._services.budget.claim(reference.size)
         self._delay([reference], BACK_OFF_MS)
 
+    def came_back(self, reference: MessageReference) -> None:
+        """Deliver a message that is counted as in memory before all that were never delivered."""
+        reference.redelivered = True
+        self._services.budget.claim(reference.size)
+        heapq.heappush(self.returned, (reference.seq, reference))
+
     def _delay(self, references: list[MessageReference], delay_ms: int) -> None:
         self.delayed.update(references)
         self._services.timers.call_later(delay_ms, partial(self._after_delay, references))

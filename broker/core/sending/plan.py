@@ -38,6 +38,7 @@ from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.model.changes import MessageLocation, extended
+from orthia.journal.model.codec import PreparedTransaction
 from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody, Message
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Binding, Sender, Unit
@@ -202,6 +203,10 @@ class SendPlan:
         self._unit.add_binding(binding)
         if replaces is not None:
             self._unit.delete_binding(replaces)
+
+    def resolve(self, prepared: PreparedTransaction) -> None:
+        """Forget a prepared transaction, which the plan commits."""
+        self._unit.delete_transaction(prepared)
 
     def keep_body(self, body: LargeBody) -> None:
         """Keep the large body of a message that is copied, until that is stored."""

@@ -56,7 +56,9 @@ class Deletions:
         addresses: AddressBook,
         security: Security,
         duplicates: DuplicateIds,
+        in_doubt: XaTransactions,
     ) -> None:
+        self._in_doubt = in_doubt
         self._journal = journal
         self._addresses = addresses
         self._security = security
@@ -202,13 +204,13 @@ class Deletions:
 
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
         """Raise QueueInUse if a transaction in doubt needs a queue: it may still be committed."""
-        for prepared in XaTransactions(self._journal).in_doubt:
+        for prepared in self._in_doubt.in_doubt:
             if prepared.deletes or any(
                 one in ids for ids, _ in prepared.messages for one in queue.log.ids
             ):
                 raise QueueInUse(
                     f"transaction {prepared.xid} is in doubt, and may need queue"
-                    f" {quoted(queue.name)}: resolve it with `orthia data transactions` first"
+                    f" {quoted(queue.name)}: commit it or roll it back first"
                 )
 
 

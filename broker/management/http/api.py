@@ -84,8 +84,22 @@ async def _memory(node: Management, who: Principal) -> Any:
     return await node.memory(who)
 
 
-async def _transactions(node: Management, who: Principal) -> Any:
-    return {"transactions": [as_json(one) for one in await node.transactions(who)]}
+async def _transactions(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
+    part = search.casefold()
+    found = [
+        one
+        for one in await node.transactions(who)
+        if any(part in (text or "").casefold() for text in (one.id, one.user, one.client_id))
+    ]
+    return _page("transactions", found, **{"sort": "since-ms", **page})
+
+
+async def _commit(node: Management, who: Principal, transaction: str) -> Any:
+    return await node.commit_transaction(who, transaction)
+
+
+async def _roll_back(node: Management, who: Principal, transaction: str) -> Any:
+    return await node.roll_back_transaction(who, transaction)
 
 
 async def _hand_over(node: Management, who: Principal) -> Any:
@@ -370,7 +384,22 @@ _ACCEPTED: Final = HTTPStatus.ACCEPTED
 OPERATIONS: Final = (
     Operation("GET", "/overview", "The node in a few numbers", _overview),
     Operation("GET", "/memory", "What the node holds, against its limits", _memory),
-    Operation("GET", "/transactions", "Prepared transactions that are not resolved", _transactions),
+    Operation(
+        "GET",
+        "/transactions",
+        "A page of open transactions of clients, and prepared ones that are not resolved",
+        _transactions,
+        _PAGE,
+    ),
+    Operation(
+        "POST", "/transactions/{transaction}/commit", "Commit a prepared transaction", _commit
+    ),
+    Operation(
+        "POST",
+        "/transactions/{transaction}/rollback",
+        "Roll a prepared transaction back",
+        _roll_back,
+    ),
     Operation("POST", "/handover", "Hand over to the backup, and wait until it serves", _hand_over),
     Operation(
         "POST",

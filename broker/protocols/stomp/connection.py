@@ -15,7 +15,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Done
+from orthia.broker.core.api import Done, OpenTransaction
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, NotLive, Refusal
 from orthia.broker.core.limits.refusals import refusal_of
@@ -182,6 +182,10 @@ class StompConnection(Session):
     @override
     def released(self) -> int:
         return self.acknowledged
+
+    @override
+    def open_transactions(self) -> list[OpenTransaction]:
+        return self._transactions.open()
 
     @override
     def connection_lost(self) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from orthia.broker.core.api import (
     Done,
     MessageReference,
+    OpenTransaction,
     OutgoingMessage,
     SubscriptionHandle,
     TransactionWork,
@@ -61,7 +62,7 @@ class Transactions:
         if len(self._works) >= self._limits.max_transactions:
             limit = self._limits.max_transactions
             raise ProtocolError(f"this connection has max-transactions {limit} open already")
-        work = TransactionWork()
+        work = TransactionWork(since_ms=self._session.core.time_ms())
         self._grow(work, len(name) + _MESSAGE_COST)
         self._works[name] = work
         self._session.receipts.now(frame)
@@ -140,6 +141,13 @@ class Transactions:
         """Return those that are open, oldest first, and those whose COMMIT the store refused."""
         return [*self._works.values(), *self._refused]
 
+    def open(self) -> list[OpenTransaction]:
+        """Return those that are open, for operators to see."""
+        return [
+            OpenTransaction(name, work.since_ms, len(work.sends), _answered(work), work.size)
+            for name, work in self._works.items()
+        ]
+
     def end(self) -> None:
         """Forget all that are open: the connection ends."""
         for work in self._works.values():
@@ -177,6 +185,11 @@ class Transactions:
             raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
         work.size += size
         self.size += size
+
+
+def _answered(work: TransactionWork) -> int:
+    answers = (*work.acknowledgements.values(), *work.rejections.values())
+    return sum([len(references) for references in answers])
 
 
 def unpin(core: Broker, messages: Iterable[OutgoingMessage]) -> None:
