@@ -168,6 +168,7 @@ def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> S
         "certificate_login_module": _beside(source, reader.certificate_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
         "health": _relative_health(reader.health(), instance, source.absolute().parent),
+        "outbox": reader.outbox(),
         "stomp_limits": reader.stomp_limits(),
     }
     if part is Part.WHOLE and core.get("security_enabled", True):

@@ -28,7 +28,14 @@ from orthia.config.security_settings import (
     TokenLoginModule,
     User,
 )
-from orthia.config.settings import AcceptorSettings, ClientLimits, HaPolicy, HealthSettings, Role
+from orthia.config.settings import (
+    AcceptorSettings,
+    ClientLimits,
+    HaPolicy,
+    HealthSettings,
+    OutboxSettings,
+    Role,
+)
 from orthia.config.values import read_names
 from orthia.config.vocabulary import find, snake_case
 from orthia.config.wildcards import WildcardAddresses
@@ -236,6 +243,11 @@ class Reader(Sections):
 
     def _http_tls(self, text: str) -> AcceptorTls:
         return http_tls(text, self.values.secret)
+
+    def outbox(self) -> OutboxSettings | None:
+        """Return how messages are sent by SQL; None if they are not."""
+        node = self.section("core/outbox")
+        return None if node is None else OutboxSettings(**self.values_of(node, "core/outbox"))
 
     def stomp_limits(self) -> ClientLimits:
         """Return the limits of STOMP clients."""

@@ -9,6 +9,7 @@ from orthia.config.address_rules import ADDRESS_RULES
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import IoErrorPolicy, Role, Settings, asks_for_certificate
 from orthia.config.store_rules import STORE_RULES
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.violations import Violation, repeated
 
 MINIMUM_TOKEN: Final = 16
@@ -136,6 +137,28 @@ def _users(settings: Settings) -> Iterator[Violation]:
             )
 
 
+def _outbox(settings: Settings) -> Iterator[Violation]:
+    outbox = settings.outbox
+    if outbox is None:
+        return
+    if not (settings.persistence_enabled and isinstance(settings.store, DatabaseStoreSettings)):
+        yield Violation(
+            "core/outbox",
+            "takes messages from a table of the store, which is no database; expected a"
+            " database-store, with persistence-enabled",
+        )
+    if settings.security_enabled and outbox.user is None:
+        yield Violation(
+            "core/outbox",
+            "has no user, for whom messages are sent; expected the name of one, as security is"
+            " enabled",
+        )
+    if outbox.poll_period < 1:
+        yield Violation(
+            "core/outbox/poll-period", f"is {outbox.poll_period} ms; expected 1 or more"
+        )
+
+
 def _limits(settings: Settings) -> Iterator[Violation]:
     for name, value in vars(settings.stomp_limits).items():
         if value is None or (value == -1 and name == "min_large_message_size"):
@@ -183,5 +206,6 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _certificates,
     _users,
     *ADDRESS_RULES,
+    _outbox,
     _limits,
 )

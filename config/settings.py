@@ -153,6 +153,19 @@ class HealthSettings:
 
 
 @dataclass(frozen=True)
+class OutboxSettings:
+    """Orthia's ``outbox`` element: what applications send and acknowledge in their own
+    transactions. Off unless present."""
+
+    user: str | None = None
+    """For whom messages are sent: its roles are asked for the permissions a client needs."""
+    poll_period: int = 100
+    """The longest pause between two looks at the outbox, while nothing is in it."""
+    notify: bool = True
+    """Whether on PostgreSQL a commit wakes a node that has nothing to do."""
+
+
+@dataclass(frozen=True)
 class ClientLimits:
     """Orthia's ``stomp-limits`` element: what a client may make the broker hold in memory."""
 
@@ -252,6 +265,7 @@ class Settings:
     """How long that is remembered; 0 not at all."""
     resource_limit_settings: tuple[ResourceLimitSetting, ...] = ()
     health: HealthSettings | None = None
+    outbox: OutboxSettings | None = None
     stomp_limits: ClientLimits = field(default_factory=ClientLimits)
     global_max_size: int = 67_108_864
     """Bytes of messages all queues together keep in memory before they read on from the table."""

@@ -86,6 +86,17 @@ class UnitRefused(JournalError):
         )
 
 
+class OutboxRowsGone(PermanentStoreError):
+    """Rows of the outbox that a batch takes are not there; nothing of the batch is stored."""
+
+    def __init__(self, *, all_of_them: bool) -> None:
+        super().__init__(
+            "a row of the outbox is gone: somebody else has deleted it, and nothing of it is sent"
+        )
+        self.all_of_them = all_of_them
+        """Whether none of the rows is there: so it is after a commit of the same batch."""
+
+
 class SentBehindRefused(JournalError):
     """Its sender was refused something before it, and is to send both again; it was not tried."""
 

@@ -17,6 +17,7 @@ from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
+from orthia.journal.engine.outbox import OutboxReader
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.history import HistoryTotals
@@ -44,6 +45,8 @@ class MessageJournal(ABC):
     recovered: Recovered
     large: LargeMessages | None = None
     """The bodies outside the journal; None where nothing is stored."""
+    outbox: OutboxReader | None = None
+    """What applications send by SQL; None where that is off."""
     max_record_bytes: int
     """The largest encoded message; RecordTooLarge is raised for larger ones."""
     refusal: str | None = None

@@ -63,6 +63,8 @@ class OutgoingMessage(NamedTuple):
     """Fields that the head does not contain; see ``Message.stated``."""
     duplicate_id: str | None = None
     """The duplicate id, which identifies the message if it is sent a second time."""
+    outbox_row: int = 0
+    """The row of the outbox that it is, which is deleted when it is stored; 0 for none."""
 
 
 class MessageReference:

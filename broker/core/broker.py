@@ -29,6 +29,7 @@ from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.selectors import parse as parse_selector
+from orthia.broker.core.sending.relay import Relay, RowReader
 from orthia.broker.core.sending.transaction import commit
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.upkeep.opening import open_queues
@@ -86,6 +87,9 @@ class Broker:
         """Calls back once all queues that were created are stored, and survive a crash."""
         self._gate = gate
         self._office = parts.office
+        self._settings = settings
+        self.relay: Relay | None = None
+        """What sends the outbox; None where that is off."""
 
     # --- the life of the core
 
@@ -126,6 +130,27 @@ class Broker:
         """Begin to deliver scheduled messages that are due, and to look for expired ones."""
         self.parts.schedule.start()
         self.parts.housekeeping.start_expiry_scan()
+
+    def start_relay(self, rows: RowReader) -> None:
+        """Begin to send what applications send by SQL, where that is on."""
+        reader = self.parts.journal.outbox
+        outbox = self._settings.outbox
+        if reader is None or outbox is None:
+            return
+        user = outbox.user
+        self.relay = Relay(
+            reader,
+            rows,
+            self.parts.journal,
+            self._office,
+            self.parts.book,
+            principal=lambda: self.security.acting_for(user),
+            user=user,
+            gate=self._gate,
+            slices=self.slices,
+            timers=self.parts.timers,
+        )
+        self.relay.start()
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""

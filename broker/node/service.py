@@ -26,6 +26,7 @@ from orthia.broker.node.login_files import tokens_of
 from orthia.broker.node.operator_logins import HttpLogins
 from orthia.broker.node.served_clients import ServedClients
 from orthia.broker.node.user_files import UserFiles
+from orthia.broker.protocols.stomp.outbox import OutboxMessages
 from orthia.broker.security.users import TakesTokens
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.channel import TlsChannel
@@ -290,6 +291,7 @@ class Service:
         self._managed = Managed(self._management, HttpLogins(broker, server, self._operators()))
         broker.count_backlogs()
         broker.start_schedule()
+        broker.start_relay(OutboxMessages(self._settings.stomp_limits, broker.time_ms))
 
     def _operators(self) -> tuple[User, ...]:
         health = self._settings.health

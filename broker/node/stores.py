@@ -19,7 +19,7 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.lockers import keeps_leases, lock_database, lock_directory, with_locker
 from orthia.config.reminders import Reminder
-from orthia.config.settings import Role, Settings
+from orthia.config.settings import OutboxSettings, Role, Settings
 from orthia.config.store_settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -57,7 +57,7 @@ def node_store(settings: Settings, *, is_known: bool = False) -> NodeStore:
     if not settings.persistence_enabled:
         return _NoStore(settings.name, log_path)
     if isinstance(settings.store, DatabaseStoreSettings):
-        return _DatabaseStore(settings.store, settings.name, role, log_path)
+        return _DatabaseStore(settings.store, settings.outbox, settings.name, role, log_path)
     return _FileStore(settings.store, settings.name, role, log_path, is_known=is_known)
 
 
@@ -127,10 +127,16 @@ def _say_again(reminder: Reminder | None, what: str, detail: object) -> Reminder
 
 class _DatabaseStore(NodeStore):
     def __init__(
-        self, s: DatabaseStoreSettings, name: str, role: Role, log_path: Path | None
+        self,
+        s: DatabaseStoreSettings,
+        outbox: OutboxSettings | None,
+        name: str,
+        role: Role,
+        log_path: Path | None,
     ) -> None:
         s = with_locker(s)
         self._settings = s
+        self._outbox = outbox
         self._name = name
         self._role = role
         self._log_path = log_path
@@ -164,6 +170,7 @@ class _DatabaseStore(NodeStore):
             still_valid=manager.is_lease_valid,
             post=post,
             on_failure=on_failure,
+            outbox=self._outbox,
         )
 
     @override

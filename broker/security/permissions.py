@@ -67,6 +67,15 @@ class Security:
         """Return whether there is a user of this name."""
         return self.users.knows(login)
 
+    def acting_for(self, user: str | None) -> Principal | None:
+        """Return who sends for a configured ``user``, with its roles; None if there is none."""
+        if not self._enabled:
+            return Principal(user or "anonymous", frozenset(), unrestricted=True)
+        roles = None if user is None else self.users.roles_of(user)
+        if user is None or roles is None:
+            return None
+        return Principal(user, roles, validated_user=user if self._populates_user else None)
+
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or the check to run to know; raises AuthenticationFailed."""
         if not self._enabled:

@@ -83,6 +83,11 @@ class UserDirectory:
         """Return whether there is a user of this name."""
         return name in self._users
 
+    def roles_of(self, name: str) -> frozenset[str] | None:
+        """Return the roles of a user; None if there is none of this name."""
+        user = self._users.get(name)
+        return None if user is None else user.roles
+
     def authenticate(self, login: str, passcode: str) -> Principal | Verification:
         """Return who this is, or the check to run to know; raises AuthenticationFailed."""
         if self._tokens is not None and self._tokens.takes(passcode):

@@ -1,5 +1,6 @@
 """What the engine asks of a store: where batches go, windows come from, and bodies are."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -239,3 +240,49 @@ class History(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what is open; never raises."""
+
+
+class OutboxRow(NamedTuple):
+    """A message that an application sent in its own transaction, which is committed."""
+
+    id: int
+    destination: str
+    headers: str | None
+    """A JSON object; None for none."""
+    body: bytes
+    created_ms: int
+    """When it was inserted, milliseconds since 1970 UTC."""
+
+
+class Outbox(ABC):
+    """The committed rows of the outbox, in the order in which they are sent.
+
+    Rows of one transaction come in the order of their inserts. Of two transactions of which one
+    inserted only after the other was committed, that one comes later. One that is open holds
+    nobody up, and comes once it is committed. Used by one thread; every method may block.
+    """
+
+    @abstractmethod
+    def next_rows(self, limit: int, max_bytes: int) -> list[OutboxRow]:
+        """Return rows that were not returned before: ``limit`` at most, of so many bytes.
+
+        There is always the first, however large; none if no other is committed. A row may come
+        again, as long as it is there, where a connection was lost or rows were looked for that
+        nothing else would find. Raises StoreError.
+        """
+
+    @abstractmethod
+    def waiting(self, limit: int) -> int:
+        """Count rows that were not returned yet, ``limit`` at most; raises StoreError."""
+
+    @abstractmethod
+    def start_over(self) -> None:
+        """Return all rows again that are there: what was known of them may not hold any more."""
+
+    def rest(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait until rows may be there, for about so long; raises StoreError."""
+        stopping.wait(seconds)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; never raises."""

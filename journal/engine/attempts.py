@@ -20,7 +20,7 @@ from orthia.journal.engine.retry import (
     is_suspect,
     pause_seconds,
 )
-from orthia.journal.errors import JournalError, LeaseExpired
+from orthia.journal.errors import JournalError, LeaseExpired, OutboxRowsGone
 
 LOGGER = logging.getLogger("orthia.journal")
 
@@ -114,7 +114,7 @@ class Attempts:
                 found = step is not None and self._recover(batch, step)
                 if not found:
                     is_storing = True
-                    self._store.store(batch)
+                    found = self._store_or_find(batch, unresolved=unresolved)
                     is_storing = False
                 if unresolved and (found or batch.marker() is None):
                     self._store.confirm()
@@ -151,6 +151,17 @@ class Attempts:
             else:
                 return attempts
         return None
+
+    def _store_or_find(self, batch: Batch, *, unresolved: bool) -> bool:
+        """Store a batch; return True if its rows of the outbox tell that it was stored before."""
+        try:
+            self._store.store(batch)
+        except OutboxRowsGone as gone:
+            # A batch without a row of its own is repeated: nothing else tells of its first attempt.
+            if unresolved and gone.all_of_them and batch.marker() is None:
+                return True
+            raise
+        return False
 
     def screened(self, batch: Batch, screen: Callable[[Batch], Batch]) -> Batch | None:
         """Return a batch without its duplicates, retrying ``screen`` while it fails.

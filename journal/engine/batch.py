@@ -127,7 +127,7 @@ class Batch(Changes):
         return BatchReport(
             units=len(self.items),
             rows=len(self.messages) + len(self.rows) + len(self.binding_rows),
-            deletes=len(self.deletes) + len(self.unbound),
+            deletes=len(self.deletes) + len(self.unbound) + len(self.outbox_rows),
             payload_bytes=self.payload_bytes,
             commit_seconds=commit_seconds,
             attempts=attempts,

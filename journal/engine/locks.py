@@ -39,6 +39,8 @@ class RowKind(IntEnum):
     MESSAGE = 0
     TIME = 1
     LARGE_REFERENCE = 2
+    OUTBOX = 3
+    """``seq`` is its id."""
 
 
 class RowKey(NamedTuple):
@@ -94,6 +96,7 @@ def rows_of(item: Appended) -> list[RowKey]:
         return rows
     rows += [RowKey(RowKind.MESSAGE, body.seq) for body in item.bodies]
     rows += [RowKey(RowKind.TIME, seq) for seq in item.untimed]
+    rows += [RowKey(RowKind.OUTBOX, row_id) for row_id in item.outbox_rows]
     if item.timed:
         own = {row.seq for row in item.rows}
         rows += [RowKey(RowKind.TIME, time.seq) for time in item.timed if time.seq not in own]

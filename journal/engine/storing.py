@@ -20,7 +20,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.retry import NextStep, after_probe, is_answer
 from orthia.journal.engine.senders import mark_refused
-from orthia.journal.errors import UnitRefused
+from orthia.journal.errors import OutboxRowsGone, UnitRefused
 from orthia.journal.model.unit import Appended, Unit
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -82,7 +82,8 @@ class Storing:
         step = after_probe(
             error,
             units=len(batch.items),
-            refusable=batch.items[0].refused is not None and batch.marker() is not None,
+            refusable=batch.items[0].refused is not None
+            and (batch.marker() is not None or isinstance(error, OutboxRowsGone)),
             unanswered=self.unanswered,
         )
         if step is NextStep.GIVE_UP:
@@ -95,7 +96,8 @@ class Storing:
                 batch.describe(),
                 error,
             )
-            self.refuse(batch.items[0], UnitRefused(str(error)))
+            is_gone = isinstance(error, OutboxRowsGone)
+            self.refuse(batch.items[0], error if is_gone else UnitRefused(str(error)))
             return
         smaller = batch.split() if step is NextStep.SPLIT else [batch]
         parts.extendleft((one, fault.unresolved) for one in reversed(smaller))

@@ -15,6 +15,7 @@ from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.engine.lock_watch import LockWatch, WhoLocks
 from orthia.journal.engine.locks import LocksSeen
+from orthia.journal.engine.outbox import OutboxReader
 from orthia.journal.engine.read_thread import ReadThread
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.sweeping import TimesSweeper
@@ -39,6 +40,7 @@ class Backend:
     sweeper: TimesSweeper | None = None
     reusable: Callable[[], int] = lambda: 0
     who_locks: WhoLocks | None = None
+    outbox: OutboxReader | None = None
 
 
 class _Part(Protocol):
@@ -110,7 +112,8 @@ class ThreadedJournal(MessageJournal):
             # Pruning the history unlinks bodies without a report.
             sweep_period_seconds=None if pruner is None else limits.sweep_period_seconds,
         )
-        upkeep = (pruner, backend.sweeper)
+        self.outbox = backend.outbox
+        upkeep = (pruner, backend.sweeper, self.outbox)
         self._upkeep: Sequence[_Part] = [one for one in upkeep if one is not None]
         self.intake = Intake(
             first_id=self.recovered.horizon + 1,

@@ -99,6 +99,7 @@ class Changes:
         "deletes",
         "id_limit",
         "linked",
+        "outbox_rows",
         "payload_bytes",
         "reasons",
         "rows",
@@ -119,6 +120,8 @@ class Changes:
         self.linked: Sequence[LargeReference] = ()
         self.unlinked: Sequence[LargeReference] = ()
         """After ``linked``: what one unit links, a later one may unlink."""
+        self.outbox_rows: Sequence[int] = ()
+        """Rows of the outbox that are taken: all of them, or nothing is changed."""
         self.timed: Sequence[MessageTime] = ()
         self.counted: Sequence[Row] = ()
         """Records of attempts, by which the file journal keeps what messages do not say."""
@@ -145,6 +148,8 @@ class Changes:
             self.linked = extended(self.linked, other.linked)
         if other.unlinked:
             self.unlinked = extended(self.unlinked, other.unlinked)
+        if other.outbox_rows:
+            self.outbox_rows = extended(self.outbox_rows, other.outbox_rows)
         if other.timed:
             self.timed = extended(self.timed, other.timed)
         if other.counted:

@@ -124,7 +124,7 @@ class Unit(Changes):
         if self.only_deletes:
             return len(self.deletes) or 1
         changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
-        return (changes + len(self.timed)) or 1
+        return (changes + len(self.timed) + len(self.outbox_rows)) or 1
 
     @property
     def only_frees(self) -> bool:
@@ -162,6 +162,10 @@ class Unit(Changes):
         """Delete a queue's message if one of ``messages``, which has that number, is stored."""
         self.delete(location, RemovalReason.DELETED)
         self.replaced = extended(self.replaced, ((by, location),))
+
+    def take_from_outbox(self, row_id: int) -> None:
+        """Delete a row of the outbox; the unit is refused if it is not there."""
+        self.outbox_rows = extended(self.outbox_rows, (row_id,))
 
     def count_attempts(self, time: MessageTime) -> None:
         """Store how often delivery of a message failed, with all that is kept of its time."""

@@ -8,10 +8,12 @@ from sqlalchemy import Engine
 
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
+from orthia.config.settings import OutboxSettings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, NoRoom, StoreUnavailable, TransientStoreError
 from orthia.database.sessions import JOURNAL_PURPOSE
 from orthia.journal.engine.abc import BatchStore, Recovered
+from orthia.journal.engine.outbox import OutboxReader
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.engine.sweeping import TimesSweeper
@@ -24,6 +26,7 @@ from orthia.journal.sql.history import SqlHistory
 from orthia.journal.sql.left_times import SqlLeftTimes
 from orthia.journal.sql.locks import who_locks
 from orthia.journal.sql.mysql import MysqlStore
+from orthia.journal.sql.outbox import open_outbox
 from orthia.journal.sql.postgresql import PostgresqlStore
 from orthia.journal.sql.recovery import recover
 from orthia.journal.sql.sqlite import SqliteStore, free_bytes
@@ -42,11 +45,13 @@ def open_journal(
     post: Callable[[Callable[[], None]], None],
     on_failure: Callable[[OrthiaError], None],
     limits: JournalLimits | None = None,
+    outbox: OutboxSettings | None = None,
 ) -> MessageJournal:
     """Open the journal of a database: prove the fence, read the bindings, reserve ids.
 
     ``post`` runs a callable on the event loop, later, in order, from any thread;
     ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
+    With ``outbox`` it reads what applications send by SQL.
     Replaces a connection that is lost meanwhile: a node that takes over may be the last one.
     Raises Fenced, CorruptRecord, StoreError.
     """
@@ -78,6 +83,7 @@ def open_journal(
         if s.journal_retention is None
         else Pruner(SqlHistory(database, s, token), s.journal_retention),
         reusable=partial(free_bytes, database),
+        outbox=None if outbox is None else _outbox_reader(database, s, outbox, post),
         who_locks=None if database.dialect is Dialect.SQLITE else partial(who_locks, database, s),
     )
     journal = ThreadedJournal(
@@ -85,6 +91,19 @@ def open_journal(
     )
     journal.start()
     return journal
+
+
+def _outbox_reader(
+    database: Database,
+    s: DatabaseStoreSettings,
+    outbox: OutboxSettings,
+    post: Callable[[Callable[[], None]], None],
+) -> OutboxReader:
+    return OutboxReader(
+        open_outbox(database, s, notify=outbox.notify),
+        post=post,
+        longest_pause_seconds=outbox.poll_period / 1000,
+    )
 
 
 def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:

@@ -27,6 +27,7 @@ def who_locks(
                 (RowKind.MESSAGE, names.messages),
                 (RowKind.TIME, names.times),
                 (RowKind.LARGE_REFERENCE, names.large_messages),
+                (RowKind.OUTBOX, names.outbox),
             )
             if by_kind[kind]
         ]
@@ -48,4 +49,5 @@ def _condition(kind: RowKind, rows: Sequence[RowKey]) -> str:
     if kind is RowKind.LARGE_REFERENCE:
         listed = ", ".join(f"({row.large_id:d}, {-row.seq:d})" for row in rows)
         return f"(id, position) IN ({listed})"
-    return f"seq IN ({', '.join(str(row.seq) for row in rows)})"
+    key = "id" if kind is RowKind.OUTBOX else "seq"
+    return f"{key} IN ({', '.join(str(row.seq) for row in rows)})"

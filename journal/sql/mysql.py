@@ -205,6 +205,18 @@ class MysqlStore(SqlStore):
             self._cursor.execute(f"DELETE FROM {table} WHERE seq IN ({listed})")
 
     @override
+    def _take(self, ids: Sequence[int]) -> int:
+        there = 0
+        # One by one where locks were met: see ``_delete``.
+        each = ([one] for one in ids) if self._has_met_locks else [ids]
+        for some in each:
+            for listed in _lists(some):
+                there += self._cursor.execute(
+                    f"DELETE FROM {self._names.outbox} WHERE id IN ({listed})"
+                )
+        return there
+
+    @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         """Find unreferenced bodies by primary key, one range for each, and delete them."""
         table = self._names.messages
@@ -237,6 +249,7 @@ class MysqlStore(SqlStore):
             (RowKind.MESSAGE, self._names.messages, "seq"),
             (RowKind.TIME, self._names.times, "seq"),
             (RowKind.LARGE_REFERENCE, self._names.large_messages, "-position, id"),
+            (RowKind.OUTBOX, self._names.outbox, "id"),
         ):
             wanted = [row for row in rows if row.kind is kind]
             at_once = _SEQS_IN_STATEMENT if self._skips_locked else 1
@@ -246,7 +259,8 @@ class MysqlStore(SqlStore):
                     each = (f"(id = {row.large_id:d} AND position = {-row.seq:d})" for row in some)
                     condition = " OR ".join(each)
                 else:
-                    condition = f"seq IN ({','.join(str(row.seq) for row in some)})"
+                    key = "id" if kind is RowKind.OUTBOX else "seq"
+                    condition = f"{key} IN ({','.join(str(row.seq) for row in some)})"
                 ask = f"SELECT {columns} FROM {table} {_BY_KEY} WHERE {condition}"
                 free = self._lock_now(ask)
                 self._cursor.execute(ask)

@@ -209,6 +209,12 @@ class PostgresqlStore(SqlStore):
         self._cursor.execute(self._delete_sql[table], (list(seqs),))
 
     @override
+    def _take(self, ids: Sequence[int]) -> int:
+        self._cursor.execute("EXECUTE orthia_take(%s)", (list(ids),))
+        there: int = self._cursor.rowcount
+        return there
+
+    @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         seqs, references = zip(*bodies, strict=True)
         self._cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
@@ -254,6 +260,7 @@ def _changes_more(batch: Batch) -> bool:
         batch.rows
         or batch.bodies
         or batch.forgotten
+        or batch.outbox_rows
         or batch.touches_bindings
         or batch.touches_large_bodies
         or batch.touches_times
@@ -345,6 +352,8 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
         {keep}
         PREPARE orthia_delete_unfenced(bigint[]) AS
             DELETE FROM {messages} WHERE seq = ANY($1);
+        PREPARE orthia_take(bigint[]) AS
+            DELETE FROM {names.outbox} WHERE id = ANY($1);
         PREPARE orthia_delete_bodies(bigint[], bigint[]) AS
             DELETE FROM {messages} AS body USING unnest($1, $2) AS gone(seq, total)
             WHERE body.seq = gone.seq AND NOT EXISTS (SELECT 1 FROM {messages} AS reference

@@ -27,16 +27,19 @@ def locked_rows_sql(names: TableNames, rows: Sequence[RowKey]) -> str:
     )
     kinds, seqs, ids = (f"'{{{column}}}'::bigint[]" for column in columns)
     delete_time = f"DELETE FROM {names.times} WHERE seq = seqs[i]"
+    delete_sent = f"DELETE FROM {names.outbox} WHERE id = seqs[i]"
     delete_link = f"DELETE FROM {names.large_messages} WHERE id = ids[i] AND position = -seqs[i]"
     deletes = f"""IF kinds[i] = {RowKind.MESSAGE:d} THEN
                     DELETE FROM {names.messages} WHERE seq = seqs[i];
                 ELSIF kinds[i] = {RowKind.TIME:d} THEN {delete_time};
+                ELSIF kinds[i] = {RowKind.OUTBOX:d} THEN {delete_sent};
                 ELSE {delete_link};
                 END IF;"""
     tables = {
         RowKind.MESSAGE: names.messages,
         RowKind.TIME: names.times,
         RowKind.LARGE_REFERENCE: names.large_messages,
+        RowKind.OUTBOX: names.outbox,
     }
     used = sorted({tables[row.kind] for row in rows})
     # Deletes no row; takes the lock of the table, for which it waits as long as a batch does.

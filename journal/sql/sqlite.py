@@ -171,6 +171,11 @@ class SqliteStore(SqlStore):
         self._execute_for(values, f"DELETE FROM {table} WHERE seq IN (", "?", ")")
 
     @override
+    def _take(self, ids: Sequence[int]) -> int:
+        statement = f"DELETE FROM {self._names.outbox} WHERE id IN ("
+        return self._execute_for([(one,) for one in ids], statement, "?", ")")
+
+    @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         with_bodies, which = self._bodies_sql
         self._execute_for([*bodies], with_bodies, "(?, ?)", which)
@@ -188,20 +193,21 @@ class SqliteStore(SqlStore):
         end: str = "",
         *,
         before: Sequence[object] = (),
-    ) -> None:
-        """Execute a statement for all ``rows``, many at a time.
+    ) -> int:
+        """Execute a statement for all ``rows``, many at a time; return how many rows it changed.
 
         It has ``values`` for each row between ``start`` and ``end``; the values ``before`` come
         before those of the rows.
         """
         execute = self._cursor.execute
-        first, left = 0, len(rows)
+        first, left, changed = 0, len(rows), 0
         while left:
             count = min(_MOST_ROWS, 1 << left.bit_length() - 1)
             part = chain(before, *rows[first : first + count])
-            execute(_statement(start, values, end, count), tuple(part))
+            changed += execute(_statement(start, values, end, count), tuple(part)).rowcount
             first += count
             left -= count
+        return changed
 
 
 @lru_cache(256)

@@ -22,6 +22,7 @@ class TableNames:
     node_manager_store: str
     large_messages: str
     times: str
+    outbox: str
     history: str | None
     """None without retention."""
 
@@ -39,6 +40,7 @@ class TableNames:
             quoted(s.node_manager_store_table_name),
             quoted(s.large_message_table_name),
             quoted(s.message_times_table_name),
+            quoted(s.outbox_table_name),
             None if s.journal_retention is None else quoted(s.message_history_table_name),
         )
 

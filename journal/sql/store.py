@@ -4,6 +4,7 @@
 step        what it does
 ==========  ==============================================================================
 fence       locks the fence's row for sharing, if its token is this node's
+outbox      deletes rows of the outbox, every one of which must be there
 insert      rows of MESSAGES
 keep        with retention, a copy of what is deleted next in the history
 delete      rows of MESSAGES
@@ -36,6 +37,7 @@ from typing_extensions import override
 from orthia.database import StoreUnavailable, translate_errors
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.errors import OutboxRowsGone
 from orthia.journal.model.changes import Body, Row
 from orthia.journal.model.moments import MessageTime
 from orthia.journal.model.records import RemovalReason
@@ -129,6 +131,8 @@ class SqlStore(BatchStore):
     def _change(self, batch: Batch) -> None:
         """Make the changes of a batch, in the order of the module's table."""
         names = self._names
+        if batch.outbox_rows:
+            self._take_from_outbox(batch.outbox_rows)
         if batch.messages or batch.rows:
             self._insert(names.messages, batch.messages, batch.rows, batch.payload_bytes)
             if batch.only_messages:
@@ -155,6 +159,12 @@ class SqlStore(BatchStore):
             self._delete(names.bindings, batch.unbound)
         if batch.id_limit:
             self._execute(self._sql.reserve, (batch.id_limit, batch.id_limit))
+
+    def _take_from_outbox(self, ids: Sequence[int]) -> None:
+        """Delete rows of the outbox; raises OutboxRowsGone if one is not there."""
+        there = self._take(ids)
+        if there < len(ids):
+            raise OutboxRowsGone(all_of_them=not there)
 
     # --- steps in the SQL of each DBMS
 
@@ -187,6 +197,10 @@ class SqlStore(BatchStore):
     @abstractmethod
     def _delete(self, table: str, seqs: Sequence[int]) -> None:
         """Delete rows by their keys."""
+
+    @abstractmethod
+    def _take(self, ids: Sequence[int]) -> int:
+        """Delete rows of the outbox; return how many were there."""
 
     @abstractmethod
     def _delete_bodies(self, bodies: Collection[Body]) -> None:

@@ -8,6 +8,7 @@ from orthia.database import Dialect, UtcTimestamp, db_now
 from orthia.migrations.acknowledge import create_ack_routine
 from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
+from orthia.migrations.outbox import outbox_checks, outbox_functions
 
 revision = "0005"
 down_revision = "0004"
@@ -26,6 +27,8 @@ def upgrade() -> None:
     _create(names, _outbox(names))
     _create(names, _acks(names))
     create_ack_routine(names)
+    for statement in outbox_functions(names.dialect, names.outbox):
+        op.execute(statement)
 
 
 def _outbox(names: TableNames) -> sa.Table:
@@ -39,6 +42,10 @@ def _outbox(names: TableNames) -> sa.Table:
         sa.Column("headers", _TEXT, nullable=True),
         sa.Column("body", _BYTES, nullable=False),
         sa.Column("created_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        *(
+            sa.CheckConstraint(sa.text(check), name=names.suffixed(names.outbox, what))
+            for what, check in outbox_checks(names.dialect).items()
+        ),
         mysql_engine="InnoDB",
         mysql_default_charset="utf8mb4",
         sqlite_autoincrement=True,

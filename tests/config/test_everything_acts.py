@@ -96,6 +96,8 @@ READ_AS = {
     "core/health/allow-anonymous": (
         "broker/management/http/probes.py self._settings.allow_anonymous"
     ),
+    "core/outbox/user": "broker/core/broker.py outbox.user",
+    "core/outbox/notify": "journal/sql/journal.py outbox.notify",
     "core/stomp-limits/max-body-bytes": (
         "broker/protocols/stomp/parser.py self._limits.max_body_bytes"
     ),

@@ -45,7 +45,7 @@ class SendContext:
         """Return a message as it is stored and delivered, stamped with this moment."""
         now_ms = self._time_ms()
         # Unpacked: looking up each field of a tuple by its name takes several times as long.
-        head, body, _, expires_ms, priority, large, encoding, stated, _ = message
+        head, body, _, expires_ms, priority, large, encoding, stated, _, _ = message
         record = Message(address, head, body, now_ms, expires_ms, priority, large, encoding, stated)
         if self._book.rules.changes_messages:
             return as_sent(record, self._book.settings_of(address))

@@ -135,6 +135,8 @@ class SendPlan:
         context = self._context
         if message.large is not None:
             self._bodies.append(message.large)
+        if message.outbox_row:
+            self._unit.take_from_outbox(message.outbox_row)
         first, known_by = len(self._messages), None
         duplicate_id = message.duplicate_id
         is_stored = context.persistent and any(one.queues for one in routed)
@@ -183,6 +185,10 @@ class SendPlan:
         copies = [(topic, record) for topic in topics]
         if copies:
             self._heard.append(_Heard(copies, None, None))
+
+    def take_from_outbox(self, row_id: int) -> None:
+        """Delete a row of the outbox with what the plan sends."""
+        self._unit.take_from_outbox(row_id)
 
     def take_out(
         self,
@@ -337,11 +343,15 @@ class SendPlan:
         if self._taken:
             context.pin(self._taken)
 
-    def publish(self, done: Done | None) -> None:
+    def publish(self, done: Done | None, on_refused: Callable[[OrthiaError], None]) -> None:
         """Apply a plan that stores nothing: publish it behind what is on its way to the store.
 
-        Raises NotLive.
+        If it takes a row of the outbox it is published once that is deleted, and ``on_refused`` is
+        called if the row is gone. Raises NotLive.
         """
+        if self._unit.outbox_rows:
+            self.apply(done, on_refused)
+            return
         is_first = all(topic.has_published_all for topic in self.topics())
         publish = self.publishing(done)
         self._is_applied = True
@@ -478,18 +488,19 @@ def send_plain(
     sender: Sender,
     *,
     persistent: bool,
+    outbox_row: int = 0,
 ) -> None:
     """Send one message to one queue: charge, append, place, and undo; raises BrokerError.
 
     Unless it is ``persistent`` it is stored only if memory has no room for it, or if it would
-    overtake a message that is on its way to the store.
+    overtake a message that is on its way to the store, or if it is a row of the outbox.
     """
     size, queue_id = size_in_memory(record), queue.id
     if record.priority != DEFAULT_PRIORITY:
         queue_id = queue.id_for_client(record.priority)
     queue.use.charge(size)
     stores = persistent and context.persistent and queue.durable
-    if not stores and not queue.in_flight and queue.log.takes_in_memory(size):
+    if not (stores or queue.in_flight or outbox_row) and queue.log.takes_in_memory(size):
         seq = context.next_id()
         queue.add(MessageReference(seq, record, None, size, redelivered=False))
         if done is not None:
@@ -513,10 +524,12 @@ def send_plain(
             done()
 
     try:
-        if expires:
+        if expires or outbox_row:
             unit = Unit(answered)
             unit.refused, unit.sender = answered, sender
             unit.add_message([queue_id], payload)
+            if outbox_row:
+                unit.take_from_outbox(outbox_row)
             seq = context.journal.append_unit(unit)[0].seq
         else:
             seq = context.journal.append_message(queue_id, payload, answered, answered, sender)

@@ -63,6 +63,7 @@ class PostOffice:
                     on_refused,
                     principal.sender,
                     persistent=message.persistent,
+                    outbox_row=message.outbox_row,
                 )
                 return None
             routed = [Routed(record, queues, () if topic is None else (topic,))]
@@ -114,7 +115,7 @@ class PostOffice:
             plan.take_over_bodies()
             queue = plan.plain()
             if not len(plan):
-                plan.publish(on_stored)
+                plan.publish(on_stored, refused)
             elif queue is not None:
                 send_plain(
                     self.context,
@@ -124,6 +125,7 @@ class PostOffice:
                     refused,
                     principal.sender,
                     persistent=message.persistent,
+                    outbox_row=message.outbox_row,
                 )
             else:
                 for number in range(len(plan)):

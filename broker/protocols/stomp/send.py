@@ -7,12 +7,13 @@ management address is no message but a request, which may be answered by one.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from orthia.broker.core.api import Done, FanOut, OutgoingMessage, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import refusal_of
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.management.operations import Question, answer
@@ -258,38 +259,54 @@ class SendHandler:
     def _message_to(self, destination: str, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's destination, with its ``destination-type``, and its message."""
         raw = frame.raw
-        not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
-        priority = DEFAULT_PRIORITY
-        duplicate_id: str | None = None
+        not_passed_on, principal = NOT_PASSED_ON, self._session.principal
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
             self._temporary.rewrite_reply_to(frame)
-            destination = of_type(destination, frame.get(b"destination-type"))
-            expires_ms = frame.number(b"expires", 0)
-            if b"priority" in raw:
-                priority = priority_of(frame.get(b"priority") or str(DEFAULT_PRIORITY))
-            check_group_sequence(frame)
-            duplicate_id = frame.get(b"_AMQ_DUPL_ID")
-            if duplicate_id == "":
-                raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
-            if not SCHEDULING.isdisjoint(raw):
-                when = stated(frame, self._core.time_ms)
-            if not TOOLS_OWN.isdisjoint(raw) and self._core.security.may_replay(
-                self._session.principal
-            ):
+            if not TOOLS_OWN.isdisjoint(raw) and self._core.security.may_replay(principal):
                 not_passed_on -= TOOLS_OWN
-        headers = frame.user_headers(not_passed_on)
-        user = self._session.principal.validated_user
-        if user is not None:
-            headers += header_lines({"JMSXUserID": user})
-        said = raw.get(b"persistent")
-        is_persistent = said is None or said == b"true" or frame.flag(b"persistent", default=True)
-        message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, priority)
-        if duplicate_id is not None:
-            message = message._replace(duplicate_id=duplicate_id)
-        if when:
-            message = message._replace(stated=when)
-        return destination, message
+        return message_of(frame, destination, principal, self._core.time_ms, not_passed_on)
+
+
+def message_of(
+    frame: Frame,
+    destination: str,
+    principal: Principal,
+    time_ms: Callable[[], int],
+    not_passed_on: frozenset[bytes] = NOT_PASSED_ON,
+) -> tuple[str, OutgoingMessage]:
+    """Return a SEND's destination, with its ``destination-type``, and the message it makes.
+
+    ``destination`` is as the core knows it, and ``time_ms`` the clock of due messages. Headers of
+    ``not_passed_on`` do not go to receivers. Raises ProtocolError, DestinationRefused.
+    """
+    raw = frame.raw
+    expires_ms, when, priority = 0, b"", DEFAULT_PRIORITY
+    duplicate_id: str | None = None
+    if not LOOKED_AT.isdisjoint(raw):
+        refuse("SEND", raw)
+        destination = of_type(destination, frame.get(b"destination-type"))
+        expires_ms = frame.number(b"expires", 0)
+        if b"priority" in raw:
+            priority = priority_of(frame.get(b"priority") or str(DEFAULT_PRIORITY))
+        check_group_sequence(frame)
+        duplicate_id = frame.get(b"_AMQ_DUPL_ID")
+        if duplicate_id == "":
+            raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
+        if not SCHEDULING.isdisjoint(raw):
+            when = stated(frame, time_ms)
+    headers = frame.user_headers(not_passed_on)
+    user = principal.validated_user
+    if user is not None:
+        headers += header_lines({"JMSXUserID": user})
+    said = raw.get(b"persistent")
+    is_persistent = said is None or said == b"true" or frame.flag(b"persistent", default=True)
+    message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, priority)
+    if duplicate_id is not None:
+        message = message._replace(duplicate_id=duplicate_id)
+    if when:
+        message = message._replace(stated=when)
+    return destination, message
 
 
 class _Stored:

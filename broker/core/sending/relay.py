@@ -1,0 +1,425 @@
+"""The relay: what applications send by SQL, in their own transactions, becomes messages.
+
+An application inserts a row into the outbox; once that is committed, the live node sends it as it
+sends what a client sends: for a configured user, under the same permissions and limits. The unit
+that stores the message also deletes the row, so a row becomes a message exactly once, whichever
+nodes die.
+
+=======================================  =========================================================
+a row                                    what happens to it
+=======================================  =========================================================
+that is sent                             deleted in the transaction that stores its message
+that cannot be read, routed or admitted  sent to the dead-letter address, with the reason
+for which there is no room now           waits, and all behind it; tried again
+that another session has locked          waits; those behind it are sent
+that is gone before it is sent           was deleted by somebody else: nothing is sent
+=======================================  =========================================================
+
+Rows are sent in the order in which they are read. A unit that the store refuses is sent again
+together with all that was sent behind it: the journal refuses those, too.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from orthia.broker.core.api import Done, OutgoingMessage, TransactionWork
+from orthia.broker.core.destinations import parse
+from orthia.broker.core.errors import BrokerError, NoRoomInStore, NotLive, QuotaExceeded
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.sending.plan import SendPlan
+from orthia.broker.core.sending.post_office import PostOffice
+from orthia.broker.core.sending.transaction import commit
+from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
+from orthia.broker.core.timers import Timers
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DROP
+from orthia.config.errors import OrthiaError
+from orthia.journal.engine.abc import OutboxRow
+from orthia.journal.engine.outbox import OutboxReader
+from orthia.journal.errors import (
+    HeldElsewhere,
+    JournalClosed,
+    OutboxRowsGone,
+    SentBehindRefused,
+    StoreFull,
+)
+from orthia.journal.journal import MessageJournal
+from orthia.journal.model.unit import Sender
+
+LOGGER = logging.getLogger("orthia.broker")
+ROWS_READ: Final = 500
+"""Rows that are read at once."""
+BYTES_READ: Final = 4 * 1024 * 1024
+MOST_ROWS: Final = 2_000
+"""Rows in memory, sent and not yet stored among them, above which no more are read."""
+MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_LOCKED: Final = 1_000
+"""Rows that others have locked above which all others wait, too."""
+_FIRST_RETRY_MS: Final = 100
+_LAST_RETRY_MS: Final = 5_000
+_LOCKED_RETRY_MS: Final = 1_000
+
+
+class RowReader(Protocol):
+    """What a row says; every protocol's words are its own."""
+
+    def sends(self, row: OutboxRow, principal: Principal) -> list[tuple[str, OutgoingMessage]]:
+        """Return the message of a row for each destination it names; raises OrthiaError."""
+
+    def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
+        """Return the message that tells of a row that cannot be sent."""
+
+
+class RelayStatus(NamedTuple):
+    """What an operator sees of the outbox."""
+
+    waiting: int
+    """Rows that are committed and not yet sent, as far as they were read or counted."""
+    oldest_ms: int | None
+    """When the oldest of them was inserted, milliseconds since 1970 UTC; None without any."""
+    relayed: int
+    """Rows that became messages since this node is live."""
+    dead_lettered: int
+    """Rows that went to a dead-letter address since then."""
+    held: str | None
+    """Why rows wait; None if nothing holds them."""
+
+
+class _Sent:
+    """A row on its way to the store."""
+
+    __slots__ = ("number", "refusal", "row")
+
+    def __init__(self, number: int, row: OutboxRow) -> None:
+        self.number = number
+        """Its place in the order."""
+        self.row = row
+
+
+class Relay:
+    """Sends the rows of the outbox; on the loop's thread."""
+
+    def __init__(
+        self,
+        reader: OutboxReader,
+        rows: RowReader,
+        journal: MessageJournal,
+        office: PostOffice,
+        book: AddressBook,
+        *,
+        principal: Callable[[], Principal | None],
+        user: str | None,
+        gate: DeliveryGate,
+        slices: Slices,
+        timers: Timers,
+    ) -> None:
+        """``principal`` makes the one for whom messages are sent; None while there is no user."""
+        self._reader = reader
+        self._rows = rows
+        self._journal = journal
+        self._office = office
+        self._book = book
+        self._new_principal = principal
+        self._user = user
+        self._gate = gate
+        self._slices = slices
+        self._timers = timers
+        self._principal: Principal | None = None
+        self._broker = Principal("outbox", frozenset(), unrestricted=True)
+        """In whose name dead letters are sent."""
+        self._unsent: deque[_Sent] = deque()
+        self._in_flight: dict[int, _Sent] = {}
+        """By the id of the row."""
+        self._locked: dict[int, _Sent] = {}
+        """The same of rows that others have locked."""
+        self._refused_rows: list[_Sent] = []
+        """To be sent again once nothing is on its way any more."""
+        self._gone: set[int] = set()
+        """Rows that were stored since the read under way began, which may still show them."""
+        self._bytes = 0
+        self._number = 0
+        self._is_reading = False
+        self._is_sending = False
+        self._room: Wait | None = None
+        self._retry_ms = _FIRST_RETRY_MS
+        self._held: str | None = None
+        self._is_told = False
+        """Whether the log has said why rows are held."""
+        self._is_waiting = False
+        """Whether a timer will go on."""
+        self._relayed = 0
+        self._dead_lettered = 0
+        journal.register_room_listener(self._has_room)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._go_on()
+
+    @property
+    def status(self) -> RelayStatus:
+        """What an operator sees; any thread."""
+        in_memory = len(self._unsent) + len(self._in_flight) + len(self._locked)
+        in_memory += len(self._refused_rows)
+        oldest = min(
+            (
+                one.row.created_ms
+                for some in (self._in_flight, self._locked)
+                for one in list(some.values())
+            ),
+            default=None,
+        )
+        unsent = next(iter(self._unsent.copy()), None)
+        if unsent is not None:
+            oldest = min(unsent.row.created_ms, oldest or unsent.row.created_ms)
+        return RelayStatus(
+            in_memory + self._reader.unread.count,
+            oldest,
+            self._relayed,
+            self._dead_lettered,
+            self._held or self._reader.failure,
+        )
+
+    # --- read
+
+    def _read_on(self) -> None:
+        """Ask for more rows, if there is room for them."""
+        if self._is_reading or self._held is not None or not self._gate.is_running:
+            return
+        count = len(self._unsent) + len(self._in_flight) + len(self._refused_rows)
+        if count + ROWS_READ > MOST_ROWS or self._bytes + BYTES_READ > MOST_BYTES:
+            return
+        self._is_reading = True
+        self._gone.clear()
+        self._reader.ask(ROWS_READ, BYTES_READ, self._came)
+
+    def _came(self, rows: Sequence[OutboxRow]) -> None:
+        self._is_reading = False
+        if not self._gate.is_running:
+            return
+        known = {one.row.id for one in (*self._unsent, *self._refused_rows)}
+        known.update(self._in_flight, self._locked, self._gone)
+        for row in rows:
+            if row.id not in known:
+                self._number += 1
+                self._bytes += _size(row)
+                self._unsent.append(_Sent(self._number, row))
+        self._go_on()
+
+    # --- send
+
+    def _go_on(self) -> None:
+        """Send what is there and read more, unless that is under way or held."""
+        self._read_on()
+        if self._unsent and not self._is_sending and self._held is None:
+            self._is_sending = True
+            self._slices.run(self._sending())
+
+    def _sending(self) -> Steps:
+        try:
+            while self._unsent and self._held is None and self._gate.is_running:
+                if self._refused_rows or len(self._locked) >= MOST_LOCKED:
+                    return  # what was refused comes first
+                if self._journal.is_full:
+                    self._room = Wait(self._no_room_needed)
+                    yield self._room
+                    continue
+                sent = self._unsent.popleft()
+                try:
+                    yield from self._send(sent)
+                except NotLive:
+                    return
+                yield GO_ON
+                self._read_on()
+        finally:
+            self._is_sending = False
+        self._read_on()
+
+    def _send(self, sent: _Sent) -> Steps:
+        row = sent.row
+        principal = self._principal
+        if principal is None:
+            principal = self._principal = self._new_principal()
+            if principal is None:
+                self._hold(sent, f"there is no user {quoted(self._user or '')}, whose rights count")
+                return
+        try:
+            sends = self._rows.sends(row, principal)
+        except OrthiaError as error:
+            self._dead_letter(sent, error)
+            return
+        self._in_flight[row.id] = sent
+        done, refused = partial(self._stored, sent), partial(self._refused, sent)
+        try:
+            if len(sends) == 1:
+                destination, message = sends[0]
+                waits = self._office.send(principal, destination, message, done, refused)
+                if waits is None:
+                    return
+                if isinstance(waits, Iterator):
+                    yield from waits
+                else:
+                    while waits.is_behind:
+                        yield waits.rest
+            else:
+                yield from commit(self._office, principal, TransactionWork(sends), done, refused)
+        except NotLive:
+            self._in_flight.pop(row.id, None)
+            raise
+        except (QuotaExceeded, NoRoomInStore) as error:
+            if self._in_flight.pop(row.id, None) is not None:
+                self._hold(sent, str(error))
+        except BrokerError as error:
+            if self._in_flight.pop(row.id, None) is not None:
+                self._dead_letter(sent, error)
+
+    def _dead_letter(self, sent: _Sent, reason: OrthiaError) -> None:
+        """Send a row to the dead-letter address of its destination, or drop it if there is none."""
+        row, text = sent.row, str(reason)
+        self._in_flight[row.id] = sent
+        try:
+            target = self._dead_letter_address(row.destination)
+            with SendPlan(self._office.context, self._sender) as plan:
+                plan.take_from_outbox(row.id)
+                if target != DROP:
+                    message = self._rows.dead_letter(row, text)
+                    record = self._office.context.record(target, message)
+                    plan.move(self._book.ensure_queues(target, record), record)
+                plan.apply(
+                    partial(self._dead_lettered_one, sent, target, text),
+                    lambda error: self._refused(sent, error, None),
+                )
+        except NotLive:
+            self._in_flight.pop(row.id, None)
+            raise
+        except BrokerError as error:
+            self._in_flight.pop(row.id, None)
+            self._hold(sent, f"row {row.id} cannot be sent ({text}), nor moved: {error}")
+
+    @property
+    def _sender(self) -> Sender:
+        return (self._principal or self._broker).sender
+
+    def _dead_letter_address(self, destination: str) -> str:
+        try:
+            return self._book.settings_of(parse(destination).address).dead_letter_address
+        except BrokerError:
+            return DEFAULT_DEAD_LETTER_ADDRESS
+
+    # --- what the journal says
+
+    def _stored(self, sent: _Sent) -> None:
+        self._relayed += 1
+        self._finish(sent)
+
+    def _dead_lettered_one(self, sent: _Sent, target: str, reason: str) -> None:
+        self._dead_lettered += 1
+        LOGGER.warning(
+            "row %d of the outbox, for destination %s, cannot be sent: %s; it is %s",
+            sent.row.id,
+            quoted(sent.row.destination[:300]),
+            reason,
+            "dropped, as the empty dead-letter-address says"
+            if target == DROP
+            else f"moved to dead-letter-address {target}",
+        )
+        self._finish(sent)
+
+    def _finish(self, sent: _Sent) -> None:
+        """Forget a row that is deleted."""
+        row = sent.row
+        self._in_flight.pop(row.id, None)
+        self._locked.pop(row.id, None)
+        self._bytes -= _size(row)
+        if self._is_reading:
+            self._gone.add(row.id)
+        if self._held is None:
+            self._retry_ms = _FIRST_RETRY_MS
+            if self._is_told:
+                self._is_told = False
+                LOGGER.warning("rows of the outbox are sent again")
+        if self._refused_rows and not self._in_flight:
+            self._send_again()
+        else:
+            self._read_on()
+
+    def _refused(self, sent: _Sent, error: OrthiaError, _: Done | None) -> None:
+        """Keep a row that the store refused, or let go of one that is gone."""
+        row = sent.row
+        self._in_flight.pop(row.id, None)
+        self._principal = None  # the journal takes nothing more of that sender
+        if isinstance(error, OutboxRowsGone):
+            LOGGER.warning("row %d of the outbox was deleted before it was sent", row.id)
+            self._finish(sent)
+            return
+        if isinstance(error, JournalClosed):
+            return
+        if isinstance(error, HeldElsewhere):
+            self._locked[row.id] = sent
+            self._timers.call_later(_LOCKED_RETRY_MS, partial(self._try_locked, sent))
+        elif isinstance(error, StoreFull | SentBehindRefused):
+            self._refused_rows.append(sent)
+            if isinstance(error, StoreFull):
+                self._say_held(str(error))
+        else:
+            self._dead_letter(sent, error)
+        if not self._in_flight:
+            self._send_again()
+
+    def _try_locked(self, sent: _Sent) -> None:
+        """Send a row again that another session had locked."""
+        if self._locked.pop(sent.row.id, None) is not None:
+            self._unsent.appendleft(sent)
+            self._go_on()
+
+    def _send_again(self) -> None:
+        """Put what was refused back in its place."""
+        self._principal = None
+        back, self._refused_rows = self._refused_rows, []
+        back.sort(key=lambda one: one.number, reverse=True)
+        self._unsent.extendleft(back)
+        if self._held is not None:
+            self._wait()
+        else:
+            self._go_on()
+
+    # --- hold
+
+    def _hold(self, sent: _Sent, reason: str) -> None:
+        """Keep a row and all behind it, and try again later."""
+        self._unsent.appendleft(sent)
+        self._say_held(reason)
+        self._wait()
+
+    def _say_held(self, reason: str) -> None:
+        self._held = reason
+        if not self._is_told:
+            self._is_told = True
+            LOGGER.warning("rows of the outbox wait: %s; they are tried again", reason)
+
+    def _wait(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._timers.call_later(self._retry_ms, self._try_again)
+            self._retry_ms = min(2 * self._retry_ms, _LAST_RETRY_MS)
+
+    def _try_again(self) -> None:
+        self._is_waiting = False
+        self._held = None
+        self._go_on()
+
+    def _has_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room()
+
+    def _no_room_needed(self, _: Wait) -> None:
+        self._room = None
+
+
+def _size(row: OutboxRow) -> int:
+    return len(row.body) + len(row.headers or "") + len(row.destination)

@@ -1,0 +1,366 @@
+"""What is read of the outbox, and in which order, on every DBMS."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from orthia.broker.protocols.stomp.headers import HEADERS, Rule
+from orthia.config.outbox import (
+    KNOWN_HEADERS,
+    MAX_BODY_BYTES,
+    REFUSED_HEADERS,
+    RESERVED_PREFIXES,
+    send_function,
+)
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database, Dialect
+from orthia.journal.engine.abc import Outbox
+from orthia.journal.sql.mysql_outbox import GRACE_SECONDS, Hole, holes_between, kept, without
+from orthia.journal.sql.outbox import PostgresqlOutbox, open_outbox
+from orthia.journal.sql.outbox_session import SWEEP_SECONDS
+from orthia.migrations import TableNames
+
+SERVERS = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+"""Where several transactions write at a time."""
+
+
+class Application:
+    """An application with sessions of its own, and the reader of what it sends."""
+
+    def __init__(self, s: DatabaseStoreSettings, database: Database) -> None:
+        self.now = 0.0
+        self.table = TableNames.from_settings(s).outbox
+        self.dialect = database.dialect
+        self._own = Database.from_settings(s)
+        self.engine = self._own.engine
+        self.reader: Outbox = open_outbox(database, s, notify=False, clock=lambda: self.now)
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """Give a session; what is not committed is rolled back."""
+        with self.engine.connect() as connection:
+            yield connection
+
+    def insert(self, session: Connection, *bodies: str) -> None:
+        """Send messages in the session's transaction."""
+        insert = text(f"INSERT INTO {self.table} (destination, body) VALUES ('q', :body)")
+        for body in bodies:
+            session.execute(insert, {"body": body.encode()})
+
+    def commit(self, *bodies: str) -> None:
+        """Send messages in a transaction."""
+        with self.session() as session:
+            self.insert(session, *bodies)
+            session.commit()
+
+    def reads(self, limit: int = 100, max_bytes: int = 1_000_000) -> str:
+        """Return the bodies of the next rows, joined."""
+        return "".join(row.body.decode() for row in self.reader.next_rows(limit, max_bytes))
+
+    def close(self) -> None:
+        """Close everything."""
+        self.reader.close()
+        self._own.dispose()
+
+
+@pytest.fixture
+def application(migrated_store: DatabaseStoreSettings, database: Database) -> Iterator[Application]:
+    """Give an application on an empty store of every DBMS."""
+    made = Application(migrated_store, database)
+    yield made
+    made.close()
+
+
+def test_rows_come_once_in_the_order_of_their_inserts(application: Application) -> None:
+    """Whatever their number, and however they are read; a rolled back one never comes."""
+    assert application.reads() == ""
+    application.commit("a", "b", "c")
+    with application.session() as session:
+        application.insert(session, "x")
+    application.commit("d")
+    assert application.reads(limit=2) == "ab"
+    assert application.reads(limit=2) == "cd"
+    assert application.reads() == ""
+    application.commit("e")
+    assert application.reads() == "e"
+
+
+def test_a_window_is_bounded_by_bytes(application: Application) -> None:
+    """There is always the first row, and no more than asked for after it."""
+    application.commit("a" * 100, "b" * 10, "c" * 10, "d")
+    assert application.reads(max_bytes=50) == "a" * 100
+    assert application.reads(max_bytes=20) == "b" * 10 + "c" * 10
+    assert application.reads() == "d"
+
+
+@SERVERS
+def test_an_open_transaction_holds_nobody_up_and_comes_when_it_commits(
+    application: Application,
+) -> None:
+    """It is not skipped, though later rows were read long before."""
+    with application.session() as slow, application.session() as slower:
+        application.insert(slower, "z")
+        application.insert(slow, "s", "t")
+        for body in "abc":
+            application.commit(body)
+            assert application.reads() == body
+        application.insert(slow, "u")
+        slow.commit()
+        application.commit("d")
+        assert application.reads() == "stud"
+        slower.commit()
+        assert application.reads() == "z"
+        assert application.reads() == ""
+
+
+@SERVERS
+@pytest.mark.parametrize("is_read_between", [False, True])
+def test_transactions_that_wait_for_each_other_come_in_the_order_of_their_commits(
+    application: Application,
+    is_read_between: bool,
+) -> None:
+    """Also where the second one began first, and others are open."""
+    with (
+        application.session() as long,
+        application.session() as first,
+        application.session() as second,
+    ):
+        application.insert(long, "x")
+        second.execute(text("SELECT 1"))
+        application.insert(second, "w")  # of another aggregate
+        application.insert(first, "a", "b")
+        if is_read_between:
+            assert application.reads() == ""
+        first.commit()
+        application.insert(second, "c")
+        second.commit()
+        assert application.reads() == "wabc"
+
+
+@SERVERS
+def test_a_late_commit_does_not_come_amid_rows_that_are_read_in_windows(
+    application: Application,
+) -> None:
+    """A window shows what was committed when the first of its kind was read, or less."""
+    with application.session() as late:
+        application.insert(late, "l")
+        application.commit("a", "b", "c")
+        assert application.reads(limit=2) == "ab"
+        late.commit()
+        assert sorted(application.reads() + application.reads()) == ["c", "l"]
+        assert application.reads() == ""
+
+
+@SERVERS
+def test_rows_that_are_sent_are_not_walked_over_again(application: Application) -> None:
+    """A snapshot that somebody holds keeps them in the table; the reader is behind them."""
+    with application.session() as holder:
+        holder.execute(text(f"SELECT COUNT(*) FROM {application.table}"))
+        application.commit("a", "b")
+        assert application.reads() == "ab"
+        with application.session() as relay:
+            relay.execute(text(f"DELETE FROM {application.table}"))
+            relay.commit()
+        application.commit("c")
+        assert application.reads() == "c"
+
+
+def test_all_that_is_there_comes_again_after_a_start_over(application: Application) -> None:
+    """As for the node that takes over."""
+    application.commit("a", "b")
+    assert application.reads() == "ab"
+    application.reader.start_over()
+    assert application.reads() == "ab"
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_row_of_another_servers_past_is_found(application: Application) -> None:
+    """A dump brings rows whose transactions are yet to come here."""
+    application.commit("a")
+    assert application.reads() == "a"
+    with application.session() as session:
+        application.insert(session, "r")
+        session.execute(text(f"UPDATE {application.table} SET txid = 1 << 40 WHERE body = 'r'"))
+        session.commit()
+    assert application.reads() == ""
+    application.now += SWEEP_SECONDS
+    assert "r" in application.reads()
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+def test_what_comes_into_a_forgotten_hole_is_found(application: Application) -> None:
+    """A row whose id was given out long before."""
+    application.commit("a", "b")
+    with application.session() as session:
+        application.insert(session, "gone")
+    application.commit("c")
+    assert application.reads() == "abc"
+    for _ in range(2):
+        application.now += GRACE_SECONDS
+        assert application.reads() == ""
+    with application.session() as session:
+        session.execute(
+            text(f"INSERT INTO {application.table} (id, destination, body) VALUES (3, 'q', 'l')")
+        )
+        session.commit()
+    assert application.reads() == ""
+    application.now += SWEEP_SECONDS
+    assert "l" in application.reads()
+
+
+def test_holes_are_what_was_not_met() -> None:
+    """Between ids, without those met later, and forgotten when they are old and empty."""
+    holes = holes_between(2, [3, 5, 9], 0.0)
+    assert holes == [Hole(4, 4, 0.0), Hole(6, 8, 0.0)]
+    holes = without(holes, [4, 7])
+    assert holes == [Hole(6, 6, 0.0), Hole(8, 8, 0.0)]
+    assert kept(holes, [], GRACE_SECONDS - 1) == holes
+    assert kept(holes, [8], GRACE_SECONDS) == [Hole(8, 8, 0.0)]
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_commit_wakes_a_reader_that_sleeps(
+    migrated_store: DatabaseStoreSettings, database: Database, application: Application
+) -> None:
+    """And one whose row was inserted while it was awake keeps it from falling asleep."""
+    reader = PostgresqlOutbox(database, migrated_store, notify=True, asleep_seconds=600.0)
+    stopping = threading.Event()
+    rest = partial(reader.rest, 1e-9, stopping)
+    doze = partial(reader.rest, 1.0, stopping)
+    try:
+        assert reader.next_rows(10, 1_000) == []
+        with application.session() as session:
+            application.insert(session, "a")
+            assert not reader._falls_asleep()
+            session.commit()
+        assert [row.body for row in reader.next_rows(10, 1_000)] == [b"a"]
+        assert reader.next_rows(10, 1_000) == []
+        doze()
+        assert reader.next_rows(10, 1_000) == []
+        with application.session() as session:
+            application.insert(session, "b")
+            committing = threading.Thread(target=session.commit)
+            committing.start()
+            rest()  # until it is notified
+            committing.join()
+        assert [row.body for row in reader.next_rows(10, 1_000)] == [b"b"]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("destination", ""),
+        ("destination", "/queue/"),
+        ("destination", " q"),
+        ("headers", "no JSON"),
+        ("headers", "[]"),
+        ("headers", '"text"'),
+        pytest.param("body", b"x" * (MAX_BODY_BYTES + 1), id="body-too-long"),
+        ("body", None),
+        ("destination", None),
+    ],
+)
+def test_a_malformed_row_fails_in_the_applications_transaction(
+    application: Application, column: str, value: object
+) -> None:
+    """Whoever inserts it is told, by the database."""
+    row = {"destination": "q", "headers": None, "body": b"", column: value}
+    insert = f"INSERT INTO {application.table} (destination, headers, body)"
+    with application.session() as session, pytest.raises(DBAPIError):
+        session.execute(text(f"{insert} VALUES (:destination, :headers, :body)"), row)
+
+
+_HEADERS = {
+    '{"priority": 7, "a": true, "JMSXGroupID": "g", "_AMQ_DUPL_ID": "1"}': True,
+    '{"JMSXDeliveryCount": 1}': False,
+    '{"_AMQ_UNKNOWN": "x"}': False,
+    '{"message-id": "1"}': False,
+    '{"transaction": "t"}': False,
+}
+
+
+@SERVERS
+@pytest.mark.parametrize(("headers", "is_taken"), _HEADERS.items())
+def test_reserved_names_are_refused_at_the_call(
+    application: Application,
+    headers: str,
+    is_taken: bool,
+) -> None:
+    """By the function as by an INSERT."""
+    name = send_function(application.table)
+    call = "SELECT" if application.dialect is Dialect.POSTGRESQL else "CALL"
+    insert = f"INSERT INTO {application.table} (destination, body, headers) VALUES"
+    for statement in (f"{call} {name}", insert):
+        with application.session() as session:
+            send = partial(
+                session.execute,
+                text(f"{statement}('q', :body, :headers)"),
+                {"headers": headers, "body": b"x"},
+            )
+            if is_taken:
+                send()
+            else:
+                with pytest.raises(DBAPIError):
+                    send()
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("NULL::text, 'x'", "destination: is null"),
+        ("'q', NULL::text", "body: is null"),
+        ("'/queue/', 'x'", "'/queue/' is not valid: expected /queue/NAME"),
+        ("'/temp-queue/a', 'x'", "is not valid"),
+        ("repeat('q', 256), 'x'", "is not valid"),
+        ("'/queue/a,/queue/', 'x'", "is not valid"),
+        ("'q', 'x', '{'", "headers: invalid input syntax"),
+        ("'q', 'x', '[]'::jsonb", "expected a JSON object"),
+        ("'q', 'x', '{\"JMSXUserID\": 1}'::jsonb", "header 'JMSXUserID'"),
+        ("'q', 'x', '{\"a\": [1]}'", "header 'a'"),
+        ("'q', repeat('x', 1048577)", "has 1048577 bytes"),
+    ],
+)
+def test_the_function_tells_what_is_wrong(
+    application: Application, arguments: str, told: str
+) -> None:
+    """In the transaction of who calls it."""
+    call = text(f"SELECT orthia_send({arguments})".replace(":", r"\:"))
+    with application.session() as session, pytest.raises(DBAPIError) as refused:
+        session.execute(call)
+    assert told in str(refused.value.orig)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_the_function_sends_texts_and_bytes(application: Application) -> None:
+    """With headers as a text, as jsonb, or without."""
+    with application.session() as session:
+        for arguments in (
+            "'/queue/a', 'text'",
+            "'/topic/a', 'bytes'::bytea, '{}'",
+            "'/queue/a,/topic/b', 'more', '{\"k\": 1}'::jsonb",
+            "'a::b', '\\x00'::bytea, jsonb_build_object('k', 1)",
+        ):
+            session.execute(text(f"SELECT orthia_send({arguments})".replace(":", r"\:")))
+        session.commit()
+    rows = application.reader.next_rows(10, 1_000)
+    assert [row.body for row in rows] == [b"text", b"bytes", b"more", b"\0"]
+    assert [row.headers for row in rows] == [None, "{}", '{"k": 1}', '{"k": 1}']
+
+
+def test_the_names_of_headers_are_those_of_a_send() -> None:
+    """What the tables' constraints say is what the table of STOMP's headers says."""
+    of_send = [one for one in HEADERS if "SEND" in one.frames]
+    reserved = {one.name for one in of_send if one.name.startswith(RESERVED_PREFIXES)}
+    acts = {one.name for one in of_send if one.rule in (Rule.ACTS, Rule.PASSES)}
+    removed = {one.name for one in of_send if one.rule is Rule.REMOVED}
+    assert set(KNOWN_HEADERS) == reserved & acts
+    no_place = {"destination", "content-length", "receipt", "transaction"}
+    assert set(REFUSED_HEADERS) == (removed - reserved) | no_place

@@ -1,0 +1,232 @@
+"""Messages that applications send by SQL, with real nodes that are killed."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from sqlalchemy import Connection, text
+
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.migrations import TableNames
+from tests.process.clients import Client
+from tests.process.file_nodes import FileNodeProcess
+from tests.process.nodes import RENEW_PERIOD_MS, wait_any_serving
+from tests.support.servers import (
+    NODE_LEASE_MS,
+    NODE_NETWORK_TIMEOUT_MS,
+    url_with_password,
+)
+from tests.support.waiting import wait_until
+
+_OUTBOX = '<outbox xmlns="urn:orthia"><poll-period>20</poll-period></outbox>'
+
+_STAYS = "<allow-failback>false</allow-failback>"
+
+
+@dataclass
+class OutboxNode(FileNodeProcess):
+    """A node that sends the outbox."""
+
+    lease: ClassVar[str] = (
+        f"<jdbc-lock-renew-period>{RENEW_PERIOD_MS}</jdbc-lock-renew-period>"
+        f"<jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>"
+        f"<jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>"
+    )
+    core: str = _OUTBOX
+    policy: str = "<failover-on-shutdown>true</failover-on-shutdown>"
+
+
+class Shop:
+    """An application with a business table, in the database of the pair."""
+
+    def __init__(self, s: DatabaseStoreSettings, directory: Path) -> None:
+        self.database = Database.from_settings(s)
+        self.table = TableNames.from_settings(s).outbox
+        url = url_with_password(s)
+        self.nodes = [
+            OutboxNode(Role.LIVE, url, directory, "live"),
+            OutboxNode(Role.BACKUP, url, directory, "backup", policy=_STAYS),
+        ]
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Give a transaction, committed at the end of the block."""
+        begin = {"sqlite_begin": "IMMEDIATE"}
+        engine = self.database.engine.execution_options(**begin)
+        with engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def rolled_back(self) -> Iterator[Connection]:
+        """Give a transaction that is rolled back at the end of the block."""
+        with self.transaction() as session:
+            yield session
+            session.rollback()
+
+    def send(
+        self, session: Connection, *bodies: str, to: str = "orders", headers: str | None = None
+    ) -> None:
+        """Send messages in a transaction."""
+        insert = f"INSERT INTO {self.table} (destination, headers, body) VALUES (:to, :headers, :b)"
+        for body in bodies:
+            session.execute(text(insert), {"to": to, "headers": headers, "b": body.encode()})
+
+    def waiting(self) -> int:
+        """Return how many rows wait."""
+        with self.transaction() as session:
+            return int(session.execute(text(f"SELECT COUNT(*) FROM {self.table}")).scalar_one())
+
+    def close(self) -> None:
+        """End all."""
+        for node in self.nodes:
+            node.end()
+        self.database.dispose()
+
+
+@pytest.fixture
+def shop(store_settings: DatabaseStoreSettings, tmp_path: Path) -> Iterator[Shop]:
+    """Give an application beside an empty store of every DBMS."""
+    opened = Shop(store_settings, tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(shop: Shop) -> None:
+    """In order, with its headers; also what was sent while no node was live."""
+    live = shop.nodes[0].start().wait_serving()
+    client = Client(live)
+    client.subscribe("orders")
+    client.subscribe("/topic/news", ack="auto")
+    with shop.transaction() as session:
+        shop.send(session, "1", "2", headers='{"kind": "new", "count": 3, "_AMQ_DUPL_ID": "x"}')
+        shop.send(session, "3", to="/queue/orders,/topic/news", headers='{"priority": 4}')
+        assert not client.hear()
+    with shop.rolled_back() as session:
+        shop.send(session, "never")
+    with shop.transaction() as session:
+        shop.send(session, "4", to="/topic/news")
+    frames = client.waits(4)
+    assert sorted(frame.body for frame in frames) == [b"1", b"3", b"3", b"4"], "one is a duplicate"
+    first = next(frame for frame in frames if frame.body == b"1")
+    assert (first.headers["kind"], first.headers["count"]) == ("new", "3")
+    assert shop.waiting() == 0
+    client.close()
+    assert live.terminate() == 0
+    with shop.transaction() as session:
+        shop.send(session, "5", to="later")
+    client = Client(shop.nodes[0].start().wait_serving())
+    assert client.takes(1, "later") == ["5"]
+    client.close()
+
+
+def test_a_row_that_cannot_be_sent_becomes_a_dead_letter(shop: Shop) -> None:
+    """With its reason, and holds nobody up behind it."""
+    live = shop.nodes[0].start().wait_serving()
+    with shop.transaction() as session:
+        shop.send(session, "a", to="x" * 300)
+        shop.send(session, "b", to="orders", headers='{"expires": "soon"}')
+        shop.send(session, "c", to="activemq.management")
+        shop.send(session, "d")
+    client = Client(live)
+    assert client.takes(1, "orders") == ["d"]
+    client.subscribe("DLQ")
+    letters = {frame.body: frame.headers for frame in client.waits(3)}
+    assert "is not valid" in letters[b"a"]["dlqDeliveryFailureCause"]
+    assert letters[b"a"]["_AMQ_ORIG_ADDRESS"] == "x" * 300
+    assert "header expires is 'soon'" in letters[b"b"]["dlqDeliveryFailureCause"]
+    assert "is for connections" in letters[b"c"]["dlqDeliveryFailureCause"]
+    client.close()
+
+
+@pytest.mark.extended
+def test_a_full_address_holds_the_rows_and_not_the_application(shop: Shop) -> None:
+    """They are sent in order once there is room."""
+    live = shop.nodes[0]
+    live.core += (
+        '<address-settings><address-setting match="orders"><max-size-messages>2</max-size-messages>'
+        "<address-full-policy>FAIL</address-full-policy></address-setting></address-settings>"
+    )
+    live.start().wait_serving()
+    with shop.transaction() as session:
+        shop.send(session, *"abcde")
+    live.wait_log("rows of the outbox wait")
+    wait_until(lambda: shop.waiting() == 3, what="what there is room for is sent")
+    client = Client(live)
+    assert client.takes(5, "orders") == [*"abcde"]
+    live.wait_log("rows of the outbox are sent again")
+    client.close()
+
+
+class Clerk(threading.Thread):
+    """Orders things in transactions, every other of which it rolls back."""
+
+    def __init__(self, shop: Shop, number: int, is_over: Callable[[], bool]) -> None:
+        super().__init__(daemon=True)
+        self.committed: list[str] = []
+        self._shop = shop
+        self._number = number
+        self._is_over = is_over
+
+    def run(self) -> None:
+        """Order until it is over."""
+        count = 0
+        while not self._is_over():
+            count += 1
+            bodies = [f"{self._number}-{count}-{part}" for part in range(3)]
+            if count % 2:
+                with self._shop.rolled_back() as session:
+                    self._shop.send(session, *bodies)
+                continue
+            with self._shop.transaction() as session:
+                self._shop.send(session, *bodies)
+            self.committed += bodies
+
+
+@pytest.mark.extended
+def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop) -> None:
+    """By messages that are there against those that were committed, sender by sender in order."""
+    live, backup = shop.nodes
+    live.start().wait_serving()
+    backup.start().wait_log("AMQ221031")
+    over = threading.Event()
+    clerks = [Clerk(shop, number, over.is_set) for number in range(2)]
+    for clerk in clerks:
+        clerk.start()
+
+    def ordered(count: int) -> None:
+        wanted = [len(clerk.committed) + count for clerk in clerks]
+        wait_until(
+            lambda: all(
+                len(one.committed) >= most for one, most in zip(clerks, wanted, strict=True)
+            ),
+            what="more orders",
+        )
+
+    try:
+        for _ in range(3):
+            serving = wait_any_serving(shop.nodes)
+            ordered(60)
+            serving.kill()
+            serving.start()
+    finally:
+        over.set()
+        for clerk in clerks:
+            clerk.join(120)
+    with shop.transaction() as session:
+        shop.send(session, "end")
+    client = Client(wait_any_serving(shop.nodes))
+    client.subscribe("orders", ack="auto")
+    wait_until(
+        lambda: any(frame.body == b"end" for frame in client.hear()), what="the end of the orders"
+    )
+    *taken, _ = [frame.body.decode() for frame in client.messages]
+    for number, clerk in enumerate(clerks):
+        assert [one for one in taken if one.startswith(f"{number}-")] == clerk.committed
+    assert len(taken) == sum(len(clerk.committed) for clerk in clerks)
+    client.close()
