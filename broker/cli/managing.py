@@ -140,8 +140,8 @@ class NodeOptions:
 
         addresses, password = self.addresses(), self.password
         tls = ClientTls(
-            self.trust_store and StoreFile(self.trust_store),
-            self.key_store and StoreFile(self.key_store),
+            None if self.trust_store is None else StoreFile(self.trust_store),
+            None if self.key_store is None else StoreFile(self.key_store),
         )
         if self.user is not None and password is None and sys.stdin.isatty():
             password = ask_password(confirm=False)

@@ -158,7 +158,9 @@ def test_each_broker_of_a_database_has_its_own(
 ) -> None:
     """A routine is named after the table, and acknowledges messages of its own broker only."""
     parts = ("acks", "outbox", "message", "bindings", "large_message", "node_manager_store")
-    tables = {f"{part}_table_name": f"SECOND_{part}" for part in (*parts, "failover_log")}
+    tables: dict[str, Any] = {
+        f"{part}_table_name": f"SECOND_{part}" for part in (*parts, "failover_log")
+    }
     second = replace(migrated_store, **tables)
     migrations.upgrade(database, second)
     names = TableNames.from_settings(second)
