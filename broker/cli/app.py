@@ -35,8 +35,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "produce": "Send numbered messages, each with a receipt, through failovers.",
     "queue": "Look at queues, create, pause, purge, move, retry and delete them.",
     "run": "Run the node that a broker.xml describes; its ha-policy says whether live or backup.",
+    "scheduled": "Look at messages that are to be delivered later, and cancel them.",
     "status": "Show which node is live, until when by the database's clock, and whether a backup"
     " waits.",
+    "transactions": "Look at transactions, and decide those in doubt, on the live node or in its"
+    " store.",
     "user": "Add, change and remove users in a node's files.",
 }
 """Commands with their summaries, the first sentence of their help: a listing loads no command.

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import click
 
+from orthia.broker.cli.data_transactions import transactions
 from orthia.broker.cli.group import CommandGroup, example
 from orthia.broker.cli.opening import check_started, check_stored, opened_locks
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
-from orthia.broker.cli.transactions import transactions
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import Settings
 from orthia.config.store_settings import FileStoreSettings

@@ -40,6 +40,7 @@ _BESIDE: Final = 1
 """`orthia create` gives a backup the port after that of a live node on the same host."""
 _WILDCARDS: Final[Mapping[str, str]] = {"0.0.0.0": DEFAULT_HOST, "::": "::1"}  # noqa: S104 - to connect
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
 
 
 _NOWHERE: Final = StoreOptions(None, {}, None, {})
@@ -317,6 +318,45 @@ def _explained(error: OrthiaError, node: NodeOptions) -> OrthiaError:
         who = f"user {node.user!r}" if node.user is not None else node.key_store
         return ManagementRefused(error.status, f"the node at {live} refuses {who}: {error}")
     return error
+
+
+def or_of_store(
+    node: NodeOptions, ask: Callable[[], _Result], shown: str = "shown is"
+) -> _Result | None:
+    """Return what ``ask`` finds at the live node; None where the store is to be read instead.
+
+    It says then why, and that what is ``shown`` is the store's; nothing where the store cannot be
+    asked, which says so itself. Raises OrthiaError where no store is given, or the node refuses.
+    """
+    from orthia.broker.client.management import (
+        ManagementError,
+        ManagementRefused,
+        ManagementUnreachable,
+    )
+
+    has_store, why = node.store.is_given, ""
+    try:
+        with explained(node):
+            try:
+                return ask()
+            except ManagementUnreachable as error:
+                if not has_store:
+                    raise
+                why = f"no live node answers: {error}"
+            except ManagementRefused as error:
+                asks = error.status == HTTPStatus.UNAUTHORIZED and node.user is None
+                if not has_store or not asks:
+                    raise
+                why = f"the live node at {node.client.live} asks for a login (--user)"
+    except ManagementError:
+        raise
+    except OrthiaError as error:
+        if not has_store or node.management:
+            raise
+        why = "; ".join(str(error).splitlines()).replace(":;", ":") if node.was_found else ""
+    if why:
+        click.echo(f"orthia: {why}; {shown} what the store has", err=True)
+    return None
 
 
 def question(text: str, *, yes: bool) -> None:

@@ -1,21 +1,18 @@
 """``queue``: what the live node has; ``history``, and without a node ``list``: the store."""
 
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from orthia.broker.cli.group import CommandGroup, example
-from orthia.broker.cli.managing import NodeOptions, explained, json_option, live_options
+from orthia.broker.cli.managing import NodeOptions, json_option, live_options, or_of_store
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.paging import all_of, limit_option, sort_option
 from orthia.broker.cli.queue_delete import delete
 from orthia.broker.cli.queue_live import COMMANDS
-from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.cli.views import print_many
-from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import RetentionSettings
 
 if TYPE_CHECKING:
@@ -33,6 +30,8 @@ if TYPE_CHECKING:
         "browser": "`orthia queue browse QUEUE` shows its messages",
         "destroy": "`orthia queue delete QUEUE` deletes it",
         "empty": "`orthia queue purge QUEUE` deletes its messages",
+        "scheduled": "`orthia scheduled list` shows what is to be delivered later",
+        "cancel": "`orthia scheduled cancel MESSAGE` deletes what is to be delivered later",
     },
 )
 def queue() -> None:
@@ -40,8 +39,6 @@ def queue() -> None:
 
 
 queue.add_command(delete)
-queue.add_command(scheduled)
-queue.add_command(cancel)
 for _command in COMMANDS:
     queue.add_command(_command)
 
@@ -72,12 +69,12 @@ def list_(
     """
     node = node.of_store(store)
     if not from_store:
-        found, why = _of_live_node(node, store, search=search, sort=sort, limit=limit)
+        found = or_of_store(
+            node, lambda: all_of(node, "queues", search=search, sort=sort, limit=limit)
+        )
         if found is not None:
             print_many(found, _COLUMNS, right=_NUMBERS, as_json=as_json)
             return
-        if why:
-            click.echo(f"orthia: {why}; shown is what the store has", err=True)
     if sort is not None:
         raise click.UsageError("--sort is for what a live node shows; the store's list is by name.")
     _list_store(store, search or "", limit, as_json=as_json)
@@ -96,42 +93,6 @@ _COLUMNS: Final = {
     "paused": "paused",
 }
 _NUMBERS: Final = ("messages", "bytes", "consumers", "delivering", "scheduled")
-
-
-def _of_live_node(
-    node: NodeOptions, store: StoreOptions, **query: Any
-) -> tuple[list[dict[str, Any]] | None, str]:
-    """Return what the live node has; or None where the store is to be read instead, and why.
-
-    Without a reason where the store cannot be asked, which says so itself.
-    """
-    from orthia.broker.client.management import (
-        ManagementError,
-        ManagementRefused,
-        ManagementUnreachable,
-    )
-
-    why = ""
-    try:
-        with explained(node):
-            try:
-                return all_of(node, "queues", **query), ""
-            except ManagementUnreachable as error:
-                if not store.is_given:
-                    raise
-                why = f"no live node answers: {error}"
-            except ManagementRefused as error:
-                asks = error.status == HTTPStatus.UNAUTHORIZED and node.user is None
-                if not store.is_given or not asks:
-                    raise
-                why = f"the live node at {node.client.live} asks for a login (--user)"
-    except ManagementError:
-        raise
-    except OrthiaError as error:
-        if not store.is_given or node.management:
-            raise
-        why = "; ".join(str(error).splitlines()).replace(":;", ":") if node.was_found else ""
-    return None, why
 
 
 def _list_store(store: StoreOptions, search: str, limit: int | None, *, as_json: bool) -> None:

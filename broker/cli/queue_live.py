@@ -1,7 +1,8 @@
 """The commands of ``queue`` that ask the live node."""
 
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -29,10 +30,20 @@ COLUMNS: Final = {
     "from queue": "origin-queue",
     "body": "body",
 }
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _selector_option = click.option("--selector", help="Only messages that it matches.")
 _ids_option = click.option(
     "--id", "ids", type=int, multiple=True, help="Only the message with this id; repeatable."
 )
+
+
+def _job_options(command: _Command) -> _Command:
+    """Give ``command`` the options of a job on chosen messages."""
+    decorated: Any = node_options(command)
+    for option in (json_option, no_wait_option, _ids_option, _selector_option):
+        decorated = option(decorated)
+    result: _Command = decorated
+    return result
 
 
 def _chosen(selector: str | None, ids: tuple[int, ...]) -> dict[str, object]:
@@ -214,11 +225,7 @@ def browse(
 @click.command(epilog=example("orthia queue move orders parked --selector \"kind = 'bad'\""))
 @click.argument("queue")
 @click.argument("target")
-@_selector_option
-@_ids_option
-@no_wait_option
-@json_option
-@node_options
+@_job_options
 def move(
     node: NodeOptions,
     queue: str,
@@ -240,11 +247,7 @@ def move(
 @click.command(epilog=example("orthia queue copy orders audit --id 4711"))
 @click.argument("queue")
 @click.argument("target")
-@_selector_option
-@_ids_option
-@no_wait_option
-@json_option
-@node_options
+@_job_options
 def copy(
     node: NodeOptions,
     queue: str,
@@ -262,11 +265,7 @@ def copy(
 
 @click.command(epilog=example("orthia queue retry DLQ --config broker.xml"))
 @click.argument("queue")
-@_selector_option
-@_ids_option
-@no_wait_option
-@json_option
-@node_options
+@_job_options
 def retry(
     node: NodeOptions,
     queue: str,

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,7 +18,11 @@ from orthia.broker.cli.managing import NodeOptions
 from orthia.broker.cli.settings_options import StoreOptions
 from orthia.broker.client.connection import BrokerAddress, Connection, Login
 from orthia.broker.client.failover import FailoverLink
-from orthia.broker.client.management import ManagementAddress, ManagementUnreachable
+from orthia.broker.client.management import (
+    ManagementAddress,
+    ManagementClient,
+    ManagementUnreachable,
+)
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
@@ -276,6 +281,33 @@ def test_of_several_nodes_the_live_one_is_asked(node: Node, run: Run) -> None:
     assert asked.exit_code == 0, asked.output
 
 
+def test_what_is_scheduled_is_listed_and_cancelled(node: Node, run: Run) -> None:
+    """As the node has it; without one, or with --store, as the database has it."""
+    client = ManagementClient([ManagementAddress("127.0.0.1", node.http)], "admin", PASSWORD)
+    hour_ms = 3_600_000
+    for hours in (2, 1):
+        due = int(time.time() * 1000) + hours * hour_ms
+        client.post(
+            "messages", body={"destination": "/queue/later", "body": "", "delivery-ms": due}
+        )
+    first, second = node.told("scheduled", "list", "later")
+    assert first["due-ms"] < second["due-ms"]
+    assert first["destination"] == "/queue/later"
+    stored = json.loads(
+        run("scheduled", "list", "--store", "--json", "--config", node.config).stdout
+    )
+    assert [one["message"] for one in stored] == [first["id"], second["id"]]
+    assert stored[0]["queue"] == "orthia.scheduled.anycast.later"
+    asked = run("scheduled", "list", "--json", "--config", node.config)
+    assert json.loads(asked.stdout) == stored
+    assert "asks for a login (--user); shown is what the store has" in asked.stderr
+    assert node("scheduled", "cancel", first["id"]).stdout == "cancelled 1 of 1\n"
+    gone = node("scheduled", "cancel", first["id"], second["id"], code=1)
+    assert "cancelled 1 of 2" in gone.stdout
+    assert f"message {first['id']} is not to be delivered later" in gone.stderr
+    assert node.told("scheduled", "list") == []
+
+
 def test_the_live_node_is_found_by_its_store(node: Node, run: Run, tmp_path: Path) -> None:
     """By the URL of the database, or a broker.xml that says another port, as of the other node."""
     url = f"sqlite:///{node.config.parents[1] / 'data' / 'orthia.db'}"
@@ -384,6 +416,7 @@ def test_ctrl_c_leaves_the_job_running(
     ("words", "said"),
     [
         (["queue", "stat"], "`orthia queue list` shows them all"),
+        (["queue", "scheduled"], "`orthia scheduled list` shows what is to be delivered later"),
         (["browser"], "`orthia queue browse QUEUE` shows its messages"),
         (["queue", "purge", "--name", "x"], "`orthia queue purge NAME`"),
         (["queue", "create", "--anycast", "x"], "Say --routing-type anycast."),

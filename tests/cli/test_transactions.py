@@ -75,9 +75,15 @@ def broker_xml(store: JournalStore, tmp_path: Path) -> Path:
     return path
 
 
-def listed(run: Run, broker_xml: Path) -> list[str]:
+EITHER = pytest.mark.parametrize("words", [("data", "transactions"), ("transactions",)])
+"""The command for stopped nodes, and the one for a live node, where none runs."""
+
+
+def listed(
+    run: Run, broker_xml: Path, words: tuple[str, ...] = ("data", "transactions")
+) -> list[str]:
     """Return the names of the transactions in doubt."""
-    result = run("data", "transactions", "list", "--json", "--config", broker_xml)
+    result = run(*words, "list", "--json", "--config", broker_xml)
     assert result.exit_code == 0, result.output
     return [one["transaction"] for one in json.loads(result.stdout)]
 
@@ -88,12 +94,16 @@ def bodies(store: JournalStore) -> list[str]:
     return store.bodies(store.open(token=99))
 
 
-def test_an_operator_commits(run: Run, store: JournalStore, broker_xml: Path) -> None:
+@EITHER
+def test_an_operator_commits(
+    run: Run, store: JournalStore, broker_xml: Path, words: tuple[str, ...]
+) -> None:
     """It is listed, committed by its name, listed no more, and its message is in the queue."""
-    assert listed(run, broker_xml) == ["1:0a:0b"]
-    result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
+    yes = () if words[0] == "data" else ("--yes",)
+    assert listed(run, broker_xml, words) == ["1:0a:0b"]
+    result = run(*words, "commit", "1:0a:0b", *yes, "--config", broker_xml)
     assert (result.exit_code, result.stdout) == (0, "committed 1:0a:0b\n"), result.output
-    assert listed(run, broker_xml) == []
+    assert listed(run, broker_xml, words) == []
     assert bodies(store) == ["prepared"]
 
 
@@ -144,6 +154,8 @@ def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml:
     result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
     assert result.exit_code == 75
     assert "a node is live" in result.stderr
+    result = run("transactions", "rollback", "1:0a:0b", "--yes", "--config", broker_xml)
+    assert (result.exit_code, "a node is live" in result.stderr) == (75, True), result.output
     if isinstance(store, FileJournalStore):
         lock.close()
     assert listed(run, broker_xml) == ["1:0a:0b"]

@@ -26,9 +26,9 @@ curl -u admin:PASSWORD -H 'Content-Type: application/json' \\
 ```
 
 **Login** is HTTP's Basic, with the users of clients, or `Authorization: Bearer` with a token of
-[the token login module](security.md). Or a certificate, where
-[`<tls>`](tls.md#http-by-tls) asks for one. Failed logins delay the next over HTTP, and no client.
-Without `<tls>` HTTP is not encrypted: bind it to loopback, or put a proxy with TLS before it.
+[the token login module](security.md). Or a certificate, where [`<tls>`](tls.md#http-by-tls) asks
+for one. Failed logins delay the next over HTTP, and no client. Without `<tls>` HTTP is not
+encrypted: bind it to loopback, or put a proxy with TLS before it.
 
 **Permissions** are those of Artemis' management: `manage` on `activemq.management`, and with
 `management-message-rbac` also `view` or `edit` on `mops.RESOURCE.OPERATION`. The

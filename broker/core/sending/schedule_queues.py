@@ -38,7 +38,7 @@ class Scheduling(Policy):
     def attaching(self) -> None:
         raise DestinationRefused(
             f"queue {quoted(self._queue_name)} holds messages that are delivered later, and is not"
-            " to be consumed from: see `orthia queue scheduled`"
+            " to be consumed from: see `orthia scheduled list`"
         )
 
     @override
@@ -126,7 +126,7 @@ class ScheduleQueues:
         if queue is None or not is_schedule(name):
             raise DestinationRefused(
                 f"there is no queue {quoted(name)} of messages that are delivered later; see"
-                " `orthia queue scheduled`"
+                " `orthia scheduled list`"
             )
         return queue
 
