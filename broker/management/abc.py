@@ -44,9 +44,17 @@ class HealthSource(ABC):
 class ConnectedClients(ABC):
     """The connections of a live node; on the loop's thread."""
 
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many have logged in."""
+
     @abstractmethod
     def connections(self) -> Iterable[ConnectionView]:
-        """Yield those that have logged in, in no order, with 0 for how many consumers each has."""
+        """Yield those that have logged in, in no order, with 0 for how many consumers each has.
+
+        Each as it is when its turn comes: the loop may go on in between.
+        """
 
     @abstractmethod
     def transactions(self) -> Iterable[TransactionView]:

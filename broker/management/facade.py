@@ -126,7 +126,9 @@ class Management:
         self._scheduled = Scheduled(parts, self._waiting)
         self._in_doubt = InDoubt(parts, self._waiting)
         self._jobs = Jobs(parts, self._waiting, self._scheduled)
-        self._snapshots = Snapshots(self._all_queues, self._waiting.begin, broker.time_ms)
+        begin, time_ms = self._waiting.begin, broker.time_ms
+        self._snapshots = Snapshots(self._all_queues, begin, time_ms)
+        self._connected = Snapshots(self._all_connections, begin, time_ms)
 
     @property
     def name(self) -> str:
@@ -150,7 +152,7 @@ class Management:
         """Return the node in a few numbers."""
         self._allow(principal, _BROKER, "getStatus")
         counters = self._broker.counters()
-        queues = (await self._snapshots.queues()).queues
+        queues = (await self._snapshots.latest()).items
         return OverviewView(
             name=self._name,
             node_id=self._node_id,
@@ -158,7 +160,7 @@ class Management:
             queues=len(queues),
             addresses=sum(one.is_used for one in self._book.known.values()),
             consumers=sum(one.consumers for one in queues),
-            connections=sum(1 for _ in self._clients.connections()),
+            connections=self._clients.number,
             messages=sum(one.messages for one in queues),
             delivering=sum(one.delivering for one in queues),
             added=counters.added,
@@ -171,10 +173,18 @@ class Management:
             last_seq=self._parts.journal.last_committed_seq,
         )
 
-    async def queues(self, principal: Principal) -> Snapshot:
+    async def queues(self, principal: Principal) -> Snapshot[QueueView]:
         """Return all queues but those of scheduled messages, as they were a moment ago."""
         self._allow(principal, _BROKER, "listQueues")
-        return await self._snapshots.queues()
+        return await self._snapshots.latest()
+
+    async def queues_now(
+        self, principal: Principal, names: Collection[str]
+    ) -> Mapping[str, QueueView]:
+        """Return some queues, a page of them, as they are now; without those that are gone."""
+        self._allow(principal, _BROKER, "listQueues")
+        found = ((name, self._book.queues.get(name)) for name in names)
+        return {name: self._view(queue) for name, queue in found if queue is not None}
 
     def _all_queues(self) -> Finding[tuple[QueueView, ...]]:
         found: list[QueueView] = []
@@ -372,15 +382,20 @@ class Management:
         return tuple(found)
 
     async def connections(self, principal: Principal) -> tuple[ConnectionView, ...]:
-        """Return the connections of clients that have logged in, by id."""
+        """Return the connections of clients that have logged in, a moment ago, in no order."""
         self._allow(principal, _BROKER, "listConnectionsAsJSON")
+        return (await self._connected.latest()).items
+
+    def _all_connections(self) -> Finding[tuple[ConnectionView, ...]]:
         consumers: dict[str, int] = {}
-        for one in await self._waiting.steps(self._all_consumers()):
-            consumers[one.connection] = consumers.get(one.connection, 0) + 1
-        found = [
-            replace(one, consumers=consumers.get(one.id, 0)) for one in self._clients.connections()
-        ]
-        return tuple(sorted(found, key=lambda one: one.id))
+        for consumer in (yield from self._all_consumers()):
+            consumers[consumer.connection] = consumers.get(consumer.connection, 0) + 1
+            yield GO_ON
+        found: list[ConnectionView] = []
+        for one in self._clients.connections():
+            found.append(replace(one, consumers=consumers[one.id]) if one.id in consumers else one)
+            yield GO_ON
+        return tuple(found)
 
     async def close_connection(
         self, principal: Principal, connection: str, reason: str = ""
@@ -389,6 +404,7 @@ class Management:
         self._allow(principal, _BROKER, "closeConnectionWithID", connection)
         if not self._clients.end(connection, _told(principal, "connection", reason)):
             raise NotFound("connection", connection, ": perhaps its client has left by now")
+        self._connected.forget()
 
     async def close_consumer(self, principal: Principal, consumer: str, reason: str = "") -> None:
         """Disconnect the client of a consumer, which is told the ``reason``.

@@ -15,6 +15,11 @@ class ServedClients(ConnectedClients):
     def __init__(self, acceptors: Acceptors) -> None:
         self._clients = acceptors.clients
 
+    @property
+    @override
+    def number(self) -> int:
+        return len(self._clients.logged_in())
+
     @override
     def connections(self) -> Iterator[ConnectionView]:
         for client, principal in self._clients.logged_in():

@@ -30,6 +30,11 @@ class FakeClients(ConnectedClients):
         self.ended: list[tuple[str, str]] = []
         self.open_transactions: list[TransactionView] = []
 
+    @property
+    def number(self) -> int:
+        """How many are left."""
+        return len(self.there)
+
     def connections(self) -> Iterable[ConnectionView]:
         """Return those that are left."""
         return list(self.there.values())

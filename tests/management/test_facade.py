@@ -81,7 +81,7 @@ def test_what_an_earlier_node_left_is_counted_and_its_age_read() -> None:
     later = managed.takeover()
     later.core.broker.count_backlogs()
     later.core.settle()
-    (listed,) = later.run(later.management.queues(OPERATOR)).queues
+    (listed,) = later.run(later.management.queues(OPERATOR)).items
     assert (listed.messages, listed.oldest_ms) == (2, None)
     view = later.run(later.management.queue(OPERATOR, "orders"))
     assert (view.messages, view.oldest_ms) == (2, 1_000_000)
@@ -96,14 +96,14 @@ def test_a_list_of_queues_is_shared_sorted_searched_and_paged() -> None:
         core.send(f"/queue/q{number:02}", *("x" * (1 + number % 5)))
     first = managed.run(managed.management.queues(OPERATOR))
     assert managed.run(managed.management.queues(OPERATOR)) is first
-    found = page(first.queues, search="Q1", sort="messages", descending=True, limit=3)
+    found = page(first.items, search="Q1", sort="messages", descending=True, limit=3)
     assert found.total == 10
     assert [one.name for one in found.items] == ["q14", "q19", "q13"]
-    assert [one.name for one in page(first.queues, offset=24, limit=5).items] == ["q24"]
-    assert page(first.queues, where={"messages": 5}).total == 5
+    assert [one.name for one in page(first.items, offset=24, limit=5).items] == ["q24"]
+    assert page(first.items, where={"messages": 5}).total == 5
     for wrong in ({"sort": "colour"}, {"limit": 0}, {"offset": -1}, {"where": {"x": 1}}):
         with pytest.raises(WrongArgument):
-            page(first.queues, **wrong)
+            page(first.items, **wrong)
 
 
 def test_messages_are_shown_a_page_at_a_time_and_stay() -> None:
@@ -201,7 +201,7 @@ def test_queues_and_addresses_are_created_and_deleted_and_outlive_the_node() -> 
     later.run(later.management.delete_address(OPERATOR, "empty"))
     assert later.run(later.management.delete_queue(OPERATOR, "red")) == 0
     last = later.takeover()
-    assert last.run(last.management.queues(OPERATOR)).queues == ()
+    assert last.run(last.management.queues(OPERATOR)).items == ()
     assert last.run(last.management.addresses(OPERATOR)) == ()
 
 

@@ -127,8 +127,8 @@ async def _queues(
     snapshot = await node.queues(who)
 
     def page() -> dict[str, Any]:
-        found = snapshots.page(
-            snapshot.queues,
+        found = snapshots.page_of(
+            snapshot,
             search=search,
             where=where,
             sort=sort.removeprefix("-").replace("-", "_"),

@@ -640,7 +640,7 @@ async def _queue_names(
     routingType: str | None = None,  # noqa: N803
 ) -> list[str]:
     kind = _routing_type(routingType) if routingType else None
-    found = (await node.queues(who)).queues
+    found = (await node.queues(who)).items
     return sorted(one.name for one in found if kind is None or one.routing_type is kind)
 
 
@@ -876,7 +876,7 @@ async def _broker_sources(
     if "memory" in sources:
         found["memory"] = await node.memory(who)
     if "queues" in sources:
-        found["queues"] = (await node.queues(who)).queues
+        found["queues"] = (await node.queues(who)).items
     if "addresses" in sources:
         found["addresses"] = await node.addresses(who)
     return found
@@ -895,7 +895,7 @@ async def matching(
     if ADDRESS in kinds:
         addresses = await node.addresses(who)
     if QUEUE in kinds or CLASSIC_QUEUE in kinds:
-        queues = (await node.queues(who)).queues
+        queues = (await node.queues(who)).items
     called = node.name
 
     def candidates() -> Iterator[Found]:

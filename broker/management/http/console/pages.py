@@ -7,6 +7,7 @@ are in the query, not in the path, of which browsers remove parts such as ``..``
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from importlib.resources import files
@@ -56,6 +57,7 @@ ROWS: Final = 50
 """Rows of a page of queues, connections or messages."""
 _MOST_GROUPED: Final = 5_000
 """Messages of a queue of dead letters that are looked at to group them."""
+_MOST_SHARED: Final = 32
 _MOST_JOBS: Final = 3
 """Jobs that are over, of a queue's page."""
 _STATIC: Final = {
@@ -123,6 +125,8 @@ class Console:
         """
         self._streams = streams
         self._depths = Depths()
+        self._queue_pages: dict[str, tuple[snapshots.Snapshot[QueueView], Page]] = {}
+        """The pages of queues that were made last, by their query."""
         self._host = host
         self._operators = operators
         self._probes = probes
@@ -179,9 +183,9 @@ class Console:
             now = await show(request)
             if not isinstance(now, Page):
                 raise NotLive("this page is another by now: load it again")
-            return now.part()
+            return now.part
 
-        return self._streams.follow(found.part(), part, self._role_now)
+        return self._streams.follow(found.part, part, self._role_now)
 
     def _role_now(self) -> object:
         now = self._role()
@@ -275,32 +279,42 @@ class Console:
         search, sort = given.get("search", ""), given.get("sort", "name")
         number_of_page = max(1, number("page", given.get("page") or "1"))
 
-        async def work(node: Management, who: Principal) -> snapshots.Snapshot:
+        async def work(node: Management, who: Principal) -> snapshots.Snapshot[QueueView]:
             return await node.queues(who)
 
         snapshot = await self._operators.perform(request, work)
+        before, page = self._queue_pages.get(request.url.query) or (None, None)
+        if page is not None and before is snapshot and page.is_fresh:
+            return page  # who looks at the same has it made once
         found = await asyncio.to_thread(
-            snapshots.page,
-            snapshot.queues,
+            snapshots.page_of,
+            snapshot,
             search=search,
             sort=sort.removeprefix("-"),
             descending=sort.startswith("-"),
             offset=(number_of_page - 1) * ROWS,
             limit=ROWS,
         )
-        return self._page(
+        names = [one.name for one in found.items]
+        now = await self._operators.perform(request, lambda node, who: node.queues_now(who, names))
+        queues = [now.get(one.name, one) for one in found.items]
+        page = self._page(
             request,
             "queues.html",
             refreshes=True,
-            queues=found.items,
+            queues=queues,
             total=found.total,
             made_ms=snapshot.made_ms,
-            depths=self._depths.seen(found.items, snapshot.made_ms),
+            depths=self._depths.seen(queues, int(time.time() * 1_000)),
             search=search,
             sort=sort,
             number=number_of_page,
             pages=max(1, -(-found.total // ROWS)),
         )
+        if len(self._queue_pages) >= _MOST_SHARED:
+            self._queue_pages.clear()
+        self._queue_pages[request.url.query] = snapshot, page
+        return page
 
     async def _queue(self, request: Request) -> Page:
         given = query(request)

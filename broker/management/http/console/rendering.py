@@ -9,9 +9,11 @@ import json
 import re
 from binascii import crc32
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from http import HTTPStatus
-from types import MappingProxyType
+from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -43,6 +45,7 @@ _HIDDEN: Final = re.compile(
 )
 """What is not seen, or changes how other characters are."""
 _HIDDEN_IN_TEXT: Final = re.compile(f"(?![\n\t]){_HIDDEN.pattern}")
+FRESH_SECONDS: Final = 1.5
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _BYTES_OF_A_LINE: Final = 16
 
@@ -176,13 +179,20 @@ def _environment() -> Environment:
 _TEMPLATES: Final = _environment()
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page:
     """A page of the console."""
 
     template: str
     values: Mapping[str, Any]
     status: HTTPStatus = HTTPStatus.OK
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = field(default_factory=dict)
+    made: float = field(default_factory=monotonic)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is shown as it is to whoever asks for the same."""
+        return monotonic() - self.made < FRESH_SECONDS
 
     def response(self) -> Response:
         """Return the whole page."""
@@ -190,6 +200,7 @@ class Page(NamedTuple):
         data = text.encode(errors="replace")
         return Response(data, self.status, {**SECURITY, **self.headers}, media_type="text/html")
 
+    @cached_property
     def part(self) -> str:
         """Return the part of it that follows what happens."""
         text = _TEMPLATES.get_template(f"live_{self.template}").render(self.values)
