@@ -28,7 +28,8 @@ from orthia.broker.core.queue.seen import oldest_ms, selector_of
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import refuse_if_leaving
-from orthia.broker.core.selectors import Selector, SelectorRefused
+from orthia.broker.core.routing.router import origin_of
+from orthia.broker.core.selectors import Selector
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.core.upkeep.streams import AttachedStream
@@ -43,6 +44,12 @@ from orthia.broker.management.messages import (
     body_of,
     properties_of,
     returns_of,
+)
+from orthia.broker.management.options import (
+    changed,
+    check_max_consumers,
+    checked,
+    refuse_conflict,
 )
 from orthia.broker.management.scheduled import Scheduled
 from orthia.broker.management.snapshots import Snapshot, Snapshots
@@ -90,7 +97,6 @@ _OPERATIONS: Final = {
     JobKind.ACKNOWLEDGE: "acknowledgeMessages",
 }
 """What Artemis' management calls them, by which permissions are given."""
-_OPTIONS: Final = frozenset(QueueOptions.__dataclass_fields__)
 _PRIORITIES: Final = range(10)
 _LOGGERS: Final = "orthia"
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -620,11 +626,13 @@ class Management:
     ) -> QueueView:
         """Create a queue, of the address of its name unless another is named.
 
-        ``options`` are fields of QueueOptions, ``filter`` among them; what is left out is as the
-        settings of its address say. The user needs what it needs to create it as a client, too.
+        ``options`` are by their names in broker.xml, ``filter`` among them; what is left out is
+        as the settings of its address say. The user needs what it needs to create it as a client,
+        too.
         """
         where = name if address is None else address
         self._allow(principal, _BROKER, "createQueue", name, where)
+        check_max_consumers(max_consumers)
         kind, chosen = self._new_queue(principal, name, where, routing_type, options or {})
         permission = "createDurableQueue" if durable else "createNonDurableQueue"
         if durable:
@@ -672,20 +680,8 @@ class Management:
                     f"address {quoted(address)} is {has}, and a {kind.value} queue was asked for"
                 )
             self._security.check(principal, "createAddress", address)
-        unknown = given.keys() - _OPTIONS
-        if unknown:
-            raise WrongArgument("options", f"a queue has no option {quoted(min(unknown))}")
-        try:
-            options = options_of(known.settings, given)
-        except TypeError as error:
-            raise WrongArgument("options", str(error)) from None
-        if options.conflict is not None:
-            raise WrongArgument("options", f"queue {quoted(name)} {options.conflict}")
-        if options.filter is not None:
-            try:
-                parse_selector(options.filter)
-            except SelectorRefused as error:
-                raise error.of(f"queue {quoted(name)}") from None
+        options = options_of(known.settings, checked(given))
+        refuse_conflict(name, options)
         return kind, options
 
     async def _bound(self) -> None:
@@ -693,6 +689,50 @@ class Management:
         self._parts.factory.when_bound(lambda: answer.set(True))
         await answer
         self._snapshots.forget()
+
+    async def change_queue(
+        self,
+        principal: Principal,
+        name: str,
+        *,
+        max_consumers: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> QueueView:
+        """Change options of a queue, at once and on nodes to come; an empty text is none.
+
+        Messages that are there stay, but for those that a smaller ring has no room for, and those
+        that nobody consumes if it is to purge these. Raises NotPossible for what cannot change, or
+        is said elsewhere.
+        """
+        given = options or {}
+        said = [f"{one}={value}" for one, value in sorted(given.items())]
+        if max_consumers is not None:
+            said.append(f"max-consumers={max_consumers}")
+        self._allow(principal, _BROKER, "updateQueue", name, *said)
+        queue = self._queue(name)
+        check_max_consumers(max_consumers)
+        self._refuse_if_said_elsewhere(queue, given)
+        binding = self._book.bindings[name]
+        after = changed(name, binding.options, given, queue.consumers)
+        most = binding.max_consumers if max_consumers is None else max_consumers
+        answer = self._waiting.answer(bool)
+        self._parts.administered.change_queue(queue, after, most, lambda: answer.set(True))
+        await answer
+        self._snapshots.forget()
+        return self._view(queue)
+
+    def _refuse_if_said_elsewhere(self, queue: Queue, given: Mapping[str, Any]) -> None:
+        """Raise NotPossible for a queue that follows somebody else's options."""
+        name = quoted(queue.name)
+        refuse_if_leaving(queue)
+        if queue.name in self._book.rules.queues:
+            raise NotPossible(f"queue {name} is declared in broker.xml: change its options there")
+        if is_schedule(queue.name):
+            raise NotPossible(f"queue {name} holds what is delivered later, and has no options")
+        binding = self._book.bindings[queue.name]
+        if "filter" in given and (binding.subscription is not None or origin_of(binding)):
+            who = "its subscriber" if binding.subscription is not None else "its address"
+            raise NotPossible(f"the filter of queue {name} is what {who} says: it cannot change")
 
     async def delete_queue(self, principal: Principal, name: str, *, force: bool = False) -> int:
         """Delete a queue; with ``force`` also one with messages or consumers.

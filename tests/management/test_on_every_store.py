@@ -5,6 +5,8 @@ import time
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.core.errors import BrokerError, LimitExceeded
+from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
 from orthia.broker.management.views import JobKind, JobState, TransactionState
 from orthia.config.settings import Settings
@@ -285,3 +287,87 @@ def is_resolved(managed: OnStore, orders: list[str], other: list[str]) -> None:
     assert counts == {name: (queues[name].depth, queues[name].log.stored_bytes) for name in queues}
     assert managed.run(managed.management.transactions(OPERATOR)) == ()
     assert managed.node.consume(len(orders)).texts == orders
+
+
+# --- options of a queue that is there
+
+
+def test_options_of_a_queue_change_at_once_and_on_the_next_node(managed: OnStore) -> None:
+    """Its filter, ring, consumers and the rest; the messages that are there stay."""
+    facade = managed.management
+    managed.node.send("a", "b", "c", "d")
+    options = {
+        "filter": "kind = 'odd'",
+        "ring-size": 3,
+        "exclusive": True,
+        "consumers-before-dispatch": 2,
+    }
+    view = managed.run(facade.change_queue(OPERATOR, "orders", max_consumers=2, options=options))
+    assert (view.filter, view.ring_size, view.exclusive, view.max_consumers) == (
+        "kind = 'odd'",
+        3,
+        True,
+        2,
+    )
+    trimmed(managed, 3)
+    for _ in range(2):
+        managed.node.send("left out", headers=b"kind:even\n")
+        managed.node.send("last", headers=b"kind:odd\n")
+        trimmed(managed, 3)
+        first = managed.node.consume(0)
+        assert first.texts == []
+        second = managed.node.consume(0)
+        managed.node.wait_for(first, 3)
+        assert (first.texts[-1], second.texts) == ("last", [])
+        with pytest.raises(LimitExceeded, match="max-consumers 2"):
+            managed.node.consume(0)
+        first.end.close()
+        second.end.close()
+        managed = managed.take_over()
+        managed.run(facade_is_counted(managed))
+    facade = managed.management
+    plain = {"filter": "", "ring-size": -1, "exclusive": False, "consumers-before-dispatch": 0}
+    managed.run(facade.change_queue(OPERATOR, "orders", max_consumers=-1, options=plain))
+    managed.node.send("any", "other")
+    managed = managed.take_over()
+    managed.run(facade_is_counted(managed))
+    view = managed.run(managed.management.queue(OPERATOR, "orders"))
+    assert (view.messages, view.filter, view.max_consumers) == (5, None, None)
+    change = managed.management.change_queue
+    purges = {"purge-on-no-consumers": True}
+    managed.run(change(OPERATOR, "orders", options=purges))
+    trimmed(managed, 0)
+    assert managed.texts("orders") == []
+    assert managed.run(managed.management.delete_queue(OPERATOR, "orders")) == 0
+    managed = managed.take_over()
+    assert managed.run(managed.management.queues(OPERATOR)).queues == ()
+
+
+def test_options_that_cannot_change_are_refused_by_name(managed: OnStore) -> None:
+    """With the reason, and what was expected; nothing of the change is done."""
+    managed.node.send("a")
+    consumer = managed.node.consume(1)
+    before = managed.run(managed.management.queue(OPERATOR, "orders"))
+    refused: list[tuple[dict[str, object], type[BrokerError], str]] = [
+        ({"last-value": True}, NotPossible, "last-value-key of queue 'orders' cannot change: what"),
+        ({"non-destructive": True}, NotPossible, "non-destructive of queue 'orders' cannot"),
+        ({"exclusive": True}, NotPossible, "exclusive .* only while it has no consumer.* has 1"),
+        ({"ring-size": 5}, NotPossible, "ring-size .* only while it has no consumer"),
+        ({"ring-size": "5"}, WrongArgument, "ring-size is '5'; expected a number from -1"),
+        ({"ring-size": True}, WrongArgument, "ring-size is 'True'; expected a number"),
+        ({"ring-size": -2}, WrongArgument, "ring-size is '-2'; expected a number from -1"),
+        ({"exclusive": "yes"}, WrongArgument, "exclusive is 'yes'; expected true or false"),
+        ({"filter": 5}, WrongArgument, "filter is '5'; expected a text"),
+        ({"filter": "a = "}, SelectorRefused, "column 5"),
+        ({"enabled": False, "colour": "red"}, WrongArgument, "no option 'colour'; expected one"),
+    ]
+    for options, kind, text in refused:
+        with pytest.raises(kind, match=text):
+            managed.run(managed.management.change_queue(OPERATOR, "orders", options=options))
+        if kind is not NotPossible:
+            with pytest.raises(kind, match=text):
+                managed.run(managed.management.create_queue(OPERATOR, "new", options=options))
+    with pytest.raises(WrongArgument, match="max-consumers is -2"):
+        managed.run(managed.management.change_queue(OPERATOR, "orders", max_consumers=-2))
+    assert managed.run(managed.management.queue(OPERATOR, "orders")) == before
+    assert consumer.texts == ["a"]

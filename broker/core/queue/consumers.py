@@ -100,6 +100,23 @@ class Consumers:
 
     # --- what operators say
 
+    def configure(self, options: QueueOptions, number: int) -> bool:
+        """Follow other options, with a ``number`` of consumers; return whether delivery begins.
+
+        It begins at once where there are as many as it now waits for, and does not end where it
+        has begun. ``exclusive`` may only change without a consumer.
+        """
+        self._before_dispatch = options.consumers_before_dispatch
+        self._delay_ms = options.delay_before_dispatch
+        if options.exclusive != (self._one is not None):
+            self._one = OneConsumer() if options.exclusive else None
+        had_started = self._has_started
+        if not number:
+            self._set(has_started=self._before_dispatch <= 0)
+        elif number >= self._before_dispatch:
+            self._set(has_started=True)
+        return self._has_started and not had_started
+
     @property
     def is_paused(self) -> bool:
         """Whether nothing is delivered, whoever consumes."""

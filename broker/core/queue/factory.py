@@ -30,6 +30,7 @@ from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topics.topic import Topic
 from orthia.broker.core.topics.topic_memory import TopicMemory
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 from orthia.journal.errors import JournalClosed
 from orthia.journal.journal import MessageJournal
@@ -139,6 +140,18 @@ class QueueFactory:
         values = None if key is None else LastValues(queue, key, self._values, services)
         queue.follow(*policies, replaces=values)
         return queue
+
+    def change(self, queue: Queue, options: QueueOptions) -> None:
+        """Have a queue follow other options, at once."""
+        queue.change(options)
+        for policy in queue.policies:
+            if isinstance(policy, Retention):
+                policy.configure()
+                return
+        if options.ring_size >= 0 or options.purge_on_no_consumers:
+            retention = Retention(queue, self.services)
+            queue.also_follow(retention)
+            retention.opened()
 
     def topic(self) -> Topic:
         """Return a topic that nobody hears yet."""

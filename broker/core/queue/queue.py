@@ -38,6 +38,7 @@ from orthia.broker.core.queue.groups import Groups, is_grouped, say_that_a_ring_
 from orthia.broker.core.queue.head import HeadDelivery
 from orthia.broker.core.queue.levels import Level
 from orthia.broker.core.queue.log import QueueLog
+from orthia.broker.core.queue.options import grouping
 from orthia.broker.core.queue.pace import Pace
 from orthia.broker.core.queue.policy import Policy, ReplacementPolicy
 from orthia.broker.core.queue.reader import WindowReader
@@ -51,6 +52,7 @@ from orthia.broker.core.selectors import Selector
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.codec import QueueBinding
@@ -151,6 +153,32 @@ class Queue(DeliveringQueue):
         self.settings = settings
         self.log.configure(settings)
         self.refill.configure(settings)
+
+    def change(self, options: QueueOptions) -> None:
+        """Follow other options; see ``orthia.broker.core.queue.options`` for which may change."""
+        regroups = grouping(options) != grouping(self.options)
+        self.options = options
+        starts = self.takers.configure(options, self.consumers)
+        if not self.consumers:
+            if self.selecting is None:
+                self._head.begin()
+            if regroups:
+                self._may_group = options.has_groups or options.ring_size >= 0
+                if options.has_groups:
+                    self.match().regroup(Groups(options, self._budget.groups))
+                elif self.selecting is not None:
+                    self.selecting.regroup(None)
+        if starts:
+            self.resume()
+
+    @property
+    def policies(self) -> Sequence[Policy]:
+        """The policies that it follows."""
+        return self._policies
+
+    def also_follow(self, policy: Policy) -> None:
+        """Follow one more policy."""
+        self._policies = (policy, *self._policies)
 
     # --- what others see
 

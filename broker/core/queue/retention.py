@@ -50,6 +50,12 @@ class Retention(Policy):
         self._may_be_too_many = False
         """Whether messages came that nobody may have taken."""
 
+    def configure(self) -> None:
+        """Follow the options of the queue, which have changed."""
+        self._ring_size = self._queue.options.ring_size
+        self._purges = self._queue.options.purge_on_no_consumers
+        self.opened()
+
     @property
     def _most(self) -> int | None:
         """How many messages may wait that are not delivered; None for any number."""

@@ -420,6 +420,10 @@ class SelectingDelivery(Delivery):
                 subscription.has_turn = False
                 self._add(subscription, view.selector)
 
+    def regroup(self, groups: Groups | None) -> None:
+        """Keep groups together otherwise, or no more; while there is no consumer."""
+        self._groups = groups
+
     @property
     def has_groups(self) -> bool:
         """Whether it knows of groups."""

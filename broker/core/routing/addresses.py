@@ -28,6 +28,7 @@ from orthia.broker.core.failures import by_itself
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.creations import QueueCreations
 from orthia.broker.core.limits.filter_memory import FilterMemory
+from orthia.broker.core.limits.memory import at_most
 from orthia.broker.core.limits.quota import AddressUse, StoreUse
 from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.queue import Queue
@@ -59,6 +60,9 @@ class _Factory(Protocol):
 
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""
+
+    def change(self, queue: Queue, options: QueueOptions) -> None:
+        """Have a queue follow other options, at once."""
 
 
 class AddressBook:
@@ -136,6 +140,16 @@ class AddressBook:
                 if not queue.is_leaving:
                     queue.resume()  # there may be room for more
             yield GO_ON
+
+    def change_queue(self, name: str, options: QueueOptions, max_consumers: int) -> None:
+        """Have a queue follow other options, at once."""
+        queue, binding = self.queues[name], self.bindings[name]
+        binding = replace(binding, options=options, max_consumers=max_consumers)
+        self.bindings[name] = binding
+        queue.max_consumers = at_most(max_consumers)
+        self.factory.change(queue, options)
+        self.address(queue.address).set_gate(queue, gate_of(binding, queue), origin_of(binding))
+        self._count_filter(binding)
 
     def refilter(self, name: str, options: QueueOptions) -> None:
         """Apply the ``filter`` and ``enabled`` of options to a queue."""

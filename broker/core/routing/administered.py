@@ -1,19 +1,26 @@
-"""What operators set of addresses and queues that outlives a node: created addresses, and pauses.
+"""What operators set of addresses and queues that outlives a node.
+
+Created addresses, pauses, and options of queues that were changed.
 
 A paused queue takes messages and delivers none; what consumers have stays with them. A paused
 address is all of its queues, those to come too. Subscribers of its topic, who have no queue, get
 what is published all the same: nothing is kept for them.
 """
 
+import logging
+from dataclasses import asdict, fields, replace
 from typing import Final
 
 from orthia.broker.core.api import Done
-from orthia.broker.core.errors import NotLive
+from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.queue.options import NEVER
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
+from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import AddressBinding, OperatorRecord
@@ -21,7 +28,11 @@ from orthia.journal.model.unit import Unit
 
 PAUSED_QUEUE: Final = "paused-queue"
 PAUSED_ADDRESS: Final = "paused-address"
+CHANGED_QUEUE: Final = "changed-queue"
 _ID: Final = "queue-id"
+_MOST: Final = "max-consumers"
+_OPTIONS: Final = "options"
+LOGGER = logging.getLogger("orthia.broker")
 
 
 class Administered:
@@ -35,6 +46,8 @@ class Administered:
         self._paused_queues: dict[int, int] = {}
         """The ids of the records of paused queues, by the queue's id."""
         self._paused_addresses: dict[str, int] = {}
+        self._changed_queues: dict[int, int] = {}
+        """The ids of the records of queues whose options were changed, by the queue's id."""
 
     def opening(self) -> Steps:
         """Apply what earlier nodes stored, once the queues are open; raises NotLive."""
@@ -54,9 +67,51 @@ class Administered:
                 else:
                     self._paused_queues[queue.id] = binding.record_id
                     queue.pause(is_paused=True)
+            elif isinstance(binding, OperatorRecord) and binding.kind == CHANGED_QUEUE:
+                queue = by_id.get(binding.details.get(_ID, 0))
+                if queue is None or queue.name in self._book.rules.queues:
+                    left_over.delete_binding(binding.record_id)  # broker.xml says it by now
+                else:
+                    self._changed_queues[queue.id] = binding.record_id
+                    self._open_changed(queue, binding)
             yield GO_ON
         if left_over.unbound:
             self._append(left_over)
+
+    # --- options of queues
+
+    def change_queue(
+        self, queue: Queue, options: QueueOptions, max_consumers: int, done: Done
+    ) -> None:
+        """Have a queue follow other options from now on, and on nodes to come. Raises NotLive.
+
+        Its binding says how it was created, the record what has changed since.
+        """
+        unit = Unit(done)
+        before = self._changed_queues.get(queue.id)
+        if before is not None:
+            unit.delete_binding(before)
+        if queue.durable:
+            record_id = self._changed_queues[queue.id] = self._next_id()
+            details = {_ID: queue.id, _MOST: max_consumers, _OPTIONS: asdict(options)}
+            unit.add_binding(OperatorRecord(record_id, CHANGED_QUEUE, queue.name, details))
+        self._append(unit)
+        self._book.change_queue(queue.name, options, max_consumers)
+
+    def _open_changed(self, queue: Queue, record: OperatorRecord) -> None:
+        there = self._book.bindings[queue.name].options
+        said = record.details.get(_OPTIONS, {})
+        known = {one.name for one in fields(QueueOptions)} - NEVER.keys()
+        try:
+            options = replace(there, **{name: said[name] for name in known & said.keys()})
+            self._book.change_queue(queue.name, options, int(record.details[_MOST]))
+        except (BrokerError, KeyError, TypeError, ValueError) as error:
+            LOGGER.error(  # noqa: TRY400 - the record is at fault, not the code
+                "the options of queue %s, as an operator changed them, cannot be applied: %r; it is"
+                " as it was created",
+                quoted(queue.name),
+                error,
+            )
 
     # --- addresses
 

@@ -40,6 +40,8 @@ _PAGE: Final = (
     Argument("limit", int, f"how many to return at most, up to {MOST_OF_A_PAGE}; 100 if not given"),
 )
 _SELECTOR: Final = Argument("selector", str, "only messages that it matches")
+_MOST_CONSUMERS: Final = Argument("max-consumers", int, "how many may consume; -1 any number")
+_OPTIONS: Final = Argument("options", dict, "its options by their names in broker.xml")
 _PLACED: Final = (
     _SELECTOR,
     Argument("after", str, "what the page before said as its next"),
@@ -157,8 +159,11 @@ async def _create_queue(
     options: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Any:
-    named = {one.replace("-", "_"): value for one, value in (options or {}).items()}
-    return Created(await node.create_queue(who, name, options=named, **given), f"queues/{name}")
+    return Created(await node.create_queue(who, name, options=options, **given), f"queues/{name}")
+
+
+async def _change_queue(node: Management, who: Principal, queue: str, **given: Any) -> Any:
+    return await node.change_queue(who, queue, **given)
 
 
 async def _delete_queue(
@@ -422,12 +427,19 @@ OPERATIONS: Final = (
             Argument("address", str, "the address it belongs to; its name if not given"),
             Argument("routing-type", RoutingType, "how messages reach it"),
             Argument("durable", bool, "whether it outlives the node; true if not given"),
-            Argument("max-consumers", int, "how many may consume; -1 any number"),
-            Argument("options", dict, "its options by their names in broker.xml"),
+            _MOST_CONSUMERS,
+            _OPTIONS,
         ),
         status=_CREATED,
     ),
     Operation("GET", "/queues/{queue}", "One queue", _queue),
+    Operation(
+        "PATCH",
+        "/queues/{queue}",
+        "Change options of a queue",
+        _change_queue,
+        body=(_MOST_CONSUMERS, _OPTIONS),
+    ),
     Operation(
         "DELETE",
         "/queues/{queue}",
