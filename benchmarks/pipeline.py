@@ -156,8 +156,8 @@ class Bench:
     def audit(self) -> None:
         """Look for faults in the export."""
         inputs = ExportInputs(self._spark, str(self._scratch / "export"))
-        with audit.examined(inputs) as found:
-            assert not found.counts, f"{found.counts} in a sound journal"  # noqa: S101
+        counts = audit.examined(inputs).counts
+        assert not counts, f"{counts} in a sound journal"  # noqa: S101
 
     def _jdbc(self) -> DataFrame:
         ends = self._store.messages(["seq"]).selectExpr("min(seq)", "max(seq)").first()

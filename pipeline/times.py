@@ -20,3 +20,11 @@ def instant_at(micros: int) -> datetime:
 FIRST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 LAST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
 """The ends of the calendar."""
+
+
+def iso(at: int | None) -> str | None:
+    """Return an instant in UTC, to the millisecond, clamped to the calendar's range."""
+    if at is None:
+        return None
+    found = instant_at(min(max(at, FIRST), LAST))
+    return f"{found.isoformat(timespec='microseconds')[:23]}Z"

@@ -10,7 +10,7 @@ from orthia.pipeline.history.doubts import Doubt, Overlap
 from orthia.pipeline.history.lives import Life
 from orthia.pipeline.history.outages import Outage, Takeover
 from orthia.pipeline.history.tenures import PHASES, Tenure
-from orthia.pipeline.times import FIRST, LAST, instant_at
+from orthia.pipeline.times import iso
 
 Row = dict[str, Any]
 TABLES: Final = (
@@ -71,14 +71,6 @@ def unread(pair: str, error: str) -> Row:
         )
     )
     return {"pair": pair, **nothing, "error": error}
-
-
-def iso(at: int | None) -> str | None:
-    """Return an instant in UTC, to the millisecond, clamped to the calendar's range."""
-    if at is None:
-        return None
-    found = instant_at(min(max(at, FIRST), LAST))
-    return f"{found.isoformat(timespec='microseconds')[:23]}Z"
 
 
 def _availability(account: Account) -> Row:

@@ -33,19 +33,19 @@ takeover skips the rest of a reserved block. ``epochs`` shows the gaps. Both are
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.journal.model.records import ID_COUNTER_SEQ
-from orthia.pipeline.jobs import audit_bodies, audit_messages, backup
+from orthia.pipeline.jobs import audit_bodies, audit_messages, audit_summary, backup
 from orthia.pipeline.jobs.audit_limits import (
     CLOCK_TOLERANCE,
     BindingRow,
@@ -58,9 +58,12 @@ from orthia.pipeline.jobs.audit_limits import (
     id_limit,
     transaction_faults,
 )
+from orthia.pipeline.jobs.audit_tally import TALLY, Tally, marked, tallied
+from orthia.pipeline.jobs.epoch_order import EpochBounds, is_out_of_order
+from orthia.pipeline.jobs.together import Rows, collected, collected_together, packed
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 from orthia.pipeline.sources.recheck import Recheck
-from orthia.pipeline.times import instant_at
+from orthia.pipeline.times import instant_at, microseconds
 
 FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",
@@ -110,26 +113,29 @@ HISTORY_FAULTS: Final = {
 """Faults of a history alone; it has those of messages, too."""
 
 _MOST_SUSPECTS: Final = 100_000
-"""Faults that are checked again at the end."""
+"""Faults of one name that are checked again at the end."""
 _KEPT: Final = StorageLevel.DISK_ONLY
 """On disk: the journal is read once, and memory does not grow with it."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit; its DataFrames are valid within the block of ``examined``."""
+    """The result of an audit."""
 
     counts: dict[str, int]
     """The number of faults by name."""
     listed: list[Fault]
     """The first of them."""
-    messages: DataFrame
-    bindings: DataFrame
-    unneeded: list[dict[str, Any]]
+    queues: Rows
+    """What is in each queue, see ``audit_summary.live_set``."""
+    epochs: Rows
+    """The rows of each epoch, see ``audit_summary.epochs``."""
+    in_doubt: Rows
+    """Transactions in doubt, see ``audit_summary.in_doubt``."""
+    unneeded: Rows
     """Large bodies that nothing needs now, left by running uploads or by a node that died."""
 
 
-@contextmanager
 def examined(
     inputs: Inputs,
     *,
@@ -137,36 +143,57 @@ def examined(
     bodies: bool = True,
     history: bool = False,
     listed: int = 1_000,
-) -> Iterator[Audit]:
+) -> Audit:
     """Audit a journal, and list the first ``listed`` faults.
 
     Without ``records`` only keys are checked, and no large body; without ``bodies`` only the keys
     of their pieces. ``history`` includes the history that journal-retention keeps.
+
+    One job reads each table, and one compares them; only what is wrong makes more.
     """
     with ExitStack() as stack:
 
         def kept(frame: DataFrame) -> DataFrame:
             stack.callback(frame.unpersist)
-            persisted = frame.persist(_KEPT)
-            persisted.count()
-            return persisted
+            return frame.persist(_KEPT)
 
-        left = kept(inputs.audited("history", content=records)) if history else None
-        messages = kept(inputs.audited("messages", content=records))
+        tables: dict[str, _Table] = {}
+        if history:
+            tables["history"] = _read(kept(inputs.audited("history", content=records)))
+        tables["messages"] = _read(kept(inputs.audited("messages", content=records)))
         pieces = inputs.pieces(content=bodies) if records else None
+        has_bodies = any(one.has_large for one in tables.values())
         if pieces is not None:
             pieces = kept(pieces)
+            has_bodies = pieces.count() > 0 or has_bodies
         bindings = kept(inputs.audited("bindings"))
-        found = _Examination(inputs, messages, bindings, left, pieces)
-        certain = kept(found.certain())
-        counts = Counter[str]()
-        for row in certain.groupBy("fault").count().collect():
-            counts[row["fault"]] += row["count"]
-        first = [Fault(*row) for row in certain.orderBy("fault", "seq").limit(listed).collect()]
-        suspects = [*found.suspects(), *_changed(inputs, bodies=bodies and records)]
-        counts.update(one.fault for one in suspects)
-        ordered = sorted([*first, *suspects], key=lambda one: (one.fault, one.seq or 0))
-        yield Audit(dict(counts), ordered[:listed], messages, bindings, found.unneeded)
+        examination = _Examination(inputs, tables, bindings, pieces if has_bodies else None)
+        changed = _changed(inputs, bodies=bodies and records)
+        return examination.result(changed, listed)
+
+
+class _Table(NamedTuple):
+    """A table of messages that was read, and what was counted meanwhile."""
+
+    rows: DataFrame
+    bounds: Sequence[EpochBounds]
+    has_large: bool
+    """Whether a message has a large body."""
+
+
+def _read(rows: DataFrame) -> _Table:
+    """Read a table to its end; its rows are kept."""
+    found = rows.groupBy("epoch").agg(
+        F.count("*").alias("rows"),
+        F.min("seq"),
+        F.max("seq"),
+        F.unix_micros(F.min("written_at")),
+        F.unix_micros(F.max("written_at")),
+        F.count("large").alias("large"),
+    )
+    bounds = found.collect()
+    has_large = any(row["large"] for row in bounds)
+    return _Table(rows, [EpochBounds(*row[:-1]) for row in bounds], has_large)
 
 
 def _changed(inputs: Inputs, *, bodies: bool) -> list[Fault]:
@@ -185,19 +212,21 @@ class _Examination:
     def __init__(
         self,
         inputs: Inputs,
-        messages: DataFrame,
+        tables: Mapping[str, _Table],
         bindings: DataFrame,
-        history: DataFrame | None,
         pieces: DataFrame | None,
     ) -> None:
-        self._messages = messages
+        self._tables = tables
+        self._messages = tables["messages"].rows
         self._bindings = bindings
-        self._history = history
         self._pieces = pieces
+        self._in_one_task = inputs.is_small
         self._recheck: Recheck = inputs.recheck()
-        self._bound = [_bound(row) for row in _collectable(bindings).collect()]
-        self._lock = _lock(inputs.node_manager())
+        self._bound, self._lock = _bound_and_lock(bindings, inputs.node_manager())
+        bounds = [one for table in tables.values() for one in table.bounds]
         self._has_times = inputs.has_times
+        if self._has_times is None:
+            self._has_times = any(one.first_at is not None for one in bounds)
         self._has_links = inputs.has_links
         self._queues = bindings.where("type LIKE 'queue%'").select(
             F.col("seq").alias("queue_id"), "name", "address"
@@ -206,19 +235,16 @@ class _Examination:
         wrong = bindings.where("findings IS NOT NULL")
         named = wrong.select(F.col("id").alias("queue_id")).union(wrong.select("seq"))
         self._bound_ids = self._queues.select("queue_id").union(named).distinct()
-        self.unneeded: list[dict[str, Any]] = []
         self._limits, self._known = self._find_limits()
 
     def _find_limits(self) -> tuple[Limits, list[Fault]]:
-        messages, counter = self._messages, counter_of(self._bound)
-        epochs = [row["epoch"] for row in messages.select("epoch").distinct().collect()]
+        bounds, counter = self._tables["messages"].bounds, counter_of(self._bound)
+        epochs = [one.epoch for one in bounds]
         newest, faults = epoch_limit(self._lock, counter, [one for one in epochs if one])
         below = above = 0
         if counter is not None and counter.id is not None:
-            is_above = F.count_if(F.col("seq") > counter.id)
-            (found,) = messages.agg(is_above.alias("above"), F.count("*").alias("rows")).collect()
-            above = found["above"] + sum(one.seq > counter.id for one in self._bound)
-            below = found["rows"] + len(self._bound) - 1 - above
+            above = self._above(counter.id) + sum(one.seq > counter.id for one in self._bound)
+            below = sum(one.rows for one in bounds) + len(self._bound) - 1 - above
         is_used = bool(epochs or self._bound)
         reserved, more = id_limit(counter, above, below, is_used=is_used)
         now = self._lock.now
@@ -226,53 +252,121 @@ class _Examination:
         limits = Limits(newest, reserved, latest)
         return limits, [*faults, *more, *binding_faults(self._bound, limits)]
 
-    def certain(self) -> DataFrame:
-        """Return the faults that no concurrent work can explain."""
-        messages, history, limits = self._messages, self._history, self._limits
-        found = [
-            audit_messages.of_single_rows(messages, limits, "messages", has_times=self._has_times),
-            audit_messages.bodies_in_queues(messages),
-            audit_messages.uneven_references(messages),
-            audit_messages.duplicates(messages),
-            audit_messages.transactions(messages),
-        ]
-        own = self._bindings.where(F.col("seq") != ID_COUNTER_SEQ)
-        written = [_written(messages, "messages"), _written(own, "bindings")]
-        if history is not None:
-            found.append(
-                audit_messages.of_single_rows(history, limits, "history", has_times=self._has_times)
-            )
-            found += _history_faults(history, messages)
-            written.append(_written(history, "history"))
-        known = [*self._known]
-        for rows, table in ((messages, "messages"), (history, "history")):
-            if rows is not None:
-                misaddressed = audit_messages.misaddressed(rows, self._queues)
-                frame, misbound = audit_messages.wrong_addresses(misaddressed, rows, table)
-                known += [one for one in misbound if one not in known]
-                found += [] if frame is None else [frame]
-        frame = audit_messages.out_of_order(reduce(DataFrame.unionByName, written), limits)
-        found += [] if frame is None else [frame]
-        found.append(audit_messages.told(known, messages))
-        return reduce(DataFrame.unionByName, found)
+    def _above(self, seq: int) -> int:
+        """Return how many messages are above ``seq``."""
+        if all((one.last or 0) <= seq for one in self._tables["messages"].bounds):
+            return 0
+        return self._messages.where(F.col("seq") > seq).count()
 
-    def suspects(self) -> list[Fault]:
-        """Return the faults that concurrent work could explain and that a second check confirms."""
-        messages, recheck = self._messages, self._recheck
-        found = (
-            audit_messages.unbound_queues(messages, self._bound_ids),
-            audit_messages.orphaned_references(messages),
-            audit_messages.orphaned_bodies(messages),
-        )
-        rows = reduce(DataFrame.unionByName, found).limit(_MOST_SUSPECTS).collect()
-        suspected = [Fault(*row) for row in rows]
-        there = recheck.messages(one.seq for one in suspected if one.seq is not None)
-        still = [one for one in suspected if one.seq in there]
-        still += self._of_attempts()
-        still += self._of_transactions()
+    def result(self, changed: Sequence[Fault], listed: int) -> Audit:
+        """Compare all tables in one job, and check again what concurrent work could explain."""
+        misaddressed = {
+            name: audit_messages.misaddressed(table.rows, self._queues)
+            for name, table in self._tables.items()
+        }
+        certain = reduce(DataFrame.unionByName, self._certain())
+        suspects = reduce(DataFrame.unionByName, self._suspects())
+        faults = marked(certain, is_suspect=False).unionByName(marked(suspects, is_suspect=True))
+        parts = [packed("queues", audit_summary.live_set(self._messages, self._bindings))]
+        parts += [
+            packed(f"misaddressed {name}", frame.groupBy().agg(F.count("*").alias("rows")))
+            for name, frame in misaddressed.items()
+        ]
         if self._pieces is not None:
-            still += self._of_bodies(self._pieces)
-        return still
+            needs = self._needs()
+            found = audit_bodies.damaged(needs, self._pieces)
+            if self._has_links:  # in files the journal itself says what needs a body
+                found = found.unionByName(audit_bodies.unlinked(needs, self._pieces))
+            faults = faults.unionByName(marked(found, is_suspect=True))
+            unneeded = audit_bodies.unneeded(needs, self._pieces).limit(_MOST_SUSPECTS)
+            parts.append(packed("unneeded", unneeded))
+        parts.append(tallied(faults, listed, _MOST_SUSPECTS))
+        answers = collected(parts, in_one_task=self._in_one_task)
+        tally = Tally(answers.get(TALLY, ()))
+        moved = {
+            name: frame
+            for name, frame in misaddressed.items()
+            if any(row["rows"] for row in answers[f"misaddressed {name}"])
+        }
+        more, known = self._further(moved, listed)
+        counts = Counter(tally.counts)
+        counts.update(more.counts)
+        orphaned, left = self._unneeded(answers.get("unneeded", ()))
+        others = [*self._known, *known, *self._confirmed(tally), *orphaned, *changed]
+        counts.update(one.fault for one in others)
+        first = sorted(
+            [*tally.listed, *more.listed, *others], key=lambda one: (one.fault, one.seq or 0)
+        )
+        bounds = self._tables["messages"].bounds
+        return Audit(
+            dict(counts),
+            first[:listed],
+            answers.get("queues", []),
+            audit_summary.epochs(bounds),
+            audit_summary.in_doubt(self._bound),
+            left,
+        )
+
+    def _certain(self) -> Iterator[DataFrame]:
+        """Yield the faults that no concurrent work can explain."""
+        messages, limits, has_times = self._messages, self._limits, bool(self._has_times)
+        for name, table in self._tables.items():
+            yield audit_messages.of_single_rows(table.rows, limits, name, has_times=has_times)
+        yield audit_messages.bodies_in_queues(messages)
+        yield audit_messages.uneven_references(messages)
+        yield audit_messages.duplicates(messages)
+        yield audit_messages.transactions(messages)
+        if "history" in self._tables:
+            yield from _history_faults(self._tables["history"].rows, messages)
+
+    def _suspects(self) -> Iterator[DataFrame]:
+        """Yield the faults that concurrent work could explain."""
+        messages = self._messages
+        yield audit_messages.unbound_queues(messages, self._bound_ids)
+        yield audit_messages.orphaned_references(messages)
+        yield audit_messages.orphaned_bodies(messages)
+
+    def _further(
+        self, moved: Mapping[str, DataFrame], listed: int
+    ) -> tuple[Tally, Sequence[Fault]]:
+        """Return what takes jobs of its own: wrong addresses, and rows out of order, if any."""
+        found: list[DataFrame] = []
+        known: list[Fault] = []
+        for name, frame in moved.items():
+            wrong, misbound = audit_messages.wrong_addresses(frame, self._tables[name].rows, name)
+            known += [one for one in misbound if one not in known]
+            found += [] if wrong is None else [wrong]
+        if is_out_of_order([*self._bounds()]):
+            own = self._bindings.where(F.col("seq") != ID_COUNTER_SEQ)
+            written = [_written(table.rows, name) for name, table in self._tables.items()]
+            rows = reduce(DataFrame.unionByName, [*written, _written(own, "bindings")])
+            misplaced = audit_messages.out_of_order(rows, self._limits)
+            found += [] if misplaced is None else [misplaced]
+        if not found:
+            return Tally(()), known
+        faults = marked(reduce(DataFrame.unionByName, found), is_suspect=False)
+        parts = [tallied(faults, listed, _MOST_SUSPECTS)]
+        answers = collected(parts, in_one_task=self._in_one_task)
+        return Tally(answers.get(TALLY, ())), known
+
+    def _bounds(self) -> Iterator[EpochBounds]:
+        for table in self._tables.values():
+            yield from table.bounds
+        for one in self._bound:
+            if one.seq != ID_COUNTER_SEQ:
+                at = None if one.written_at is None else microseconds(one.written_at)
+                yield EpochBounds(one.epoch, 1, one.seq, one.seq, at, at)
+
+    def _confirmed(self, tally: Tally) -> list[Fault]:
+        """Return the suspects that a second check confirms."""
+        still: list[Fault] = []
+        for table in (None, "messages", "history", "bindings"):
+            mine = [one for one, needed_by in tally.suspected if needed_by == table]
+            # A suspect without a table that needs a body is a row of MESSAGES itself.
+            ask = getattr(self._recheck, table or "messages")
+            there = ask(one.seq for one in mine if one.seq is not None) if mine else ()
+            still += [one for one in mine if one.seq in there]
+        return [*still, *self._of_attempts(), *self._of_transactions()]
 
     def _of_attempts(self) -> list[Fault]:
         return [
@@ -288,37 +382,33 @@ class _Examination:
         in_doubt = [one for one in self._bound if one.type == "transaction"]
         if not in_doubt:
             return []
-        wanted = [seq for one in in_doubt for seq in one.deletes]
+        wanted = [seq for one in in_doubt for seq in one.deletes or ()]
         there = frozenset(self._recheck.messages(wanted))
-        queues = frozenset(row["queue_id"] for row in self._bound_ids.collect())
-        suspected = [f for one in in_doubt for f in transaction_faults(one, queues, there)]
+        queues = {one.seq for one in self._bound if one.type.startswith("queue")}
+        for one in self._bound:
+            if one.findings is not None:
+                queues |= {one.seq, *(() if one.id is None else (one.id,))}
+        found = frozenset(queues)
+        suspected = [f for one in in_doubt for f in transaction_faults(one, found, there)]
         waiting = self._recheck.bindings(one.seq for one in suspected if one.seq is not None)
         return [one for one in suspected if one.seq in waiting]
 
-    def _of_bodies(self, pieces: DataFrame) -> list[Fault]:
-        needs = audit_bodies.needs_of_rows(self._messages, "messages")
-        if self._history is not None:
-            needs = needs.unionByName(audit_bodies.needs_of_rows(self._history, "history"))
-        spark = self._messages.sparkSession
-        needs = needs.unionByName(audit_bodies.needs_of_transactions(self._bound, spark))
-        found = audit_bodies.damaged(needs, pieces)
-        if self._has_links:  # in files the journal itself says what needs a body
-            found = found.unionByName(audit_bodies.unlinked(needs, pieces))
-        suspected = found.limit(_MOST_SUSPECTS).collect()
-        still: list[Fault] = []
-        for table in ("messages", "history", "bindings"):
-            mine = [Fault(*row[:-1]) for row in suspected if row["needed_by"] == table]
-            ask = getattr(self._recheck, table)
-            there = ask(one.seq for one in mine if one.seq is not None)
-            still += [one for one in mine if one.seq in there]
-        return [*still, *self._of_unneeded(audit_bodies.unneeded(needs, pieces))]
+    def _needs(self) -> DataFrame:
+        """Return the large bodies that messages, the history and transactions in doubt need."""
+        needs = [audit_bodies.needs_of_rows(one.rows, name) for name, one in self._tables.items()]
+        in_doubt = [one for one in self._bound if one.large]
+        if in_doubt:
+            spark = self._messages.sparkSession
+            needs.append(audit_bodies.needs_of_transactions(in_doubt, spark))
+        return reduce(DataFrame.unionByName, needs)
 
-    def _of_unneeded(self, bodies: DataFrame) -> list[Fault]:
-        suspected = bodies.limit(_MOST_SUSPECTS).collect()
+    def _unneeded(self, suspected: Sequence[dict[str, Any]]) -> tuple[list[Fault], Rows]:
+        """Return the large bodies that nothing needs: those of earlier epochs, and the others."""
         there = self._recheck.unneeded(row["id"] for row in suspected)
         newest = self._limits.epoch or 0
         before = self._last_before(newest) if not self._has_times and suspected else None
-        found = []
+        orphaned: list[Fault] = []
+        left: Rows = []
         for row in suspected:
             if row["id"] not in there:
                 continue
@@ -326,28 +416,16 @@ class _Examination:
             old = row["epoch"] < newest if row["epoch"] else before and row["id"] <= before
             if old:
                 detail = f"nothing needs it, {size}, and the node that wrote it is live no more"
-                found.append(
-                    Fault(
-                        "large-body-orphaned",
-                        "large",
-                        None,
-                        row["id"],
-                        None,
-                        None,
-                        row["epoch"],
-                        detail,
-                    )
-                )
+                keys = ("large-body-orphaned", "large", None, row["id"], None, None, row["epoch"])
+                orphaned.append(Fault(*keys, detail))
             else:
-                self.unneeded.append(row.asDict())
-        return found
+                left.append(row)
+        return orphaned, left
 
     def _last_before(self, epoch: int) -> int | None:
         """Return the last message of an earlier epoch; no body of this epoch has a lower id."""
-        earlier = self._messages.where(F.col("epoch") < epoch).agg(F.max("seq").alias("last"))
-        (found,) = earlier.collect()
-        last: int | None = found["last"]
-        return last
+        bounds = self._tables["messages"].bounds
+        return max((one.last or 0 for one in bounds if (one.epoch or 0) < epoch), default=None)
 
 
 def _written(rows: DataFrame, table: str) -> DataFrame:
@@ -356,29 +434,28 @@ def _written(rows: DataFrame, table: str) -> DataFrame:
     return rows.select(named, "seq", "id", queue.alias("queue_id"), "epoch", "written_at")
 
 
-def _collectable(bindings: DataFrame) -> DataFrame:
-    """Convert times to numbers: ``collect`` returns a time in the machine's time zone."""
-    return bindings.withColumn("written_at", F.unix_micros("written_at"))
+def _bound_and_lock(bindings: DataFrame, node_manager: DataFrame) -> tuple[list[BindingRow], Lock]:
+    """Read all of BINDINGS and then the locks, in one task: the locks are not the older ones."""
+    # Times as numbers: what is not of the calendar is compared, too.
+    whole = bindings.withColumn("written_at", F.unix_micros("written_at"))
+    locks = node_manager.select(
+        "lock", "token", "fence_token", F.unix_micros("database_time").alias("now")
+    )
+    frames = {"bindings": whole, "locks": locks}
+    found = collected_together(frames, in_one_task=True)
+    bound = [_bound(row) for row in found["bindings"]]
+    live = next((row for row in found["locks"] if row["lock"] == "live"), None)
+    if live is None:
+        return bound, Lock(None, None, None)
+    return bound, Lock(live["fence_token"], live["token"], _time(live["now"]))
 
 
-def _bound(row: Any) -> BindingRow:
-    values = row.asDict()
-    micros = values.pop("written_at")
-    return BindingRow(**values, written_at=_time(micros))
+def _bound(values: dict[str, Any]) -> BindingRow:
+    return BindingRow(**{**values, "written_at": _time(values["written_at"])})
 
 
 def _time(micros: int | None) -> datetime | None:
     return None if micros is None else instant_at(micros)
-
-
-def _lock(node_manager: DataFrame) -> Lock:
-    rows = node_manager.select(
-        "lock", "token", "fence_token", F.unix_micros("database_time").alias("now")
-    ).collect()
-    live = next((row for row in rows if row["lock"] == "live"), None)
-    if live is None:
-        return Lock(None, None, None)
-    return Lock(live["fence_token"], live["token"], _time(live["now"]))
 
 
 def _history_faults(history: DataFrame, messages: DataFrame) -> list[DataFrame]:

@@ -1,41 +1,53 @@
 """An audit's results beside faults: transactions in doubt, epochs and gaps, queue contents."""
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
+from orthia.pipeline.jobs.audit_limits import BindingRow
+from orthia.pipeline.jobs.epoch_order import EpochBounds
+from orthia.pipeline.jobs.together import Rows
+from orthia.pipeline.times import iso, microseconds
 
-def in_doubt(bindings: DataFrame) -> DataFrame:
+
+def in_doubt(bindings: Sequence[BindingRow]) -> Rows:
     """Return the prepared transactions, the oldest first: ``xid, id, epoch, prepared_at``."""
-    return (
-        bindings.where("type = 'transaction'")
-        .select(F.col("name").alias("xid"), "id", "epoch", F.col("written_at").alias("prepared_at"))
-        .orderBy("id")
-    )
+    found = [one for one in bindings if one.type == "transaction"]
+    return [
+        {
+            "xid": one.name,
+            "id": one.id,
+            "epoch": one.epoch,
+            "prepared_at": iso(None if one.written_at is None else microseconds(one.written_at)),
+        }
+        for one in sorted(found, key=lambda one: one.id or 0)
+    ]
 
 
-def epoch_bounds(messages: DataFrame) -> DataFrame:
-    """Return the rows of each epoch: their number, first and last by seq and by time."""
-    return messages.groupBy("epoch").agg(
-        F.count("*").alias("rows"),
-        F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.min("written_at").alias("first_written_at"),
-        F.max("written_at").alias("last_written_at"),
-    )
-
-
-def epochs(messages: DataFrame) -> DataFrame:
+def epochs(bounds: Sequence[EpochBounds]) -> Rows:
     """Return each epoch with the gaps of ``seq`` inside it, and before it from the takeover."""
-    before = F.lag("last_seq").over(Window.orderBy("epoch"))
-    return (
-        epoch_bounds(messages)
-        .withColumn("missing", F.expr("last_seq - first_seq + 1 - rows"))
-        .withColumn(
-            "gap_before",
-            F.when(before.isNotNull(), F.greatest(F.lit(0), F.col("first_seq") - before - 1)),
+    found: Rows = []
+    before: int | None = None
+    for one in sorted(bounds, key=lambda one: (one.epoch is not None, one.epoch or 0)):
+        first, last = one.first, one.last
+        known = first is not None and last is not None
+        found.append(
+            {
+                "epoch": one.epoch,
+                "rows": one.rows,
+                "first_seq": first,
+                "last_seq": last,
+                "first_written_at": iso(one.first_at),
+                "last_written_at": iso(one.last_at),
+                "missing": (last or 0) - (first or 0) + 1 - one.rows if known else None,
+                "gap_before": None
+                if before is None or first is None
+                else max(0, first - before - 1),
+            }
         )
-        .orderBy("epoch")
-    )
+        before = last
+    return found
 
 
 def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:

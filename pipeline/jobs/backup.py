@@ -6,7 +6,7 @@ may leave its queue after it was read, and its body with it: the manifest lists 
 those that are still stored without their body, which are damaged.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.jobs.migrate import checksum
+from orthia.pipeline.jobs.together import collected_together
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 
 MESSAGES: Final = ("seq", "id", "record_type", "user_record_type", "queue_id", "record")
@@ -34,6 +35,21 @@ def counted(rows: DataFrame, columns: Sequence[str]) -> TableDigest:
     return TableDigest(row["rows"], str(row["sum"] or 0), row["xor"] or 0)
 
 
+def counted_together(
+    tables: Mapping[str, DataFrame], *, in_one_task: bool
+) -> dict[str, TableDigest]:
+    """Return the digests of several tables' rows, from one job."""
+    digests = {
+        name: checksum(rows).withColumn("sum", F.col("sum").cast("string"))
+        for name, rows in tables.items()
+    }
+    found = collected_together(digests, in_one_task=in_one_task)
+    return {
+        name: TableDigest(row["rows"], row["sum"] or "0", row["xor"] or 0)
+        for name, (row,) in found.items()
+    }
+
+
 def changed_tables(
     export: ExportInputs, contents: Contents, *, bodies: bool = True
 ) -> Iterator[tuple[str, str]]:
@@ -42,17 +58,18 @@ def changed_tables(
     Without ``bodies`` the bodies of large messages are skipped. Raises WrongInput for a table that
     is missing.
     """
-    tables: dict[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
+    tables: Mapping[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
         "messages": (export.messages, MESSAGES),
         "bindings": (lambda: without_counter(export.bindings()), BINDINGS),
         "bodies": (export.bodies, BODIES),
         "history": (export.history, HISTORY),
     }
-    for name, expected in contents.tables.items():
-        if name == "bodies" and not bodies:
-            continue
-        read, columns = tables[name]
-        found = counted(read(), columns)
+    wanted = {name for name in contents.tables if bodies or name != "bodies"}
+    rows = {
+        name: read().select(*columns) for name, (read, columns) in tables.items() if name in wanted
+    }
+    for name, found in counted_together(rows, in_one_task=export.is_small).items():
+        expected = contents.tables[name]
         if found != expected:
             yield (
                 name,
@@ -106,15 +123,17 @@ def contents_of(
     written: ExportInputs, store: Inputs, *, beside_a_node: bool, with_history: bool
 ) -> Contents:
     """Return the contents of an export's files, and the large messages without their body."""
-    tables = {
-        "messages": counted(written.messages(), MESSAGES),
-        "bindings": counted(without_counter(written.bindings()), BINDINGS),
-        "bodies": counted(written.bodies(), BODIES),
+    rows = {
+        "messages": written.messages(MESSAGES),
+        "bindings": without_counter(written.bindings()).select(*BINDINGS),
+        "bodies": written.bodies().select(*BODIES),
     }
+    if with_history:
+        rows["history"] = written.history(HISTORY)
+    tables = counted_together(rows, in_one_task=store.is_small)
     absent = [row["seq"] for row in without_body(written.messages(), written.bodies()).collect()]
     damaged = still_there(absent, store.messages(["seq"])) if absent else []
     if with_history:
-        tables["history"] = counted(written.history(), HISTORY)
         kept = without_body(written.history(), written.bodies()).collect()
         damaged += [row["seq"] for row in kept]
     return Contents(

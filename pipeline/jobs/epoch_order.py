@@ -7,6 +7,7 @@ one row with a wrong epoch is a fault, and not the thousands around it.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 
@@ -18,6 +19,35 @@ class EpochRun(NamedTuple):
     """The key they are ordered by, of the first and of the last row."""
     last: Any
     rows: int
+
+
+class EpochBounds(NamedTuple):
+    """The rows of one epoch in a table, first and last by ``seq`` and by time."""
+
+    epoch: int | None
+    rows: int
+    first: int | None
+    last: int | None
+    first_at: int | None
+    """In microseconds; None if no row has a time."""
+    last_at: int | None
+
+
+def is_out_of_order(bounds: Iterable[EpochBounds]) -> bool:
+    """Return whether some row may come after one of a newer epoch, by ``seq`` or by time."""
+    known = [one for one in bounds if one.epoch is not None]
+    return _overlap((one.epoch or 0, one.first, one.last) for one in known) or _overlap(
+        (one.epoch or 0, one.first_at, one.last_at) for one in known
+    )
+
+
+def _overlap(ranges: Iterable[tuple[int, int | None, int | None]]) -> bool:
+    whole: dict[int, tuple[int, int]] = {}
+    for epoch, first, last in ranges:
+        if first is not None and last is not None:
+            low, high = whole.get(epoch, (first, last))
+            whole[epoch] = min(low, first), max(high, last)
+    return any(one[1] > other[0] for (_, one), (_, other) in pairwise(sorted(whole.items())))
 
 
 class Misplaced(NamedTuple):

@@ -95,8 +95,11 @@ class Inputs(ABC):
 
     @property
     @abstractmethod
-    def has_times(self) -> bool:
-        """Whether rows have the time at which they were written: a file journal's have none."""
+    def has_times(self) -> bool | None:
+        """Whether rows have the time at which they were written: a file journal's have none.
+
+        None if only the rows tell.
+        """
 
     @property
     @abstractmethod
@@ -259,6 +262,7 @@ class FileInputs(StoreInputs):
 class ExportInputs(Inputs):
     """The Parquet files of ``orthia pipeline export``, or of all runs of an incremental one."""
 
+    has_times = None
     has_links = False
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
@@ -350,11 +354,6 @@ class ExportInputs(Inputs):
     def node_manager(self) -> DataFrame:
         """Return those of the last run."""
         return self._read("node_manager", NODE_MANAGER)
-
-    @property
-    @override
-    def has_times(self) -> bool:
-        return not self.messages(["written_at"]).where("written_at IS NOT NULL").isEmpty()
 
     @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:

@@ -216,7 +216,7 @@ def test_a_body_is_compared_with_what_its_message_says(
 
 def test_epochs_tell_their_gaps(spark: SparkSession) -> None:
     """What is missing inside an epoch, and what the takeover left out."""
-    shown = audit_summary.epochs(messages(spark, sound())).collect()
+    shown = audit_summary.epochs(audit._read(messages(spark, sound())).bounds)
     assert [
         (one["epoch"], one["rows"], one["first_seq"], one["missing"], one["gap_before"])
         for one in shown
@@ -236,5 +236,7 @@ def test_the_live_set_counts_each_queue(spark: SparkSession) -> None:
         ("audit", 1, 100),
         ("orders", 7, 700),
     ]
-    in_doubt = [(one["xid"], one["epoch"]) for one in audit_summary.in_doubt(bindings).collect()]
-    assert in_doubt == [("1:ab:cd", 2)]
+    in_doubt = audit_summary.in_doubt([bound(30, "transaction", name="1:ab:cd"), bound(1)])
+    assert [(one["xid"], one["prepared_at"]) for one in in_doubt] == [
+        ("1:ab:cd", "2026-01-31T12:00:00.000Z")
+    ]

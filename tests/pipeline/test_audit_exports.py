@@ -37,10 +37,10 @@ def changed(directory: Path, change: Callable[[list[dict[str, Any]]], None]) -> 
 
 def audited(spark: SparkSession, out: Path) -> list[Fault]:
     """Return what an audit of an export lists."""
-    with audit.examined(ExportInputs(spark, str(out))) as found:
-        assert sum(found.counts.values()) == len(found.listed)
-        assert found.unneeded == []
-        return found.listed
+    found = audit.examined(ExportInputs(spark, str(out)))
+    assert sum(found.counts.values()) == len(found.listed)
+    assert found.unneeded == []
+    return found.listed
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)

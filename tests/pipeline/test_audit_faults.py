@@ -38,10 +38,10 @@ class Audited:
 
 def _found(spark: SparkSession, scene: Scene, *, history: bool = True) -> tuple[Expected, int]:
     reference, _ = StoreReference.of(scene.store.settings, PASSWORD_VARIABLE)
-    with audit.examined(StoreInputs(spark, reference), history=history) as one:
-        assert sum(one.counts.values()) == len(one.listed)
-        assert all(fault.detail for fault in one.listed)
-        return {_as_expected(fault) for fault in one.listed}, len(one.unneeded)
+    one = audit.examined(StoreInputs(spark, reference), history=history)
+    assert sum(one.counts.values()) == len(one.listed)
+    assert all(fault.detail for fault in one.listed)
+    return {_as_expected(fault) for fault in one.listed}, len(one.unneeded)
 
 
 def _as_expected(fault: Fault) -> tuple[str, str, int | None, int | None]:

@@ -34,12 +34,12 @@ def _send(
 
 
 def _found(spark: SparkSession, store: FileJournalStore) -> tuple[Expected, list[int]]:
-    with audit.examined(FileInputs(spark, FileReference.of(store.settings))) as one:
-        found = {
-            (each.fault, each.table, each.id if each.seq is None else each.seq, each.position)
-            for each in one.listed
-        }
-        return found, [body["id"] for body in one.unneeded]
+    one = audit.examined(FileInputs(spark, FileReference.of(store.settings)))
+    found = {
+        (each.fault, each.table, each.id if each.seq is None else each.seq, each.position)
+        for each in one.listed
+    }
+    return found, [body["id"] for body in one.unneeded]
 
 
 def test_what_is_wrong_with_files_is_found(spark: SparkSession, tmp_path: Path) -> None:

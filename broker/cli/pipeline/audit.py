@@ -6,7 +6,7 @@ import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from orthia.broker.cli.pipeline.output import Rows, collected, show
+from orthia.broker.cli.pipeline.output import Rows, show
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.node.exit_codes import ExitCode
 
@@ -19,7 +19,6 @@ _LISTED: Final = 1_000
         "orthia pipeline audit --config broker.xml", "orthia pipeline audit --from exported --json"
     )
 )
-@input_options
 @click.option(
     "--records/--no-records",
     default=True,
@@ -35,8 +34,9 @@ _LISTED: Final = 1_000
 @click.option(
     "--history", "with_history", is_flag=True, help="Also check what journal-retention keeps."
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@input_options
+@spark_options
 def audit(
     source: Source,
     spark_on: SparkOptions,
@@ -53,19 +53,16 @@ def audit(
     """
     with source.opened(spark_on) as inputs:
         from orthia.pipeline.jobs import audit as job
-        from orthia.pipeline.jobs import audit_summary
 
         spark_on.say("reading the journal")
-        with job.examined(
+        found = job.examined(
             inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
-        ) as found:
-            counts = found.counts
-            listed: Rows = [one._asdict() for one in found.listed]
-            epochs = collected(audit_summary.epochs(found.messages))
-            queues = collected(audit_summary.live_set(found.messages, found.bindings))
-            in_doubt = collected(audit_summary.in_doubt(found.bindings))
-            unneeded = found.unneeded
-        spark_on.say(f"checked {sum(epoch['rows'] for epoch in epochs):,} rows")
+        )
+        spark_on.say(f"checked {sum(epoch['rows'] for epoch in found.epochs):,} rows")
+    counts = found.counts
+    listed: Rows = [one._asdict() for one in found.listed]
+    queues, epochs = found.queues, found.epochs
+    in_doubt, unneeded = found.in_doubt, found.unneeded
     if as_json:
         print_json(
             {

@@ -1,9 +1,7 @@
 """Rows of DataFrames for people and for programs."""
 
-import json
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,8 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Rows = list[dict[str, Any]]
-_ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
-"""In the zone of the session, which is UTC in every session of ours."""
 
 
 def collected(frame: "DataFrame") -> Rows:
@@ -22,33 +18,11 @@ def collected(frame: "DataFrame") -> Rows:
     from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
     from pyspark.sql.types import TimestampType
 
+    from orthia.pipeline.jobs.together import ISO
+
     times = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
-    in_utc = {name: F.date_format(name, _ISO) for name in times}
+    in_utc = {name: F.date_format(name, ISO) for name in times}
     return [row.asDict() for row in frame.withColumns(in_utc).collect()]
-
-
-def collected_together(frames: "Mapping[str, DataFrame]", *, in_one_task: bool) -> dict[str, Rows]:
-    """Return the rows of several results by their names, as ``collected`` does, from one job."""
-    from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
-    from pyspark.sql.types import TimestampType
-
-    parts = []
-    for name, frame in frames.items():
-        values = [
-            (
-                F.date_format(field.name, _ISO)
-                if isinstance(field.dataType, TimestampType)
-                else F.col(field.name)
-            ).alias(field.name)
-            for field in frame.schema
-        ]
-        row = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
-        parts.append(frame.select(F.lit(name).alias("name"), row.alias("row")))
-    together = reduce(lambda one, other: one.unionAll(other), parts)
-    found: dict[str, Rows] = {name: [] for name in frames}
-    for name, text in (together.coalesce(1) if in_one_task else together).collect():
-        found[name].append(json.loads(text))
-    return found
 
 
 def show(heading: str, rows: Rows, columns: Sequence[str], *, empty: str = "none") -> None:

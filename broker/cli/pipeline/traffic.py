@@ -6,7 +6,7 @@ import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from orthia.broker.cli.pipeline.output import collected_together, show, show_unreadable
+from orthia.broker.cli.pipeline.output import show, show_unreadable
 from orthia.broker.cli.rendering import print_json
 
 
@@ -16,15 +16,15 @@ from orthia.broker.cli.rendering import print_json
         "orthia pipeline traffic --from exported --json",
     )
 )
-@input_options
 @click.option(
     "--history",
     "with_history",
     is_flag=True,
     help="Also what left the queues, how fast and after how long, as journal-retention keeps it.",
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@input_options
+@spark_options
 def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_json: bool) -> None:
     """Show rates, sizes, time in queue, backlog by hour and dead letters.
 
@@ -37,6 +37,7 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
 
         from orthia.pipeline.jobs import traffic as job
         from orthia.pipeline.jobs import unreadable
+        from orthia.pipeline.jobs.together import collected_together
 
         rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
         wanted = {
