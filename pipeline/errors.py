@@ -57,6 +57,10 @@ class HistoryPruned(PipelineError):
     """History rows were pruned before a stream had read them."""
 
 
+class StreamDetached(PipelineError):
+    """A queue is no longer read by the stream of a checkpoint."""
+
+
 class RowsDiffer(PipelineError):
     """A repeated task has other rows than an earlier attempt, which has sent some of them."""
 

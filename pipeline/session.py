@@ -30,6 +30,7 @@ from orthia.pipeline.sources.journal import JournalSource
 from orthia.pipeline.sources.node_manager import NodeManagerSource
 from orthia.pipeline.sources.pushdown import install
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE
+from orthia.pipeline.subscription.source import SubscriptionSource
 
 LOCAL: Final = "local[*]"
 DATA_SOURCES: Final = (
@@ -38,6 +39,7 @@ DATA_SOURCES: Final = (
     NodeManagerSource,
     AuditSource,
     QueueSink,
+    SubscriptionSource,
 )
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 

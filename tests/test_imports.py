@@ -46,6 +46,8 @@ _KNOWS = {
     },
     # The sink sends as the broker's own client does.
     "pipeline.sink": {"config", "pipeline", "broker.client", "broker.protocols"},
+    # Its acknowledgements are the live node's, asked for as the commands ask.
+    "pipeline.subscription": {"config", "pipeline", "broker.client"},
     "broker": set(),
     "broker.quoting": set(),
     # What the rooms of the broker tell each other in.

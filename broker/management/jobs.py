@@ -376,7 +376,10 @@ class Jobs:
             return
         job.state, job.reason = state, reason
         job.until_ms = self._timers.time_ms()
-        LOGGER.info(
+        # A stream has one for each of its micro-batches.
+        is_often = job.order.kind is JobKind.ACKNOWLEDGE and state is JobState.DONE
+        LOGGER.log(
+            logging.DEBUG if is_often else logging.INFO,
             "job %d of user %s (%s of %s) is %s: %d messages done, %d left as they are%s",
             job.id,
             quoted(job.user),

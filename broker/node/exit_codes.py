@@ -90,7 +90,11 @@ CODES: Final[Mapping[str, ExitCode]] = {
         ("nodemanager.errors", "LockDirectoryMissing", ExitCode.UNAVAILABLE),
         ("nodemanager.errors", "FailoverLogUnreadable", ExitCode.WRONG_DATA),
         ("pipeline.errors", "BadOption", ExitCode.USAGE),
-        ("pipeline.errors", "WrongInput BodyUnreadable HistoryPruned", ExitCode.WRONG_DATA),
+        (
+            "pipeline.errors",
+            "WrongInput BodyUnreadable HistoryPruned StreamDetached",
+            ExitCode.WRONG_DATA,
+        ),
         ("pipeline.errors", "ClusterUnreachable", ExitCode.NO_CLUSTER),
         ("pipeline.errors", "MissingRequirement OutputExists", ExitCode.UNAVAILABLE),
         ("pipeline.errors", "MigrationRefused ImportRefused", ExitCode.UNAVAILABLE),

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.merge import entries_of_file
 from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources import micro_batches
 from orthia.pipeline.sources.failover_files import find_files, in_groups
 from orthia.pipeline.sources.failover_rows import in_batches, table_entries
 from orthia.pipeline.sources.fetching import Source, open_source
@@ -39,7 +40,12 @@ class FailoverLogSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
-        check_options(options, {*OPTIONS, "pair", "numpartitions"})
+        self._limits = micro_batches.Limits.from_options(options)
+        if self._limits.max_bytes is not None:
+            raise BadOption("option maxBytesPerBatch: events are small: say maxRowsPerBatch")
+        self._starting = micro_batches.starting_at(options)
+        own = {"pair", "numpartitions", micro_batches.STARTING, *micro_batches.OPTIONS}
+        check_options(options, {*OPTIONS, *own})
         self._store = None
         if "url" in options or "config" in options:
             self._store = StoreReference.from_options(options)
@@ -69,7 +75,9 @@ class FailoverLogSource(DataSource):
         """Return the reader of a stream, of a table only."""
         if self._store is None or self._paths is not None:
             raise BadOption("a stream reads the table: give the option url or config, and no path")
-        return FailoverLogStreamReader(self._store, self._pair)
+        return FailoverLogStreamReader(
+            self._store, self._pair, limits=self._limits, starting=self._starting
+        )
 
 
 class IdPartition(InputPartition):

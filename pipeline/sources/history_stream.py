@@ -13,12 +13,14 @@ nothing: it begins with the oldest row that is left.
 
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -30,9 +32,10 @@ from orthia.pipeline.sources.bodies import SqlBodyReader
 from orthia.pipeline.sources.decoding import Bodies, Decoder, needed
 from orthia.pipeline.sources.fetching import TIME, Column, Source, open_source
 from orthia.pipeline.sources.journal_rows import Condition, history_column, ids_by_name, queue_names
+from orthia.pipeline.sources.micro_batches import Places
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
 from orthia.pipeline.sources.store import StoreReference
-from orthia.pipeline.sources.tailing import TailLimits, TailReader
+from orthia.pipeline.sources.tailing import TailOptions, TailReader
 from orthia.pipeline.times import instant_at, microseconds
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
@@ -65,26 +68,33 @@ class HistoryStreamReader(TailReader):
         conditions: Sequence[Condition] = (),
         *,
         fail_on_pruned: bool = True,
-        **limits: Unpack[TailLimits],
+        starting: datetime | None = None,
+        **options: Unpack[TailOptions],
     ) -> None:
-        """As ``TailReader``; without ``fail_on_pruned`` pruned rows only cause a warning."""
-        super().__init__(store, columns, partitions, conditions, **limits)
+        """As ``TailReader``; without ``fail_on_pruned`` pruned rows only cause a warning.
+
+        A new stream begins with what left its queue at ``starting`` or later.
+        """
+        super().__init__(store, columns, partitions, conditions, **options)
+        self._starting = starting
         self._fail_on_pruned = fail_on_pruned
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset before the oldest row; rows pruned earlier are not missed."""
         settings = self._store.settings()
         with open_source(settings) as source:
-            return {"removed_at": pruned_through(source, settings), _BEGINS: 1}
+            pruned = pruned_through(source, settings)
+        starting = 0 if self._starting is None else microseconds(self._starting) - 1
+        return {"removed_at": max(pruned, starting), _BEGINS: 1}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix where this run ends, however many messages leave the queues meanwhile."""
         settings = self._store.settings()
         with open_source(settings) as source:
-            self._stop_at = _History(source, settings).latest()
+            self._stop_at = _History(source, settings).last()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return the latest time, or the time of the last of ``limit`` rows.
+        """Return the latest time, or the time of the last row of the micro-batch.
 
         Raises HistoryPruned if rows after ``start`` were pruned.
         """
@@ -94,9 +104,8 @@ class HistoryStreamReader(TailReader):
             if _BEGINS not in start:
                 self._look_for_pruning(source, settings, after)
             history = _History(source, settings)
-            last = history.latest() if self._stop_at is None else self._stop_at
-            if isinstance(limit, ReadMaxRows):
-                last = history.after_rows(after, limit.max_rows, up_to=last)
+            last = history.last() if self._stop_at is None else self._stop_at
+            last = self.end_of_batch(history, after, last, limit)
         # All rows may have been pruned.
         return {"removed_at": last} if last > after else start
 
@@ -123,7 +132,7 @@ class HistoryStreamReader(TailReader):
             decoder = Decoder(schema, queues, bodies)
             conditions = [one.sql(source, ids_by_name(queues)) for one in self._conditions]
             for batch in history.rows(needed(self._columns), partition, conditions):
-                yield from decoder.decode_in_parts(batch)
+                yield from self.shaped(decoder.decode_in_parts(batch))
             if not partition.begins:
                 self._look_for_pruning(source, settings, partition.after)
 
@@ -154,8 +163,8 @@ def pruned_through(source: Source, settings: DatabaseStoreSettings) -> int:
     return 0 if found is None else microseconds(found)
 
 
-class _History:
-    """The statements."""
+class _History(Places):
+    """The statements; the place of a row is its ``removed_at``."""
 
     def __init__(self, source: Source, settings: DatabaseStoreSettings) -> None:
         self._source = source
@@ -170,21 +179,32 @@ class _History:
         }
         self._from = f"FROM {self._table} m{hint[source.dialect]}"
 
-    def latest(self) -> int:
-        """Return the latest ``removed_at``; 0 if the history is empty."""
+    @override
+    def last(self) -> int:
         return self._time("MAX(m.removed_at)", f"FROM {self._table} m") or 0
 
+    @override
     def after_rows(self, after: int, rows: int, *, up_to: int) -> int:
-        """Return ``removed_at`` of the ``rows``-th row after ``after``; ``up_to`` if there are
-        fewer.
-
-        Rows of one instant stay together, so a range may have a few more.
-        """
+        # Rows of one instant stay together, so a range may have a few more.
         nth = self._time(
             "m.removed_at",
             f"{self._within(after, up_to)} ORDER BY m.removed_at LIMIT 1 OFFSET {rows - 1:d}",
         )
         return up_to if nth is None else nth
+
+    @override
+    def count(self, after: int, up_to: int, *, most: int) -> int:
+        within = f"SELECT m.seq {self._within(after, up_to)} LIMIT {most:d}"
+        ((found,),) = self._source.rows(f"SELECT COUNT(*) FROM ({within}) AS part")  # noqa: S608
+        return int(found)
+
+    @override
+    def sizes(self, after: int, up_to: int) -> Iterator[tuple[int, int]]:
+        columns = [Column("at", TIME, "m.removed_at"), history_column("size")]
+        rest = f"{self._within(after, up_to)} ORDER BY m.removed_at"
+        for batch in self._source.batches(columns, rest):
+            places = batch.column("at").cast(pa.int64()).to_pylist()
+            yield from zip(places, batch.column("size").to_pylist(), strict=True)
 
     def cut(self, after: int, up_to: int, partitions: int | None) -> list[int]:
         """Return times from ``after`` on that split the rows into ranges of about the same size."""

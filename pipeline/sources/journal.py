@@ -9,11 +9,13 @@ holds bodies of large messages up to that size. Options filter rows in the datab
 ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since`` (included) and ``until`` (not
 included) by the time a row was written, ``queue``: a name, or a JSON list of names.
 
-A stream (``spark.readStream``) begins with the present rows and continues with new commits;
-``maxRowsPerBatch`` bounds a micro-batch. With ``until`` it stops before the first message that is
-not older, so that a run with a later ``until`` resumes there. A stream of the history has every
-message that left its queue, in the order of leaving; ``onPruned`` is its reaction when pruning
-overtakes it: ``fail`` (default) or ``continue``.
+A stream (``spark.readStream``) begins with the present rows, or with those of
+``startingTimestamp``, and continues with new commits; ``maxRowsPerBatch`` and ``maxBytesPerBatch``
+bound a micro-batch, ``minRowsPerBatch`` is what it waits for, up to ``maxTriggerDelay``; with
+``schema`` ``kafka`` it has the columns of Spark's source for Kafka. With ``until`` it stops before
+the first message that is not older, so that a run with a later ``until`` resumes there. A stream of
+the history has every message that left its queue, in the order of leaving; ``onPruned`` is its
+reaction when pruning overtakes it: ``fail`` (default) or ``continue``.
 
 A rule of Spark's optimizer, ``orthia.pipeline.sources.pushdown``, passes the columns and filters of
 a DataFrame's query; it sets the option ``takesFilters``.
@@ -40,6 +42,7 @@ from orthia import config
 from orthia.config.parts import Part
 from orthia.config.store_settings import FileStoreSettings
 from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources import kafka_schema, micro_batches
 from orthia.pipeline.sources.bodies import FileBodiesReader, SqlBodiesReader
 from orthia.pipeline.sources.decoding import decode_bindings
 from orthia.pipeline.sources.fetching import open_source
@@ -58,11 +61,11 @@ from orthia.pipeline.sources.pushdown import TAKES_FILTERS, taken
 from orthia.pipeline.sources.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, subset
 from orthia.pipeline.sources.store import OPTIONS, StoreReference
 from orthia.pipeline.sources.streams import JournalStreamReader
-from orthia.pipeline.sources.tailing import TailLimits
+from orthia.pipeline.sources.tailing import TailOptions
 
 _OWN_OPTIONS: Final = frozenset(
-    {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
-    | {TAKES_FILTERS}
+    {"table", "columns", "numpartitions", "maxlargebodybytes", "onpruned", TAKES_FILTERS}
+    | {micro_batches.STARTING, kafka_schema.OPTION, *micro_batches.OPTIONS}
 )
 _TABLES: Final = ("messages", "history", "bindings", "bodies")
 
@@ -81,7 +84,11 @@ class JournalSource(DataSource):
             )
         self._columns = options.get("columns")
         self._partitions = positive(options, "numpartitions")
-        self._max_rows = positive(options, "maxrowsperbatch")
+        self._limits = micro_batches.Limits.from_options(options)
+        self._starting = micro_batches.starting_at(options)
+        self._is_kafka = kafka_schema.is_wanted(options)
+        if self._is_kafka and self._table not in ("messages", "history"):
+            raise BadOption("option schema: messages and the history alone have Kafka's columns")
         self._max_body = positive(options, "maxlargebodybytes") or 0
         on_pruned = options.get("onpruned", "fail")
         if on_pruned not in ("fail", "continue"):
@@ -103,10 +110,16 @@ class JournalSource(DataSource):
             return BINDINGS
         if self._table == "bodies":
             return BODIES
+        if self._is_kafka:
+            return kafka_schema.KAFKA
         return subset(HISTORY if self._table == "history" else JOURNAL, self._columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
+        if self._is_kafka:
+            raise BadOption("option schema: only a stream has Kafka's columns (readStream)")
+        if self._starting is not None:
+            raise BadOption("option startingTimestamp: it is of streams; a batch has since")
         store = self._store
         if isinstance(store, FileReference):
             if self._table == "history":
@@ -145,10 +158,16 @@ class JournalSource(DataSource):
         if isinstance(self._store, FileReference):
             raise BadOption("a file journal cannot be read as a stream: read it as a batch")
         what = (self._store, schema.fieldNames(), self._partitions, self._conditions)
-        limits: TailLimits = {"max_rows": self._max_rows, "max_body": self._max_body}
+        given: TailOptions = {
+            "limits": self._limits,
+            "max_body": self._max_body,
+            "kafka": self._is_kafka,
+        }
         if self._table == "history":
-            return HistoryStreamReader(*what, fail_on_pruned=self._fail_on_pruned, **limits)
-        return JournalStreamReader(*what, **limits)
+            return HistoryStreamReader(
+                *what, fail_on_pruned=self._fail_on_pruned, starting=self._starting, **given
+            )
+        return JournalStreamReader(*what, starting=self._starting, **given)
 
 
 def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:

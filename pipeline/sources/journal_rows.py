@@ -155,18 +155,6 @@ def first_seq_since(
     return None if found is None else int(found)
 
 
-def seq_after_rows(
-    source: Source, settings: DatabaseStoreSettings, after: int, rows: int, *, up_to: int
-) -> int:
-    """Return the seq of the ``rows``-th row above ``after``, or ``up_to`` if there are fewer."""
-    table = source.table(settings.message_table_name)
-    ((count, last),) = source.rows(
-        f"SELECT COUNT(*), MAX(seq) FROM (SELECT seq FROM {table}"  # noqa: S608
-        f" WHERE seq > {after:d} AND seq <= {up_to:d} ORDER BY seq LIMIT {rows:d}) AS part"
-    )
-    return up_to if count < rows else int(last)
-
-
 def plan_ranges(
     source: Source,
     settings: DatabaseStoreSettings,

@@ -16,6 +16,7 @@ from orthia.journal.sql.tables import history_table
 from orthia.pipeline.errors import BadOption, HistoryPruned
 from orthia.pipeline.sources.history_stream import HistoryStreamReader
 from orthia.pipeline.sources.journal import JournalSource, conditions_of
+from orthia.pipeline.sources.micro_batches import Limits
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema
 from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
@@ -85,7 +86,7 @@ def test_micro_batches_and_tasks_cut_where_nothing_left_at_once(
     for first in order:
         keeping.keep(b"x", b"y", first=10 * first)
     expected = [10 * first + more for first in order for more in (0, 1)]
-    reader = HistoryStreamReader(reference, COLUMNS, 3, max_rows=4)
+    reader = HistoryStreamReader(reference, COLUMNS, 3, limits=Limits(max_rows=4))
     assert reader.getDefaultReadLimit() == ReadMaxRows(4)
     place, found = reader.initialOffset(), []
     for _ in range(10):

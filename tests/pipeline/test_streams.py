@@ -24,19 +24,25 @@ from sqlalchemy import MetaData, insert, select, update
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
+from orthia.journal.model.message import encode_message
+from orthia.journal.model.unit import Unit
 from orthia.journal.sql.tables import messages_table
 from orthia.nodemanager.failover_log import FailoverLogTable
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.errors import BadOption, WrongInput
 from orthia.pipeline.jobs.checkpoint import Purpose, claim
 from orthia.pipeline.jobs.stream import to_directory
-from orthia.pipeline.sources.journal import conditions_of
+from orthia.pipeline.sources.failover_log import FailoverLogSource
+from orthia.pipeline.sources.journal import JournalSource, conditions_of
+from orthia.pipeline.sources.kafka_schema import KAFKA
+from orthia.pipeline.sources.micro_batches import Limits, MicroBatches, starting_at
+from orthia.pipeline.sources.schemas import arrow_schema
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
-from tests.journal.support import SqlJournalStore
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, record
 from tests.pipeline.conftest import QUICK_ENVIRONMENT, QUICK_START
-from tests.pipeline.support import ALL_AVAILABLE, tail
+from tests.pipeline.support import ALL_AVAILABLE, tail, with_queues
 from tests.process.clients import Producer
 from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
@@ -76,7 +82,7 @@ def test_a_micro_batch_takes_so_many_rows(
     store: SqlJournalStore, reference: StoreReference
 ) -> None:
     """``maxRowsPerBatch`` cuts; the parts together are everything."""
-    reader = JournalStreamReader(reference, ["seq"], max_rows=3)
+    reader = JournalStreamReader(reference, ["seq"], limits=Limits(max_rows=3))
     stored = store.append(store.open(), *"abcdefgh")
     place, parts = reader.initialOffset(), []
     for _ in range(3):
@@ -85,6 +91,104 @@ def test_a_micro_batch_takes_so_many_rows(
     assert [len(part) for part in parts] == [3, 3, 2]
     assert [seq for part in parts for seq in part] == stored
     assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+
+
+def test_a_micro_batch_takes_so_many_bytes(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """``maxBytesPerBatch`` counts stored bytes; a message that is larger is one by itself."""
+    stored = store.append(store.open(), *(letter * 1_000 for letter in "abcd"), "e" * 9_000, "f")
+    reader = JournalStreamReader(reference, ["seq"], limits=Limits(max_bytes=2_500))
+    place, parts = reader.initialOffset(), []
+    for _ in range(4):
+        seqs, place = tail(reader, place, reader.getDefaultReadLimit())
+        parts.append(seqs)
+    assert parts == [stored[:2], stored[2:4], stored[4:5], stored[5:]]
+    # A trigger that wants all gets all.
+    assert tail(reader, {"seq": 0})[0] == stored
+
+
+def test_a_micro_batch_waits_for_enough_rows_but_not_for_ever(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """``minRowsPerBatch`` up to ``maxTriggerDelay``; a run that ends does not wait."""
+    now = 0.0
+    limits = Limits.from_options({"minrowsperbatch": "3", "maxtriggerdelay": "2m"})
+    reader = JournalStreamReader(reference, ["seq"], limits=limits)
+    reader._micro_batches = MicroBatches(limits, lambda: now)
+    journal = store.open()
+    stored = store.append(journal, "one", "two")
+    assert reader.latestOffset({"seq": 0}, ALL_AVAILABLE) == {"seq": 0}
+    now = 119.0
+    stored += store.append(journal, "three")
+    assert tail(reader, {"seq": 0}) == (stored, {"seq": stored[-1]})
+    stored += store.append(journal, "four")
+    now = 200.0
+    place = {"seq": stored[2]}
+    assert reader.latestOffset(place, ALL_AVAILABLE) == place
+    now = 240.0
+    assert tail(reader, place)[0] == stored[3:]
+    ends = JournalStreamReader(reference, ["seq"], limits=limits)
+    ends.prepareForTriggerAvailableNow()
+    assert tail(ends, place)[0] == stored[3:]
+
+
+def test_a_new_stream_begins_at_a_time(store: SqlJournalStore, reference: StoreReference) -> None:
+    """``startingTimestamp``, in Kafka's milliseconds or as a time; later than all, at the end."""
+    stored = store.append(store.open(), *"abc")
+    late = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    with store.database.engine.begin() as connection:
+        one = store.messages.c.seq == stored[1]
+        connection.execute(update(store.messages).where(one).values(written_at=late))
+    texts = (late.isoformat(), str(int(late.timestamp() * 1_000)))
+    for text in texts:
+        starting = starting_at({"startingtimestamp": text})
+        reader = JournalStreamReader(reference, ["seq"], starting=starting)
+        assert tail(reader, reader.initialOffset())[0] == stored[1:]
+    never = JournalStreamReader(reference, ["seq"], starting=late + timedelta(days=1))
+    assert never.initialOffset() == {"seq": stored[-1]}
+
+
+def test_messages_have_kafkas_columns_if_they_are_wanted(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """The group is the key; bodies of several queues and duplicate ids are no messages."""
+    journal = with_queues(store, "prices")
+    unit = Unit()
+    sent = record("1.10")._replace(address="prices", head=b"JMSXGroupID:eur\nx:1\n")
+    unit.add_message([QUEUE, OTHER_QUEUE], encode_message(sent))
+    journal.append_unit(unit)
+    store.settle(journal)
+    seqs = store.append(journal, "plain")
+    reader = JournalStreamReader(reference, [], kafka=True)
+    end = reader.latestOffset({"seq": 0}, ALL_AVAILABLE)
+    batches = [batch for part in reader.partitions({"seq": 0}, end) for batch in reader.read(part)]
+    assert all(batch.schema == arrow_schema(KAFKA) for batch in batches)
+    first, second, plain = [row for batch in batches for row in batch.to_pylist()]
+    for one in (first, second):
+        assert (one["key"], one["value"], one["topic"]) == (b"eur", b"1.10", "prices")
+        assert {"key": "x", "value": b"1"} in one["headers"]
+        assert (one["partition"], one["timestampType"]) == (0, 0)
+    assert (plain["key"], plain["value"], plain["offset"]) == (None, b"plain", seqs[0])
+
+
+def test_an_option_that_cannot_be_meant_is_refused_by_name() -> None:
+    """Rather than be passed over."""
+    store = {"url": "sqlite:///none.db"}
+    for options, said in (
+        ({"maxTriggerDelay": "5m"}, "minRowsPerBatch"),
+        ({"minRowsPerBatch": "5", "maxTriggerDelay": "soon"}, "30s or 15m"),
+        ({"minRowsPerBatch": "5", "maxRowsPerBatch": "4"}, "more than maxRowsPerBatch"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"schema": "avro"}, "neither orthia nor kafka"),
+        ({"schema": "kafka", "columns": "seq"}, "columns of its own"),
+        ({"schema": "kafka", "table": "bindings"}, "messages and the history alone"),
+    ):
+        given = {name.lower(): value for name, value in (store | options).items()}
+        with pytest.raises(BadOption, match=said):
+            JournalSource(given)
+    with pytest.raises(BadOption, match="maxRowsPerBatch"):
+        FailoverLogSource({**store, "maxbytesperbatch": "5"})
 
 
 def test_available_now_ends_where_it_began_to_look(
@@ -233,6 +337,16 @@ def test_an_event_with_a_lower_id_that_comes_late_is_not_missed(
     seen, place = new(place)
     assert seen == [("a", 3), ("b's", 1)]
     assert new(place) == ([], place)
+    # In parts, and from a time on.
+    reader = FailoverLogStreamReader(reference, limits=Limits(max_rows=3))
+    parts, place = [], reader.initialOffset()
+    for _ in range(2):
+        end = reader.latestOffset(place, reader.getDefaultReadLimit())
+        parts.append(end)
+        place = end
+    assert [sum(one.values()) for one in parts] == [3, 4]
+    after = FailoverLogStreamReader(reference, starting=NOON + timedelta(seconds=1))
+    assert after.initialOffset()[late.holder_id] == 1
 
 
 def stream_of(spark: SparkSession, reference: StoreReference) -> DataFrame:

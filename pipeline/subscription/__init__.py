@@ -1,0 +1,1 @@
+"""A queue or a durable subscription as a stream that acknowledges what was written."""
