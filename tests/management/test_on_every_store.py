@@ -340,7 +340,7 @@ def test_options_of_a_queue_change_at_once_and_on_the_next_node(managed: OnStore
     assert managed.texts("orders") == []
     assert managed.run(managed.management.delete_queue(OPERATOR, "orders")) == 0
     managed = managed.take_over()
-    assert managed.run(managed.management.queues(OPERATOR)).queues == ()
+    assert managed.run(managed.management.queues(OPERATOR)).items == ()
 
 
 def test_options_that_cannot_change_are_refused_by_name(managed: OnStore) -> None:

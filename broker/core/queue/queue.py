@@ -165,7 +165,7 @@ class Queue(DeliveringQueue):
             if regroups:
                 self._may_group = options.has_groups or options.ring_size >= 0
                 if options.has_groups:
-                    self.match().regroup(Groups(options, self._budget.groups))
+                    self.deliver_selectively().regroup(Groups(options, self._budget.groups))
                 elif self.selecting is not None:
                     self.selecting.regroup(None)
         if starts:
