@@ -308,6 +308,24 @@ def test_what_is_scheduled_is_listed_and_cancelled(node: Node, run: Run) -> None
     assert node.told("scheduled", "list") == []
 
 
+def test_transactions_are_listed_and_those_of_clients_left_to_them(node: Node) -> None:
+    """Only what is prepared can be committed by an operator."""
+    with closing(node.consumer("transacted")) as client:
+        client.send("BEGIN", {"transaction": "tx-1", "receipt": "b"}, b"")
+        headers = {"destination": "/queue/transacted", "transaction": "tx-1", "receipt": "s2"}
+        client.send("SEND", headers, b"x")
+        wait_until(
+            lambda: any(one.headers.get("receipt-id") == "s2" for one in client.exchange(0.1)),
+            what="the node has what was sent",
+        )
+        (listed,) = node.told("transactions", "list")
+        assert (listed["id"], listed["state"], listed["user"]) == ("tx-1", "open", "admin")
+        refused = node("transactions", "commit", "tx-1", given="y\n", code=77)
+        assert "Is the transaction manager of tx-1 gone for good" in refused.stderr
+        assert "tx-1" in refused.stderr.splitlines()[-1]
+        assert node("transactions", "rollback", "1:0a:0b", given="n\n", code=1).stdout == ""
+
+
 def test_the_live_node_is_found_by_its_store(node: Node, run: Run, tmp_path: Path) -> None:
     """By the URL of the database, or a broker.xml that says another port, as of the other node."""
     url = f"sqlite:///{node.config.parents[1] / 'data' / 'orthia.db'}"
