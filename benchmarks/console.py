@@ -28,11 +28,11 @@ from typing import Final, Self
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import clients, produce
 from benchmarks.throughput import cpu_seconds
-from benchmarks.timers import timer_options
 from orthia.config.settings import Role
 from orthia.database import Database
 from tests.process import test_many_queues as many_queues
-from tests.process.nodes import NodeProcess, cluster
+from tests.process.file_nodes import FileNodeProcess
+from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port, url_with_password
 
 PATHS: Final = (
@@ -48,7 +48,14 @@ PATHS: Final = (
     "/metrics",
 )
 FOLLOWED: Final = "/console/queues?sort=-messages"
-_TIMES: Final = 6
+_CORE: Final = """
+<health xmlns="urn:orthia"><port>{port}</port></health>
+<stomp-limits xmlns="urn:orthia">
+  <max-connections>10000</max-connections>
+  <max-connections-per-address>10000</max-connections-per-address>
+</stomp-limits>
+"""
+_TIMES: Final = 5
 _PAUSE_SECONDS: Final = 2.5
 """Longer than a list is kept."""
 
@@ -117,10 +124,17 @@ def live_node(dbms: str, queues: int) -> Iterator[tuple[NodeProcess, int]]:
         many_queues.leave_queues(database, settings)
         database.dispose()
         port = free_port()
-        with cluster(url_with_password(settings), Path(directory)) as nodes:
-            options = timer_options("default")
-            node = nodes.node(Role.LIVE, "live", **options, health=f"127.0.0.1:{port}")
+        node = FileNodeProcess(
+            Role.LIVE,
+            url_with_password(settings),
+            Path(directory),
+            "live",
+            core=_CORE.format(port=port),
+        )
+        try:
             yield node.start().wait_serving(), port
+        finally:
+            node.end()
 
 
 def main() -> None:

@@ -113,11 +113,14 @@ class Management:
         name: str,
         handover: Handover | None = None,
         node_id: str | None = None,
+        ha_policy: str = "Shared Store Primary",
     ) -> None:
         """``name`` is the node's, ``node_id`` what all nodes of a store have in common.
 
-        Without a ``handover`` it has no backup.
+        Without a ``handover`` it has no backup. ``ha_policy`` is what the node is configured to
+        be, by Artemis' name.
         """
+        self.ha_policy = ha_policy
         self._handover = handover
         self._broker = broker
         self._parts = parts = broker.parts

@@ -18,6 +18,7 @@ import uvloop
 
 from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.core.errors import Refusal
+from orthia.broker.management.http.mbeans import ha_policy_of
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import QueueNames
@@ -155,6 +156,7 @@ class BrokerNode:
                 lambda: self._service.managed,
                 self._settings.failover_log_directory,
                 await asyncio.to_thread(self._service.secure_http),
+                ha_policy_of(self._settings),
             )
             http.start()
             self._service.publishes(http.published_url)

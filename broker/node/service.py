@@ -15,6 +15,7 @@ from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.abc import Handover
 from orthia.broker.management.facade import Management
+from orthia.broker.management.http.mbeans import ha_policy_of
 from orthia.broker.management.http.resources import Managed
 from orthia.broker.management.http.server import Secure
 from orthia.broker.management.metrics import NodeMetrics
@@ -287,6 +288,7 @@ class Service:
             self._settings.name,
             self._handover,
             manager.log.node_id,
+            ha_policy_of(self._settings),
         )
         self._managed = Managed(self._management, HttpLogins(broker, server, self._operators()))
         broker.count_backlogs()

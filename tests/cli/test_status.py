@@ -376,7 +376,7 @@ def test_db_ddl_needs_no_server(run: Run, scheme: str) -> None:
     assert result.exit_code == 0
     assert "create table my_messages" in result.stdout.lower().replace('"', "").replace("`", "")
     upgrade = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", "0003")
-    assert (upgrade.exit_code, upgrade.stdout.lower().count("create table")) == (0, 1)
+    assert (upgrade.exit_code, upgrade.stdout.lower().count("create table")) == (0, 3)
     nothing = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", migrations.head())
     assert (nothing.exit_code, nothing.stdout[:3]) == (0, "-- ")
     unknown = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", "9999")

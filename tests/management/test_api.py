@@ -102,6 +102,7 @@ class Api:
             asyncio.get_running_loop(),
             managed=lambda: managed if self.is_live else None,
             failover_logs=self.failover_logs,
+            ha_policy="Shared Store Backup",
         )
         server.start()
         try:

@@ -1,6 +1,8 @@
 """Jolokia's protocol over HTTP: the requests that KEDA, plugins and scripts send."""
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +12,9 @@ import pytest
 from orthia.broker.core.errors import NotAuthorized
 from orthia.broker.management.http import jolokia, mbeans
 from orthia.broker.management.http.object_names import parse
+from orthia.config.secrets import Secret
+from orthia.config.settings import HaPolicy, Role
+from tests.core.support import SETTINGS
 from tests.management.test_api import QUEUE, Answer, Api
 
 ORDERS = (
@@ -267,6 +272,56 @@ def test_a_page_of_another_site_purges_nothing(
     assert answer.status == status
     left = 0 if status == 200 else 3
     assert node.get(f"read/{ORDERS}/MessageCount")["value"] == left
+
+
+def test_a_backup_has_its_broker_and_no_queue(node: Jolokia) -> None:
+    """As Artemis' has: plugins ask it whether it is active; what is of queues is not there."""
+    node.is_live = False
+    for name, value in (
+        ("Active", False),
+        ("Backup", True),
+        ("Started", True),
+        ("SharedStore", True),
+        ("HAPolicy", "Shared Store Backup"),
+    ):
+        assert node.get(f"read/{BROKER}/{name}")["value"] == value
+    status = json.loads(node.get(f"read/{BROKER}/Status")["value"])
+    assert (status["server"]["state"], status["server"]["identity"]) == ("STARTED", "node-b")
+    found = node.get("search/org.apache.activemq.artemis:*")["value"]
+    assert found == ['org.apache.activemq.artemis:broker="node-b"']
+    (shown,) = node.get("read/org.apache.activemq.artemis:broker=*")["value"].values()
+    assert shown["Active"] is False
+    for path, error, of in (
+        (f"read/{ORDERS}/MessageCount", 404, "InstanceNotFoundException"),
+        (f"read/{BROKER}/TotalMessageCount", 404, "AttributeNotFoundException"),
+        (f"exec/{ORDERS}/removeAllMessages", 404, "InstanceNotFoundException"),
+        (f"exec/{BROKER}/forceFailover", 500, "IllegalStateException"),
+    ):
+        answer = node.get(path, **HERE)
+        assert (answer["status"], answer["error_type"].rpartition(".")[2]) == (error, of)
+    asked = [{"type": "version"}, {"type": "read", "mbean": BROKER, "attribute": "Backup"}]
+    assert [one["status"] for one in node.post(asked)] == [200, 200]
+    node.token = Secret("seen by few")
+    assert node.send("GET", "/console/jolokia/version", None, {}).status == 401
+    assert node.ask("GET", "/console/jolokia/version", passcode="seen by few").status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "policy"),
+    [
+        ({}, "Shared Store Primary"),
+        ({"ha_policy": HaPolicy(Role.BACKUP)}, "Shared Store Backup"),
+        ({"persistence_enabled": False}, "Primary Only"),
+    ],
+)
+def test_the_policy_is_what_is_configured(options: dict[str, Any], policy: str) -> None:
+    """Also of a backup that is live by now, whose ``Backup`` is false then."""
+    assert mbeans.ha_policy_of(replace(SETTINGS, **options)) == policy
+    live = Jolokia()
+    live.node.management.ha_policy = policy
+    assert live.get(f"read/{BROKER}/HAPolicy")["value"] == policy
+    assert live.get(f"read/{BROKER}/Backup")["value"] is False
+    assert live.get(f"read/{BROKER}/SharedStore")["value"] is (policy != "Primary Only")
 
 
 def test_a_wrong_login_is_told_by_http(node: Jolokia) -> None:

@@ -22,7 +22,16 @@ from orthia.broker.management.errors import NotFound, WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http import mbeans
 from orthia.broker.management.http.call import data, query, refuse_unproven_site
-from orthia.broker.management.http.mbeans import Attribute, Found, Kind, Operation
+from orthia.broker.management.http.mbeans import (
+    Attribute,
+    Found,
+    Kind,
+    LiveObjects,
+    NodeSeen,
+    Objects,
+    Operation,
+    PassiveObjects,
+)
 from orthia.broker.management.http.object_names import ObjectName, parse
 from orthia.broker.management.http.resources import Operators
 from orthia.broker.quoting import quoted
@@ -96,16 +105,24 @@ class Asked(NamedTuple):
         return split(value)
 
 
-def routes(operators: Operators) -> list[Route]:
+Passive = Callable[[Request], NodeSeen | Response]
+"""Returns what a node that is not live shows to who asks, or the refusal."""
+
+
+def routes(operators: Operators, passive: Passive) -> list[Route]:
     """Return the routes."""
 
     async def answer(request: Request) -> Response:
+        seen = None if operators.are_served else passive(request)
+        if isinstance(seen, Response):
+            return seen
         is_bulk = False
         asked: list[Asked | OrthiaError]
         try:
             flags = _flags(query(request))
             if request.method == "POST":
-                await operators.admit(request)
+                if seen is None:
+                    await operators.admit(request)
                 found = _read_json(await data(request))
                 is_bulk = isinstance(found, list)
                 asked = list(_of_bodies(found if isinstance(found, list) else [found], flags))
@@ -117,9 +134,14 @@ def routes(operators: Operators) -> list[Route]:
         refuse_unproven_site(request, changes=changes)
 
         async def work(node: Management, who: Principal) -> list[_Value | OrthiaError]:
-            return [await _perform(node, who, one) for one in asked]
+            objects = LiveObjects(node, who)
+            return [await _perform(objects, one) for one in asked]
 
-        values = await operators.perform(request, work)
+        if seen is None:
+            values = await operators.perform(request, work)
+        else:
+            objects = PassiveObjects(seen)
+            values = [await _perform(objects, one) for one in asked]
         text = await asyncio.to_thread(_shown, asked, values, is_bulk=is_bulk)
         return Response(text, headers={"cache-control": "no-store"}, media_type="application/json")
 
@@ -218,9 +240,7 @@ def _flags(given: Mapping[str, Any], defaults: Mapping[str, bool] = _FLAGS) -> d
 # --- what is answered, on the broker's loop
 
 
-async def _perform(
-    node: Management, who: Principal, asked: Asked | OrthiaError
-) -> _Value | OrthiaError:
+async def _perform(objects: Objects, asked: Asked | OrthiaError) -> _Value | OrthiaError:
     """Return what makes the value, on any thread; or the error."""
     if isinstance(asked, OrthiaError):
         return asked
@@ -232,28 +252,28 @@ async def _perform(
             expected = ", ".join(_HANDLERS)
             kind = quoted(asked.kind[:100])
             raise WrongArgument("type", f"there is no request {kind}; expected {expected}")
-        return await handler(node, who, asked)
+        return await handler(objects, asked)
     except OrthiaError as error:
         return error
 
 
-async def _version(node: Management, who: Principal, asked: Asked) -> _Value:
-    del who, asked
+async def _version(objects: Objects, asked: Asked) -> _Value:
+    del asked
     value = {
         "agent": mbeans.version(),
         "protocol": PROTOCOL,
-        "config": {"agentId": node.name, "agentType": "orthia"},
+        "config": {"agentId": objects.name, "agentType": "orthia"},
         "info": {"product": "orthia", "version": mbeans.version()},
     }
     return lambda: value
 
 
-async def _read(node: Management, who: Principal, asked: Asked) -> _Value:
+async def _read(objects: Objects, asked: Asked) -> _Value:
     name, wanted, path = parse(asked.text("mbean")), _attributes(asked), asked.path()
     if name.is_pattern:
-        found = await mbeans.matching(node, who, name, _sources(name, wanted))
+        found = await objects.matching(name, _sources(name, wanted))
         return lambda: _read_all(asked, found(), wanted)
-    one = await mbeans.one(node, who, name, _sources(name, wanted))
+    one = await objects.one(name, _sources(name, wanted))
 
     def value() -> Any:
         if wanted is not None and len(wanted) == 1 and not _is_array(asked):
@@ -343,26 +363,26 @@ def _inside(value: Any, path: list[str]) -> Any:
     return value
 
 
-async def _search(node: Management, who: Principal, asked: Asked) -> _Value:
+async def _search(objects: Objects, asked: Asked) -> _Value:
     name, canonical = parse(asked.text("mbean")), asked.flags["canonicalNaming"]
     if name.is_pattern:
-        found = await mbeans.matching(node, who, name, ())
+        found = await objects.matching(name, ())
         return lambda: sorted(one.subject.name(canonical=canonical) for one in found())
     try:
-        one = await mbeans.one(node, who, name, ())
+        one = await objects.one(name, ())
     except NotFound:
         return list
     return lambda: [one.subject.name(canonical=canonical)]
 
 
-async def _exec(node: Management, who: Principal, asked: Asked) -> _Value:
+async def _exec(objects: Objects, asked: Asked) -> _Value:
     name, called = parse(asked.text("mbean")), asked.text("operation")
     if name.is_pattern:
         raise WrongArgument("mbean", "an operation is of one object, not of a pattern")
     given = asked.members.get("arguments")
     if given is not None and not isinstance(given, list):
         raise WrongArgument("arguments", "arguments is not an array")
-    one = await mbeans.one(node, who, name, ())
+    one = await objects.one(name, ())
     operation = _operation(one.subject.kind, called, len(given or ()))
     arguments: dict[str, Any] = {}
     for (parameter, kind), value in zip(operation.parameters.items(), given or (), strict=True):
@@ -370,7 +390,7 @@ async def _exec(node: Management, who: Principal, asked: Asked) -> _Value:
             arguments[parameter] = mbeans.converted(value, kind)
         except ValueError as error:
             raise WrongArgument(parameter, f"{parameter}: {error}") from None
-    value = await operation.perform(node, who, one.subject, **arguments)
+    value = await objects.perform(operation, one.subject, **arguments)
     return lambda: value
 
 
@@ -400,10 +420,10 @@ def _operation(kind: Kind, called: str, number: int) -> Operation:
     return found[0]
 
 
-async def _list(node: Management, who: Principal, asked: Asked) -> _Value:
+async def _list(objects: Objects, asked: Asked) -> _Value:
     path, canonical = asked.path(), asked.flags["canonicalNaming"]
     domain, properties = [*path, "*", "*"][:2]
-    found = await mbeans.matching(node, who, parse(f"{domain}:{properties}"), ())
+    found = await objects.matching(parse(f"{domain}:{properties}"), ())
 
     def value() -> Any:
         described: dict[str, dict[str, Any]] = {}
@@ -444,7 +464,7 @@ def _described(kind: Kind) -> dict[str, Any]:
     }
 
 
-_HANDLERS: Final[Mapping[str, Callable[[Management, Principal, Asked], Awaitable[_Value]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Objects, Asked], Awaitable[_Value]]]] = {
     "read": _read,
     "search": _search,
     "exec": _exec,

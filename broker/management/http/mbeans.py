@@ -9,11 +9,15 @@ import base64
 import binascii
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from orthia.broker.core.destinations import QUALIFIED
+from orthia.broker.core.errors import NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
 from orthia.broker.management.facade import MOST_MESSAGES_OF_A_PAGE, Management
@@ -27,7 +31,10 @@ from orthia.broker.management.views import (
 )
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
+from orthia.config.settings import Role, Settings
 
+ALONE: Final = "Primary Only"
+"""What Artemis calls the policy of HA of a broker that shares its store with no other."""
 ARTEMIS: Final = "org.apache.activemq.artemis"
 CLASSIC: Final = "org.apache.activemq"
 JOB_SECONDS: Final = 50.0
@@ -98,6 +105,19 @@ class Kind(NamedTuple):
         return all(name.keys[key].matches(one) for key, one in self.fixed.items() if key in named)
 
 
+class NodeSeen(NamedTuple):
+    """What is known of a node whether it is live or not."""
+
+    name: str
+    is_live: bool
+    is_backup: bool
+    """Whether it waits for the live node to end."""
+    ha_policy: str
+    """What it is configured to be, which a takeover does not change, by Artemis' name."""
+    node_id: str | None = None
+    uptime_ms: int = 0
+
+
 class Subject(NamedTuple):
     """One object."""
 
@@ -151,15 +171,23 @@ def uptime(milliseconds: int) -> str:
     return " ".join(said[:2])
 
 
-def _status(overview: Any) -> str:
+def _status(seen: NodeSeen) -> str:
     server = {
         "state": "STARTED",
         "version": version(),
-        "nodeId": overview.node_id,
-        "identity": overview.name,
-        "uptime": uptime(overview.uptime_ms),
+        "nodeId": seen.node_id,
+        "identity": seen.name,
+        "uptime": uptime(seen.uptime_ms),
     }
     return json.dumps({"server": server}, separators=(",", ":"))
+
+
+def ha_policy_of(settings: Settings) -> str:
+    """Return what a node is configured to be, by Artemis' name."""
+    if not settings.persistence_enabled:
+        return ALONE
+    is_backup = settings.ha_policy.role is Role.BACKUP
+    return "Shared Store Backup" if is_backup else "Shared Store Primary"
 
 
 def version() -> str:
@@ -184,14 +212,14 @@ def _names(get: Callable[[Any], Any], source: str = "view") -> Attribute:
 
 
 _OF_BROKER: Final = {
-    "Name": _text(lambda one: one.name, "overview"),
-    "Version": _text(lambda _: version(), "overview"),
-    "Status": _text(_status, "overview"),
-    "Active": _flag(lambda _: True, "overview"),
-    "Started": _flag(lambda _: True, "overview"),
-    "Backup": _flag(lambda _: False, "overview"),
-    "SharedStore": _flag(lambda _: True, "overview"),
-    "HAPolicy": _text(lambda _: "Shared Store Primary", "overview"),
+    "Name": _text(lambda one: one.name, "node"),
+    "Version": _text(lambda _: version(), "node"),
+    "Status": _text(_status, "node"),
+    "Active": _flag(lambda one: one.is_live, "node"),
+    "Started": _flag(lambda _: True, "node"),
+    "Backup": _flag(lambda one: one.is_backup, "node"),
+    "SharedStore": _flag(lambda one: one.ha_policy != ALONE, "node"),
+    "HAPolicy": _text(lambda one: one.ha_policy, "node"),
     "NodeID": _text(lambda one: one.node_id, "overview"),
     "Uptime": _text(lambda one: uptime(one.uptime_ms), "overview"),
     "UptimeMillis": _long(lambda one: one.uptime_ms, "overview"),
@@ -823,6 +851,9 @@ CLASSIC_QUEUE: Final = Kind(
         Operation("resume", {}, VOID, _resume),
     ),
 )
+PASSIVE_BROKER: Final = BROKER._replace(
+    attributes={name: one for name, one in _OF_BROKER.items() if one.source == "node"}
+)
 KINDS: Final = (BROKER, ADDRESS, QUEUE, CLASSIC_BROKER, CLASSIC_QUEUE)
 
 
@@ -833,7 +864,88 @@ class Found(NamedTuple):
     sources: Mapping[str, Any]
 
 
-async def one(
+class Objects(ABC):
+    """The objects of a node."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the node is called."""
+
+    @abstractmethod
+    async def one(self, name: ObjectName, sources: Collection[str]) -> Found:
+        """Return the object that a name is of, which is no pattern; raises BrokerError."""
+
+    @abstractmethod
+    async def matching(
+        self, name: ObjectName, sources: Collection[str]
+    ) -> Callable[[], Iterator[Found]]:
+        """Return what yields the objects that a pattern matches, on any thread."""
+
+    @abstractmethod
+    async def perform(self, operation: Operation, subject: Subject, **arguments: Any) -> Any:
+        """Do what is asked of an object; raises BrokerError."""
+
+
+class LiveObjects(Objects):
+    """Those of a live node, for one user; on the broker's loop."""
+
+    def __init__(self, node: Management, who: Principal) -> None:
+        self._node = node
+        self._who = who
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._node.name
+
+    @override
+    async def one(self, name: ObjectName, sources: Collection[str]) -> Found:
+        return await _one(self._node, self._who, name, sources)
+
+    @override
+    async def matching(
+        self, name: ObjectName, sources: Collection[str]
+    ) -> Callable[[], Iterator[Found]]:
+        return await _matching(self._node, self._who, name, sources)
+
+    @override
+    async def perform(self, operation: Operation, subject: Subject, **arguments: Any) -> Any:
+        return await operation.perform(self._node, self._who, subject, **arguments)
+
+
+class PassiveObjects(Objects):
+    """The broker of a node that is not live, as Artemis' backup has it: no address, no queue."""
+
+    def __init__(self, seen: NodeSeen) -> None:
+        self._seen = seen
+        subject = Subject(PASSIVE_BROKER, {"broker": seen.name})
+        self._found = Found(subject, {"node": seen})
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._seen.name
+
+    @override
+    async def one(self, name: ObjectName, sources: Collection[str]) -> Found:
+        if self._found.subject.is_named(name):
+            return self._found
+        raise NotFound("object", _shown(name), ": this node is not live, and has its broker alone")
+
+    @override
+    async def matching(
+        self, name: ObjectName, sources: Collection[str]
+    ) -> Callable[[], Iterator[Found]]:
+        found = [self._found] if self._found.subject.is_named(name) else []
+        return lambda: iter(found)
+
+    @override
+    async def perform(self, operation: Operation, subject: Subject, **arguments: Any) -> Any:
+        raise NotLive(f"{operation.name} is for the live node: this one is not live")
+
+
+async def _one(
     node: Management, who: Principal, name: ObjectName, sources: Collection[str]
 ) -> Found:
     """Return the object that a name is of, which is no pattern; raises BrokerError."""
@@ -871,8 +983,16 @@ async def _broker_sources(
 ) -> dict[str, Any]:
     """Return what attributes of the broker are read from, as far as it is needed."""
     found: dict[str, Any] = {}
-    if "overview" in sources:
-        found["overview"] = await node.overview(who)
+    if "overview" in sources or "node" in sources:
+        found["overview"] = overview = await node.overview(who)
+        found["node"] = NodeSeen(
+            node.name,
+            is_live=True,
+            is_backup=False,
+            ha_policy=node.ha_policy,
+            node_id=overview.node_id,
+            uptime_ms=overview.uptime_ms,
+        )
     if "memory" in sources:
         found["memory"] = await node.memory(who)
     if "queues" in sources:
@@ -882,7 +1002,7 @@ async def _broker_sources(
     return found
 
 
-async def matching(
+async def _matching(
     node: Management, who: Principal, name: ObjectName, sources: Collection[str]
 ) -> Callable[[], Iterator[Found]]:
     """Return what yields the objects that a pattern matches, on any thread."""

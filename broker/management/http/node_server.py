@@ -4,6 +4,10 @@ import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from orthia.broker.management.abc import HealthSource
 from orthia.broker.management.http import jolokia
@@ -11,6 +15,7 @@ from orthia.broker.management.http.application import application
 from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
+from orthia.broker.management.http.mbeans import NodeSeen
 from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
@@ -32,13 +37,18 @@ class NodeServer:
         managed: Callable[[], Managed | None] = lambda: None,
         failover_logs: Path | None = None,
         secure: Secure | None = None,
+        ha_policy: str = "Shared Store Primary",
     ) -> None:
         """``loop`` is the broker's; ``failed`` handles what nothing on the server's has caught.
 
         ``managed`` returns what operators may do, while the node is live; ``failover_logs`` is the
-        directory of the failover log, of which the console shows the end; ``secure`` adds TLS.
+        directory of the failover log, of which the console shows the end; ``secure`` adds TLS;
+        ``ha_policy`` is what the node is configured to be, by Artemis' name.
         """
         self._settings = settings
+        self._began = monotonic()
+        self._source = source
+        self._ha_policy = ha_policy
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
         operators = Operators(settings.host, managed, gateway)
@@ -54,11 +64,25 @@ class NodeServer:
         served = application(
             *self.probes.routes(),
             *routes(operators),
-            *jolokia.routes(operators),
+            *jolokia.routes(operators, self._passive),
             *console.routes(),
             pace=pace,
         )
         self.server = HttpServer(settings, served, failed=failed, secure=secure)
+
+    def _passive(self, request: Request) -> NodeSeen | Response:
+        """Return what Jolokia tells of a node that is not live, to whom ``/role`` is told."""
+        refusal = self.probes.refusal(request, by_browser=True)
+        if refusal is not None:
+            return refusal
+        role = self._source.describe_role()
+        return NodeSeen(
+            str(role["name"]),
+            is_live=False,
+            is_backup=role["role"] == "backup",
+            ha_policy=self._ha_policy,
+            uptime_ms=int((monotonic() - self._began) * 1_000),
+        )
 
     def start(self) -> None:
         """Listen and serve; raises HealthError if the address cannot be bound."""
