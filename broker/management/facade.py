@@ -799,7 +799,9 @@ class Management:
         self._parts.administered.delete(name, lambda: answer.set(True))
         await answer
 
-    async def pause_queue(self, principal: Principal, name: str, *, persist: bool = True) -> None:
+    async def pause_queue(
+        self, principal: Principal, name: str, *, persist: bool = True
+    ) -> QueueView:
         """Deliver nothing from a queue; unless ``persist``, only until this node ends."""
         self._allow(principal, f"queue.{name}", "pause", persist)
         queue = self._queue(name)
@@ -809,8 +811,9 @@ class Management:
         self._parts.administered.pause_queue(queue, lambda: answer.set(True), is_stored=is_stored)
         await answer
         self._snapshots.forget()
+        return self._view(queue)
 
-    async def resume_queue(self, principal: Principal, name: str) -> None:
+    async def resume_queue(self, principal: Principal, name: str) -> QueueView:
         """Deliver from a queue again, unless its address is paused, too."""
         self._allow(principal, f"queue.{name}", "resume")
         queue = self._queue(name)
@@ -818,25 +821,30 @@ class Management:
         self._parts.administered.resume_queue(queue, lambda: answer.set(True))
         await answer
         self._snapshots.forget()
+        return self._view(queue)
 
-    async def pause_address(self, principal: Principal, name: str, *, persist: bool = True) -> None:
+    async def pause_address(
+        self, principal: Principal, name: str, *, persist: bool = True
+    ) -> AddressView:
         """Deliver nothing from the queues of an address, those to come too."""
         self._allow(principal, f"address.{name}", "pause", persist)
-        self._address(name)
+        known = self._address(name)
         is_stored = persist and name not in self._book.temporary
         answer = self._waiting.answer(bool)
         self._parts.administered.pause_address(name, lambda: answer.set(True), is_stored=is_stored)
         await answer
         self._snapshots.forget()
+        return self._view_of_address(name, known)
 
-    async def resume_address(self, principal: Principal, name: str) -> None:
+    async def resume_address(self, principal: Principal, name: str) -> AddressView:
         """Deliver from the queues of an address again, but for those paused by themselves."""
         self._allow(principal, f"address.{name}", "resume")
-        self._address(name)
+        known = self._address(name)
         answer = self._waiting.answer(bool)
         self._parts.administered.resume_address(name, lambda: answer.set(True))
         await answer
         self._snapshots.forget()
+        return self._view_of_address(name, known)
 
     # --- jobs
 

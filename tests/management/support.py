@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from orthia.broker.core.identity import Origin, Principal
-from orthia.broker.management.abc import ConnectedClients
+from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.facade import Management
 from orthia.broker.management.views import ConnectionView, JobKind, JobView, TransactionView
 from orthia.config.settings import Settings
@@ -62,10 +62,15 @@ class FakeClients(ConnectedClients):
 class OnStore:
     """A node on a store of any kind, and its facade."""
 
-    def __init__(self, node: StoredNode, clients: FakeClients | None = None) -> None:
+    def __init__(
+        self,
+        node: StoredNode,
+        clients: FakeClients | None = None,
+        handover: Handover | None = None,
+    ) -> None:
         self.node = node
         self.clients = clients or FakeClients()
-        self.management = Management(node.broker, self.clients, "test")
+        self.management = Management(node.broker, self.clients, "test", handover)
         node.broker.start_schedule()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:

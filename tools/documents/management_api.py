@@ -50,11 +50,11 @@ encrypted: bind it to loopback, or put a proxy with TLS before it.
 | 429 | too many logins wait, or a limit is reached, which is named |
 | 503 | this node is not live, or its event loop has not answered |
 
-**Options of a queue** have the names of [broker.xml](configuration.md#addresses-and-queues). A
-`PATCH` changes them at once, and on nodes to come; an empty text is none. `exclusive`, `group-*`, and
-whether it is a ring change only while it has no consumer. `last-value`, `last-value-key` and `non-destructive` do
-not change: create another queue, and move the messages there. What `broker.xml` declares is changed
-there, and the filter of a durable subscription by its subscriber.
+**Options of a queue** have the names of [broker.xml](configuration.md#addresses-and-queues).
+A `PATCH` changes them at once, and on nodes to come; an empty text is none. `exclusive`, `group-*`,
+and whether it is a ring change only while it has no consumer. `last-value`, `last-value-key` and
+`non-destructive` do not change: create another queue, and move the messages there. What
+`broker.xml` declares is changed there, and the filter of a durable subscription by its subscriber.
 
 **Jobs.** What is done with many messages is a job: in steps of bounded size, each of which is one
 transaction of the journal. A node that is killed in the middle loses and doubles nothing. After a

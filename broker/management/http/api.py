@@ -147,6 +147,10 @@ async def _queues(
     return page
 
 
+async def _dead_letter_queues(node: Management, who: Principal) -> Any:
+    return {"queues": [as_json(one) for one in await node.dead_letter_queues(who)]}
+
+
 async def _queue(node: Management, who: Principal, queue: str) -> Any:
     return await node.queue(who, queue)
 
@@ -175,13 +179,11 @@ async def _delete_queue(
 async def _pause_queue(
     node: Management, who: Principal, queue: str, *, persist: bool = True
 ) -> Any:
-    await node.pause_queue(who, queue, persist=persist)
-    return await node.queue(who, queue)
+    return await node.pause_queue(who, queue, persist=persist)
 
 
 async def _resume_queue(node: Management, who: Principal, queue: str) -> Any:
-    await node.resume_queue(who, queue)
-    return await node.queue(who, queue)
+    return await node.resume_queue(who, queue)
 
 
 async def _messages(node: Management, who: Principal, queue: str, **given: Any) -> Any:
@@ -266,13 +268,11 @@ async def _delete_address(node: Management, who: Principal, address: str) -> Any
 async def _pause_address(
     node: Management, who: Principal, address: str, *, persist: bool = True
 ) -> Any:
-    await node.pause_address(who, address, persist=persist)
-    return await node.address(who, address)
+    return await node.pause_address(who, address, persist=persist)
 
 
 async def _resume_address(node: Management, who: Principal, address: str) -> Any:
-    await node.resume_address(who, address)
-    return await node.address(who, address)
+    return await node.resume_address(who, address)
 
 
 async def _settings(node: Management, who: Principal, address: str) -> Any:
@@ -339,6 +339,10 @@ async def _close_connection(
 ) -> Any:
     await node.close_connection(who, connection, reason)
     return {}
+
+
+async def _close_connections(node: Management, who: Principal, **given: Any) -> Any:
+    return {"closed": await node.close_connections(who, **given)}
 
 
 async def _jobs(node: Management, who: Principal) -> Any:
@@ -431,6 +435,12 @@ OPERATIONS: Final = (
             _OPTIONS,
         ),
         status=_CREATED,
+    ),
+    Operation(
+        "GET",
+        "/dead-letter-queues",
+        "The queues that dead letters and expired messages go to",
+        _dead_letter_queues,
     ),
     Operation("GET", "/queues/{queue}", "One queue", _queue),
     Operation(
@@ -575,6 +585,17 @@ OPERATIONS: Final = (
     Operation("GET", "/consumers", "All consumers", _consumers),
     Operation("DELETE", "/consumers/{consumer}", "End a consumer", _close_consumer, (_REASON,)),
     Operation("GET", "/connections", "A page of the connections", _connections, _PAGE),
+    Operation(
+        "POST",
+        "/connections/close",
+        "Disconnect all clients of a user, or at an IP address",
+        _close_connections,
+        body=(
+            Argument("user", str, "whose connections"),
+            Argument("address", str, "or from where"),
+            _REASON,
+        ),
+    ),
     Operation(
         "DELETE", "/connections/{connection}", "Disconnect a client", _close_connection, (_REASON,)
     ),
