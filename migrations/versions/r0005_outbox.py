@@ -8,7 +8,7 @@ from orthia.database import Dialect, UtcTimestamp, db_now
 from orthia.migrations.acknowledge import create_ack_routine
 from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
-from orthia.migrations.outbox import outbox_checks, outbox_functions
+from orthia.migrations.outbox import before_outbox, outbox_checks, outbox_functions
 
 revision = "0005"
 down_revision = "0004"
@@ -24,6 +24,8 @@ _THIS_TRANSACTION = "(pg_current_xact_id()::text::bigint)"
 def upgrade() -> None:
     """Create what is absent."""
     names: TableNames = context.config.attributes["names"]
+    for statement in before_outbox(names.dialect, names.outbox):
+        op.execute(statement)
     _create(names, _outbox(names))
     _create(names, _acks(names))
     create_ack_routine(names)
@@ -44,7 +46,7 @@ def _outbox(names: TableNames) -> sa.Table:
         sa.Column("created_at", UtcTimestamp(), nullable=False, server_default=db_now()),
         *(
             sa.CheckConstraint(sa.text(check), name=names.suffixed(names.outbox, what))
-            for what, check in outbox_checks(names.dialect).items()
+            for what, check in outbox_checks(names.dialect, names.outbox).items()
         ),
         mysql_engine="InnoDB",
         mysql_default_charset="utf8mb4",
