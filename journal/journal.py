@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import Recovered, Windows
+from orthia.journal.engine.acks import AckReader
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
@@ -47,6 +48,8 @@ class MessageJournal(ABC):
     """The bodies outside the journal; None where nothing is stored."""
     outbox: OutboxReader | None = None
     """What applications send by SQL; None where that is off."""
+    acks: AckReader | None = None
+    """What applications acknowledge by SQL; None where they cannot."""
     max_record_bytes: int
     """The largest encoded message; RecordTooLarge is raised for larger ones."""
     refusal: str | None = None

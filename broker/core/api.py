@@ -125,6 +125,12 @@ class Consumer(Protocol):
     def deliver(self, reference: MessageReference) -> None:
         """Hand a message to the client."""
 
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Forget delivered messages that an application acknowledged in the database.
+
+        The client may acknowledge or reject them all the same: nothing more happens.
+        """
+
     def holds(self, change: int) -> None:
         """Change the number of bytes that the core holds until the client acknowledges."""
 

@@ -27,6 +27,7 @@ from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.sending.uploads import Uploads
 from orthia.broker.core.slices import Slices
+from orthia.broker.core.upkeep.application_acks import ApplicationAckUpkeep
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
 from orthia.broker.core.upkeep.inspection import QueueInspection
@@ -136,6 +137,9 @@ class CoreParts:
             timers,
             slices,
             undeliverable.look,
+        )
+        self.application_acks: Final = ApplicationAckUpkeep(
+            journal, self.book, slices, undeliverable.look
         )
         self.reconfiguration: Final = Reconfiguration(
             self.book,

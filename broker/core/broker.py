@@ -109,6 +109,7 @@ class Broker:
         yield from parts.reconfiguration.beginning()
         parts.journal.register_full_listener(self._store_is_full)
         parts.journal.complete_in_steps(self.slices.end)
+        parts.application_acks.start()
 
     def stop(self) -> None:
         """Deliver nothing and accept nothing from now on."""

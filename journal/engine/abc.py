@@ -13,7 +13,13 @@ from orthia.journal.engine.locks import RowKey
 from orthia.journal.model.history import Kept, KeptRow
 from orthia.journal.model.moments import MomentKind, MomentPlace
 from orthia.journal.model.unit import Binding
-from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window
+from orthia.journal.model.windows import (
+    QueueCounts,
+    QueuedMessage,
+    QueuePlace,
+    Reached,
+    Window,
+)
 
 ROOM_BYTES = 262_144
 """How much a full store must take before it counts as having room: with less, the next message
@@ -129,6 +135,14 @@ class Windows(ABC):
     ) -> Reached:
         """Read messages whose moment of a kind has come, also by the store's clock."""
 
+    def acknowledged(self, seqs: Collection[int]) -> set[int]:  # noqa: ARG002 - a default
+        """Return which of these messages an application has acknowledged in the database."""
+        return set()
+
+    def stored(self, seqs: Collection[int]) -> list[QueuedMessage]:  # noqa: ARG002 - a default
+        """Read these messages as far as they are there, can be read, and are of a queue."""
+        return []
+
     @abstractmethod
     def timed(
         self,
@@ -208,6 +222,41 @@ class LeftTimes(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what is open; never raises."""
+
+
+class ApplicationAck(NamedTuple):
+    """What an application acknowledged in its own transaction, which is committed."""
+
+    seq: int
+    """Of the message: its id for clients."""
+    queue_id: int | None
+    """Of the message's queue; None if the message is gone."""
+
+
+class ApplicationAcks(ABC):
+    """The committed acknowledgements of applications; used by one thread, every method blocks."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Sequence[ApplicationAck]:
+        """Return ``limit`` at most that were not returned before; raises StoreError.
+
+        Some may come again, as long as they are there. Fewer than ``limit``: there are no others.
+        """
+
+    @abstractmethod
+    def prune(self, seqs: Sequence[int]) -> set[int]:
+        """Delete those whose message is gone, and return them; raises StoreError.
+
+        They are not needed any more: what is in no queue cannot be acknowledged.
+        """
+
+    @abstractmethod
+    def start_over(self) -> None:
+        """Return all again: what was known of them may not hold any more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; never raises."""
 
 
 class History(ABC):

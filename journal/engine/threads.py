@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
+from orthia.journal.engine.acks import AckReader
 from orthia.journal.engine.batch import Batch, BatchReport
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.large import LargeMessages
@@ -36,6 +37,7 @@ class Backend:
     windows: Windows
     bodies: BodyStore
     recovered: Recovered
+    acks: AckReader | None = None
     pruner: Pruner | None = None
     sweeper: TimesSweeper | None = None
     reusable: Callable[[], int] = lambda: 0
@@ -113,7 +115,8 @@ class ThreadedJournal(MessageJournal):
             sweep_period_seconds=None if pruner is None else limits.sweep_period_seconds,
         )
         self.outbox = backend.outbox
-        upkeep = (pruner, backend.sweeper, self.outbox)
+        self.acks = backend.acks
+        upkeep = (pruner, backend.sweeper, self.outbox, self.acks)
         self._upkeep: Sequence[_Part] = [one for one in upkeep if one is not None]
         self.intake = Intake(
             first_id=self.recovered.horizon + 1,

@@ -45,6 +45,13 @@ class TimedMessage(NamedTuple):
     message: StoredMessage
 
 
+class QueuedMessage(NamedTuple):
+    """A message, and what it is stored under."""
+
+    queue_id: int
+    message: StoredMessage
+
+
 class Reached(NamedTuple):
     """Messages whose moment has come, in the order of the moments."""
 

@@ -1,7 +1,7 @@
 """Opens a journal on a database."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from sqlalchemy import Engine
@@ -13,6 +13,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, NoRoom, StoreUnavailable, TransientStoreError
 from orthia.database.sessions import JOURNAL_PURPOSE
 from orthia.journal.engine.abc import BatchStore, Recovered
+from orthia.journal.engine.acks import AckReader
 from orthia.journal.engine.outbox import OutboxReader
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.engine.retry import pause_seconds
@@ -20,6 +21,9 @@ from orthia.journal.engine.sweeping import TimesSweeper
 from orthia.journal.engine.threads import Backend, ThreadedJournal
 from orthia.journal.journal import MessageJournal
 from orthia.journal.limits import JournalLimits
+from orthia.journal.model.codec import QueueBinding
+from orthia.journal.model.unit import Binding
+from orthia.journal.sql.acks import open_acks
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import SqlHistory
@@ -58,6 +62,9 @@ def open_journal(
     limits = limits or JournalLimits()
     engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
     store = batch_store(database, s, engine, token, waits_for_locks=False)
+    windows = WindowQueries(database, s)
+    read_acks = open_acks(database, s)
+    acks = None if read_acks is None else AckReader(read_acks, post=post)
 
     def begin() -> Recovered:
         try:
@@ -66,18 +73,24 @@ def open_journal(
             store.give_room()  # that an earlier node reserved
             raise
         store.connect()
+        if acks is not None:
+            acks.settle_left(store, windows, _kept_queues(found.bindings))
         return found
 
     try:
         recovered = _persistently(begin, still_valid)
     except OrthiaError:
         engine.dispose()
+        windows.close()
+        if read_acks is not None:
+            read_acks.close()
         raise
     backend = Backend(
         store,
-        WindowQueries(database, s),
+        windows,
         SqlBodies(database, s, token),
         recovered,
+        acks=acks,
         sweeper=TimesSweeper(SqlLeftTimes(database, s, token, recovered.horizon)),
         pruner=None
         if s.journal_retention is None
@@ -104,6 +117,13 @@ def _outbox_reader(
         post=post,
         longest_pause_seconds=outbox.poll_period / 1000,
     )
+
+
+def _kept_queues(bindings: Sequence[Binding]) -> set[int]:
+    """Return the ids of the queues that acknowledged messages do not leave, and of their levels."""
+    queues = [one for one in bindings if isinstance(one, QueueBinding)]
+    names = {one.name for one in queues if one.options.non_destructive}
+    return {one.queue_id for one in queues if one.name in names}
 
 
 def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:

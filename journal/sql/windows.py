@@ -1,21 +1,31 @@
 """The SQL of windows and counts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
-from sqlalchemy import MetaData, Select, case, func, select
+from sqlalchemy import Connection, MetaData, Select, case, func, select
+from typing_extensions import override
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import Windows
 from orthia.journal.model.message import large_body_size
 from orthia.journal.model.moments import MomentKind, MomentPlace
-from orthia.journal.model.windows import QueueCounts, QueuePlace, Reached, Window, fitting
+from orthia.journal.model.windows import (
+    QueueCounts,
+    QueuedMessage,
+    QueuePlace,
+    Reached,
+    Window,
+    fitting,
+)
 from orthia.journal.sql.moments import MomentQueries
-from orthia.journal.sql.tables import messages_table
+from orthia.journal.sql.tables import acks_table, messages_table
 from orthia.journal.sql.walk import WALK_SETTINGS, QueueWalk, read_messages
 
 _SMALL_BYTES = 512
 """The size of a small message. A window of smaller ones has fewer of them than would fit."""
+
+_SEQS_IN_STATEMENT = 500
 
 
 class WindowQueries(Windows):
@@ -27,6 +37,7 @@ class WindowQueries(Windows):
             "reader", query_timeout_ms=s.jdbc_network_timeout, postgresql_settings=WALK_SETTINGS
         )
         self._rows = messages_table(metadata, s.message_table_name, database.dialect)
+        self._acks = acks_table(metadata, s.acks_table_name, database.dialect)
         self._walk = QueueWalk(self._rows, database.dialect)
         self._moments = MomentQueries(database, s, self._walk)
 
@@ -117,6 +128,35 @@ class WindowQueries(Windows):
             found: int | None = connection.execute(ask).scalar()
             return found
 
+    @override
+    def acknowledged(self, seqs: Collection[int]) -> set[int]:
+        ids = self._acks.c.message_id
+        with translate_errors("look for acknowledgements"), self._engine.connect() as connection:
+            found: set[int] = set()
+            for some in _lists(seqs):
+                found.update(connection.execute(select(ids).where(ids.in_(some))).scalars())
+        return found
+
+    @override
+    def stored(self, seqs: Collection[int]) -> list[QueuedMessage]:
+        with translate_errors("read messages"), self._engine.connect() as connection:
+            return [one for some in _lists(seqs) for one in self._stored(connection, some)]
+
+    def _stored(self, connection: Connection, seqs: Sequence[int]) -> list[QueuedMessage]:
+        columns = self._rows.c
+        is_of_queue = columns.seq.in_(seqs) & columns.queue_id.is_not(None)
+        of = select(columns.seq, columns.queue_id).where(is_of_queue)
+        queues: dict[int, int] = dict(map(tuple, connection.execute(of)))
+        read, _ = read_messages(connection, self._walk.whole().where(is_of_queue))
+        return [QueuedMessage(queues[one.seq], one) for one in read if one.seq in queues]
+
     def close(self) -> None:
         """Close the connection."""
         self._engine.dispose()
+
+
+def _lists(seqs: Collection[int]) -> Iterator[Sequence[int]]:
+    """Yield them sorted, in as few lists as statements are to be."""
+    ordered = sorted(seqs)
+    for first in range(0, len(ordered), _SEQS_IN_STATEMENT):
+        yield ordered[first : first + _SEQS_IN_STATEMENT]

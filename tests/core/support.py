@@ -94,12 +94,17 @@ class FakeConsumer:
     subscription: SubscriptionHandle | None = None
     auto: bool = False
     held: int = 0
+    told_settled: list[MessageReference] = field(default_factory=list)
 
     def deliver(self, reference: MessageReference) -> None:
         """Note a delivery."""
         self.received.append(reference)
         if self.auto:
             self.end.acknowledge((reference,), None)
+
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Note what an application acknowledged in the database."""
+        self.told_settled += references
 
     def holds(self, change: int) -> None:
         """Count what is kept for the client."""

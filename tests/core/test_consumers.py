@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -46,6 +47,9 @@ class CountingConsumer:
         self.received.append(reference)
 
     def holds(self, change: int) -> None:
+        """Note nothing."""
+
+    def settled(self, references: Sequence[MessageReference]) -> None:
         """Note nothing."""
 
     def fail(self, reason: str, _kind: Refusal) -> None:

@@ -16,6 +16,7 @@ A plain queue delivers from its head. It goes over to selectors, and back, by it
 
 import heapq
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from typing_extensions import override
 
@@ -52,6 +53,7 @@ from orthia.broker.core.selectors import Selector
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
@@ -469,6 +471,12 @@ class Queue(DeliveringQueue):
         self.drop(reference)
         self.log.release(size_in_store(reference.record))
 
+    def remove_acknowledged(self, reference: MessageReference) -> None:
+        """Discount a message that nobody has, since an application acknowledged it."""
+        self.remove_by_operator(reference)
+        self.counters.removed -= 1
+        self.counters.acknowledged += 1
+
     def restore_removed(self, reference: MessageReference) -> None:
         """Take a message again that an operator could not remove: after a while."""
         self.counters.removed -= 1
@@ -554,6 +562,35 @@ class Queue(DeliveringQueue):
         attempted: Sequence[MessageReference] = (),
         done: Done | None = None,
     ) -> None:
+        stored = [one.seq for one in references if one.location is not None]
+        if not stored or self._journal.acks is None or not self._gate.is_running:
+            self.unsettled.give_back(references, attempted, done)
+            return
+        # Nothing is delivered meanwhile: what comes back may be older than what is next.
+        self.pace.suspend()
+        self.undecided += 1
+        answered = partial(self._give_rest_back, references, attempted, done)
+        self._journal.ask(partial(self._journal.windows.acknowledged, stored), answered)
+
+    def _give_rest_back(
+        self,
+        references: Sequence[MessageReference],
+        attempted: Sequence[MessageReference],
+        done: Done | None,
+        acknowledged: set[int] | OrthiaError,
+    ) -> None:
+        """Give messages back but for those that an application acknowledged in the database.
+
+        If that could not be read, all come back: whoever gets one again cannot acknowledge it.
+        """
+        if not (isinstance(acknowledged, OrthiaError) or self.is_leaving or self.is_forgotten):
+            settled = [one for one in references if one.seq in acknowledged]
+            if settled:
+                references = [one for one in references if one.seq not in acknowledged]
+                attempted = [one for one in attempted if one.seq not in acknowledged]
+                self.acknowledge(settled, None)
+        self.undecided -= 1
+        self.pace.unsuspend()
         self.unsettled.give_back(references, attempted, done)
 
     def returning(self, references: Sequence[MessageReference]) -> Sequence[MessageReference]:

@@ -84,6 +84,10 @@ class _Nobody:
         """Never called: a closed subscription wants no message."""
         raise AssertionError(reference.seq)
 
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Never called: a closed subscription has no message."""
+        raise AssertionError(references)
+
     def holds(self, change: int) -> None:
         """Count nothing."""
 
@@ -253,6 +257,21 @@ class Subscription(Generic[Reference]):
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the commit."""
         self._queue.acknowledge(self.take(references), done)
+
+    def settle_delivered(self, seqs: set[int]) -> None:
+        """Acknowledge what the client has of these messages, and take it from ``seqs``.
+
+        An application acknowledged them in the database. What is in a transaction of the client
+        stays there until its end: it is taken from ``seqs``, too.
+        """
+        delivered = self._delivered
+        few, many = (seqs, delivered) if len(seqs) < len(delivered) else (delivered, seqs)
+        found = [delivered[seq] for seq in few if seq in many]
+        seqs.difference_update(self._aside)
+        if found:
+            seqs.difference_update([one.seq for one in found])
+            self._consumer.settled(found)
+            self.acknowledge(found, None)
 
     def reject(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Give delivered messages back after a failed attempt; ``done`` once that is stored."""

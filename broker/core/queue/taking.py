@@ -1,4 +1,4 @@
-"""Taking messages out of a queue wherever they are, for what operators do with many of them.
+"""Taking messages out of a queue wherever they are, for operators and acknowledging applications.
 
 What consumers have stays with them. Not of rings: these are trimmed from the front alone.
 """
@@ -43,6 +43,21 @@ def shedding(queue: Queue) -> Finding[None]:
 
 def take(queue: Queue, queue_id: int, message: StoredMessage) -> MessageReference | None:
     """Take out a message that a window showed; None if somebody has it, or it is gone."""
+    reference = _take(queue, queue_id, message)
+    if reference is not None:
+        queue.remove_by_operator(reference)
+    return reference
+
+
+def take_acknowledged(queue: Queue, queue_id: int, message: StoredMessage) -> bool:
+    """Take out a message that an application acknowledged; False if somebody has it."""
+    reference = _take(queue, queue_id, message)
+    if reference is not None:
+        queue.remove_acknowledged(reference)
+    return reference is not None
+
+
+def _take(queue: Queue, queue_id: int, message: StoredMessage) -> MessageReference | None:
     selecting = queue.deliver_selectively()
     selecting.take_in()
     reference = selecting.take_stored(message, queue_id)
@@ -51,7 +66,6 @@ def take(queue: Queue, queue_id: int, message: StoredMessage) -> MessageReferenc
         if reference is None:
             return None
         queue.unsettled.stop_waiting(reference)
-    queue.remove_by_operator(reference)
     return reference
 
 

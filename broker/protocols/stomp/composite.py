@@ -101,6 +101,12 @@ class Member:
         self._owners[reference.seq] = handle
         self._subscription.deliver_from(self.destination, handle.routing_type, reference)
 
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Forget messages that an application acknowledged in the database."""
+        for one in references:
+            self._owners.pop(one.seq, None)
+        self._subscription.settled(references)
+
     def holds(self, change: int) -> None:
         """Count what the core keeps for the client."""
         self._subscription.holds(change)

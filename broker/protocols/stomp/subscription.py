@@ -29,7 +29,7 @@ from orthia.broker.protocols.stomp.session import Session
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.journal.model.message import LargeBody
+from orthia.journal.model.message import LargeBody, Message
 
 LOGGER = logging.getLogger("orthia.broker")
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
@@ -41,6 +41,9 @@ _TO_ACK: Final = b"%b%d%b%d" + _REST
 """A MESSAGE, and one that the client is to acknowledge by its ack id."""
 _COST: Final = 3_072
 """Bytes a subscription counts for beside its id and destination, which are kept four times."""
+_MOST_SETTLED: Final = 4_096
+"""Messages that an application acknowledged, and whose place a subscription keeps."""
+_NOTHING: Final = Message("", b"", b"", 0, 0, 0)
 _END: Final = 0
 """The seq by which the end of a browser's messages is named: no message has it."""
 
@@ -80,8 +83,9 @@ class ClientSubscription:
 
     __slots__ = (
         "_ack", "_after", "_defaults", "_head", "_is_auto", "_is_streaming", "_output", "_prefix",
-        "_session", "_takes_more", "_version", "_with_ack", "_write", "asked", "connection", "core",
-        "cost", "holds", "is_leaving", "mode", "number", "principal", "unacknowledged",
+        "_session", "_settled", "_takes_more", "_version", "_with_ack", "_write", "asked",
+        "connection", "core", "cost", "holds", "is_leaving", "mode", "number", "principal",
+        "settled_up_to", "unacknowledged",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +108,10 @@ class ClientSubscription:
         self.core: SubscriptionHandle | None = None
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq; where an ACK is cumulative, in the order they were delivered."""
+        self.settled_up_to = 0
+        """The highest seq that an application acknowledged in the database; 0 without any."""
+        self._settled: set[int] = set()
+        """The seqs of these that are kept among the unacknowledged, for cumulative ACKs."""
         self.cost = 0
         """Bytes it counts for while it is there."""
         self.holds = session.hold
@@ -161,6 +169,41 @@ class ClientSubscription:
             raise ProtocolError("the subscription is not attached")
         else:
             self.core.acknowledge((reference,), None)
+
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Forget messages that an application acknowledged in the database.
+
+        A cumulative ACK may name them all the same: it means what was delivered before, too. So
+        each keeps its place until nothing older is unacknowledged.
+        """
+        unacknowledged = self.unacknowledged
+        for reference in references:
+            seq = reference.seq
+            self.settled_up_to = max(self.settled_up_to, seq)
+            if self.mode is not AckMode.CLIENT:
+                unacknowledged.pop(seq, None)
+            elif seq in unacknowledged:
+                place = MessageReference(seq, _NOTHING, None, 0, redelivered=True)
+                place.written_at = reference.written_at
+                unacknowledged[seq] = place
+                self._settled.add(seq)
+        if self._settled:
+            self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        """Forget the first of these, and any beyond a bound.
+
+        An ACK of one of them means nothing more: there the older messages are delivered again.
+        """
+        settled, gone = self._settled, list[int]()
+        for seq in self.unacknowledged:
+            if seq in settled:
+                gone.append(seq)
+            elif len(settled) - len(gone) <= _MOST_SETTLED:
+                break
+        for seq in gone:
+            del self.unacknowledged[seq]
+        settled.difference_update(gone)
 
     def deliver_from(
         self, destination: str, routing_type: RoutingType, reference: MessageReference
@@ -276,6 +319,8 @@ class ClientSubscription:
         if seq not in self.unacknowledged:
             if seq == _END and self.asked.browses:
                 return []
+            if _END < seq <= self.settled_up_to:
+                return []
             shown = quoted(self.asked.id or self.asked.destination)
             raise ProtocolError(
                 f"message {seq} is not waiting for an acknowledgement on subscription {shown}: it"
@@ -291,6 +336,9 @@ class ClientSubscription:
                 break
         for reference in taken:
             del self.unacknowledged[reference.seq]
+        if self._settled:
+            taken = [one for one in taken if one.seq not in self._settled]
+            self._settled.intersection_update(self.unacknowledged)
         return taken
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
@@ -308,7 +356,9 @@ class ClientSubscription:
     @property
     def oldest(self) -> MessageReference | None:
         """The first that was delivered of those not acknowledged."""
-        return min(self.unacknowledged.values(), key=lambda one: one.written_at, default=None)
+        settled = self._settled
+        waiting = (one for one in self.unacknowledged.values() if one.seq not in settled)
+        return min(waiting, key=lambda one: one.written_at, default=None)
 
 
 class ClientSubscriptions:
@@ -409,6 +459,9 @@ class ClientSubscriptions:
             return self._by_key[key], int(seq)
         for candidate in self._by_key.values():
             if int(seq) in candidate.unacknowledged:
+                return candidate, int(seq)
+        for candidate in self._by_key.values():
+            if _END < int(seq) <= candidate.settled_up_to:
                 return candidate, int(seq)
         raise ProtocolError(f"message {seq} is not waiting for an acknowledgement")
 
