@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from orthia.broker.core.identity import Origin, Principal
-from orthia.broker.management.abc import Handover, OperatorLogins
+from orthia.broker.management.abc import Caller, Handover, OperatorLogins
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.api import OPERATIONS
 from orthia.broker.management.http.node_server import NodeServer
@@ -157,10 +157,8 @@ _WAITS = {"finished"}
 
 
 class _Logins(OperatorLogins):
-    async def log_in(
-        self, address: str, port: int | None, login: str | None, passcode: str | None
-    ) -> Principal:
-        del address, port, login, passcode
+    async def log_in(self, caller: Caller) -> Principal:
+        del caller
         return ADA
 
 
@@ -223,7 +221,7 @@ class Scene:
         facade = self.managed.management
         facade._snapshots.forget()
         return (
-            (await facade.queues(OPERATOR)).queues,
+            (await facade.queues(OPERATOR)).items,
             await facade.addresses(OPERATOR),
             (await facade.scheduled(OPERATOR)).messages,
             await facade.transactions(OPERATOR),
