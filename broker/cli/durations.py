@@ -17,6 +17,26 @@ def parse_duration(text: str) -> timedelta | None:
     return timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text)))
 
 
+class Between(click.ParamType[tuple[datetime, datetime]]):
+    """An option that takes two times as FROM/TO, each as ``Since`` does."""
+
+    name = "from/to"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[datetime, datetime]:
+        """Read the option's text."""
+        if isinstance(value, tuple):
+            return value
+        begin, slash, end = str(value).partition("/")
+        if not slash:
+            self.fail(f"{value!r} is not FROM/TO.", param, ctx)
+        found = SINCE.convert(begin, param, ctx), SINCE.convert(end, param, ctx)
+        if found[0] >= found[1]:
+            self.fail(f"{value!r} ends before it begins.", param, ctx)
+        return found
+
+
 class Since(click.ParamType[datetime]):
     """An option that takes a duration back from now, or an ISO time; gives an aware datetime."""
 
@@ -41,3 +61,14 @@ class Since(click.ParamType[datetime]):
                 param,
                 ctx,
             )
+
+
+SINCE: Final = Since()
+
+planned_option: Final = click.option(
+    "--planned",
+    type=Between(),
+    multiple=True,
+    metavar="FROM/TO",
+    help="A time in which nobody needed to serve: an outage in it was planned; repeatable.",
+)

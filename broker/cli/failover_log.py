@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from orthia.broker.cli.durations import Since
+from orthia.broker.cli.durations import Since, planned_option
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.rendering import echo_json
@@ -46,6 +46,7 @@ _COLOURS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
     is_flag=True,
     help="Show who served when, outages with their range and cause, availability and doubts.",
 )
+@planned_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object a line; with --summary one."
 )
@@ -53,6 +54,7 @@ def failover_log(
     files: tuple[Path, ...],
     store: StoreOptions,
     since: datetime | None,
+    planned: tuple[tuple[datetime, datetime], ...],
     *,
     follow: bool,
     as_summary: bool,
@@ -68,6 +70,8 @@ def failover_log(
     """
     if as_summary and follow:
         raise click.UsageError("--summary tells of what has happened: it cannot --follow.")
+    if planned and not as_summary:
+        raise click.UsageError("--planned is for the --summary.")
     settings = None
     if store.is_given or not files:
         settings = store.resolve(
@@ -80,7 +84,7 @@ def failover_log(
         if as_summary:
             from orthia.broker.cli.failover_summary import print_summary
 
-            print_summary(database, settings, files, since, as_json=as_json)
+            print_summary(database, settings, files, since, planned, as_json=as_json)
             return
         timeline = _Timeline(files, database, settings, since)
         try:

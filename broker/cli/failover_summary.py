@@ -26,6 +26,7 @@ def print_summary(
     settings: DatabaseStoreSettings | None,
     files: Sequence[Path],
     since: datetime | None,
+    planned: Sequence[tuple[datetime, datetime]],
     *,
     as_json: bool,
 ) -> None:
@@ -36,7 +37,8 @@ def print_summary(
     now = datetime.now(UTC)
     if since is not None and since >= now:
         raise click.UsageError("--since is not before now: in such a period nothing happened.")
-    period = Period(None if since is None else microseconds(since))
+    windows = [(microseconds(begin), microseconds(end)) for begin, end in planned]
+    period = Period(None if since is None else microseconds(since), None, windows)
     store = None if database is None or settings is None else (database, settings)
     try:
         tables = summary(store, files, period, now=microseconds(now))

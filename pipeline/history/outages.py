@@ -13,7 +13,7 @@ The end of the last service follows from the present state of the store: a dead 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
@@ -60,6 +60,8 @@ class Outage:
     is_open: bool = False
     is_known: bool = True
     """False if somebody may have served all the time."""
+    is_planned: bool = False
+    """Whether it began with an orderly stop, and no failure kept the next node from serving."""
 
     @property
     def most_us(self) -> int:
@@ -82,12 +84,23 @@ class Takeover:
     begin: Span | None = None
     """When the previous service ended; None for the first start of a pair."""
     is_known: bool = True
+    is_planned: bool = False
+    """Whether the service before it ended in good order, as did whoever held the lock since."""
 
 
 def timers_of(holder: str | None) -> Timers | None:
     """Return the timers of a holder's lease; None if it publishes none, or holds no lease."""
     known = HolderId(holder or "")
     return None if known.kind else known.timers
+
+
+_IN_GOOD_ORDER: Final = frozenset({"released", "closing"})
+"""Ends of a node that was stopped, or handed over: it closed its acceptors itself."""
+
+
+def is_orderly(tenure: Tenure) -> bool:
+    """Return whether a node gave its lock back because somebody asked it to."""
+    return tenure.end in _IN_GOOD_ORDER
 
 
 _OF_NO_ORDERLY_END: Final = frozenset({None, "lost", "fenced"})
@@ -119,7 +132,8 @@ def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
             over = following.since if gone is None else gone
             tenure.serving = Span(tenure.since, max(tenure.since, over))
         if pending is not None and pending.begin is not None:
-            taken = Takeover(tenure, pending.cause, pending.before, pending.begin, pending.is_known)
+            planned = pending.is_planned and is_orderly(pending.tenure)
+            taken = replace(pending, tenure=tenure, is_planned=planned)
         elif served is not None:
             taken = _after(served, tenure)
         else:
@@ -156,7 +170,8 @@ def _after(served: Tenure, following: Tenure) -> Takeover:
     if said is not None and said.hi <= since:
         lo = max(said.lo, min(served.last_sign(said.hi), said.hi))
         cause = (served.end or "") if (served.late or 0) <= since else _why_taken(following)
-        return Takeover(following, cause, served, Span(lo, said.hi))
+        planned = is_orderly(served) and cause == served.end
+        return Takeover(following, cause, served, Span(lo, said.hi), is_planned=planned)
     sign = max(served.last_sign(since), served.serving.lo if served.serving else served.since)
     sign = min(sign, since)
     renewed = following.before_since("silent_ms") if former == served.holder else None
@@ -324,7 +339,8 @@ def _ended(served: Tenure, live_lock: LiveLock, end: int) -> Outage:
         nobody = ", and backups stay passive (failover-on-shutdown is false)"
     if served.ended is not None:
         lo = max(served.ended.lo, min(served.last_sign(served.ended.hi), served.ended.hi))
-        return _open(Span(lo, served.ended.hi), f"{served.end}{nobody}", served, end)
+        found = _open(Span(lo, served.ended.hi), f"{served.end}{nobody}", served, end)
+        return replace(found, is_planned=is_orderly(served))
     sign = served.last_sign(live_lock.now)
     renewed = live_lock.renewed_at if live_lock.holder == served.holder else None
     over = None if renewed is None else served.given_up_at(renewed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orthia.pipeline.history.account import account_of
+from orthia.pipeline.history.intervals import Interval
 from orthia.pipeline.history.lives import Life
 from orthia.pipeline.history.outages import LiveLock
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
@@ -23,6 +24,8 @@ class Period:
 
     since: int | None = None
     until: int | None = None
+    planned: Sequence[Interval] = ()
+    """Times for which it was planned that nobody need serve."""
 
     def end(self, known: int) -> int:
         """Return its end, not later than ``known``, the last moment anything is known of."""
@@ -109,7 +112,8 @@ def account_rows(
     locks = (one.live_lock for one in stores if one.name == pair and one.live_lock is not None)
     live_lock = next(locks, None)
     end = period.end(until if live_lock is None else live_lock.now)
-    return list(rows_of(pair, account_of(lives, live_lock, period.since, end), lives))
+    account = account_of(lives, live_lock, period.since, end, period.planned)
+    return list(rows_of(pair, account, lives))
 
 
 def tables_of(
@@ -139,12 +143,15 @@ def tables_of(
         else:
             tables["availability"].append(unread(name, error))
     tables["availability"].sort(key=_importance)
-    tables["outages"].sort(key=lambda row: (not row["open"], not row["known"], -row["out_ms"]))
+    tables["outages"].sort(
+        key=lambda row: (row["planned"], not row["open"], not row["known"], -row["out_ms"])
+    )
     return tables
 
 
 def _without_events(name: str, live_lock: LiveLock, period: Period) -> Iterator[tuple[str, Row]]:
-    return rows_of(name, account_of([], live_lock, period.since, period.end(live_lock.now)), [])
+    end = period.end(live_lock.now)
+    return rows_of(name, account_of([], live_lock, period.since, end, period.planned), [])
 
 
 def _importance(row: Row) -> tuple[bool, bool, float, str]:

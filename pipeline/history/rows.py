@@ -41,7 +41,8 @@ def rows_of(pair: str, account: Account, lives: Sequence[Life]) -> Iterator[tupl
     begin, end = account.begin, account.end
     yield "availability", {"pair": pair, **_availability(account)}
     for outage in account.outages:
-        yield "outages", {"pair": pair, **_outage(outage)}
+        planned = account.is_planned(outage)
+        yield "outages", {"pair": pair, **_outage(outage), "planned": planned}
     for taken in account.takeovers:
         if begin <= taken.tenure.since <= end or _is_within(taken.tenure, begin, end):
             yield "takeovers", {"pair": pair, **_takeover(taken)}
@@ -66,7 +67,8 @@ def unread(pair: str, error: str) -> Row:
     nothing = dict.fromkeys(
         (
             *("now", "availability", "availability_most", "period_from", "period_to"),
-            *("out_ms", "out_least_ms", "outages", "takeovers"),
+            *("out_ms", "out_least_ms", "planned_ms", "planned_least_ms"),
+            *("outages", "planned_outages", "takeovers"),
             *("longest_outage_ms", "median_outage_ms", "overlaps", "doubts"),
         )
     )
@@ -75,11 +77,16 @@ def unread(pair: str, error: str) -> Row:
 
 def _availability(account: Account) -> Row:
     least, most = account.availability or (None, None)
-    known = [one for one in account.outages if one.is_known]
+    planned: list[Outage] = []
+    others: list[Outage] = []
+    for one in account.outages:
+        (planned if account.is_planned(one) else others).append(one)
+    known = [one for one in others if one.is_known]
     lengths = sorted(one.most_us / 1_000 for one in known)
-    open_ones = [one for one in account.outages if one.is_open]
     now = f"served by {account.serving}" if account.serving is not None else "unknown"
-    if any(one.is_known for one in open_ones):
+    if any(one.is_known and one.is_open for one in planned):
+        now = "stopped"
+    if any(one.is_open for one in known):
         now = "OUT"
     return {
         "now": now,
@@ -89,7 +96,10 @@ def _availability(account: Account) -> Row:
         "period_to": iso(account.end),
         "out_ms": account.out_most_us / 1_000,
         "out_least_ms": account.out_least_us / 1_000,
+        "planned_ms": account.planned_most_us / 1_000,
+        "planned_least_ms": account.planned_least_us / 1_000,
         "outages": len(known),
+        "planned_outages": len(planned),
         "takeovers": sum(
             1
             for one in account.takeovers

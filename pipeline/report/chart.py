@@ -24,6 +24,7 @@ class Kind(Enum):
 
     OUT = ("#d1242f", "nobody served")
     MAYBE = ("#f4a9ad", "perhaps nobody: within the range")
+    PLANNED = ("#d9c98f", "planned: stopped, or handed over, in good order")
     UNKNOWN = ("#c4cad2", "unknown: the log cannot tell")
 
     @property

@@ -14,7 +14,7 @@ from orthia.pipeline.report.chart import Chart, Kind, Lane, ticks
 _ROW: Final = 18
 _PLOT: Final = 900
 """The width of the drawing in units, whatever its pixels."""
-_LEAST: Final = {Kind.OUT: 4.0, Kind.MAYBE: 2.0, Kind.UNKNOWN: 2.0}
+_LEAST: Final = {Kind.OUT: 4.0, Kind.PLANNED: 2.0, Kind.MAYBE: 2.0, Kind.UNKNOWN: 2.0}
 """The least width of an outage in units: three seconds of a month are visible."""
 _FIRST_OF_LAST_TICKS: Final = 0.93
 """The position from which on a centred label would be cut off at the right."""
@@ -78,7 +78,7 @@ class Drawing:
         for one in lane.served:
             colour = lane.colours[one.node]
             yield self._bar(one.begin, one.end, one.note, y + 3, _ROW - 6, colour, 0.5)
-        for kind in (Kind.UNKNOWN, Kind.MAYBE, Kind.OUT):
+        for kind in (Kind.UNKNOWN, Kind.PLANNED, Kind.MAYBE, Kind.OUT):
             for gap in lane.outages:
                 if gap.kind is kind:
                     least = _LEAST[kind]

@@ -15,7 +15,12 @@ _PLOT_INCHES: Final = 8.5
 _HEAD_INCHES: Final = 1.05
 _FOOT_INCHES: Final = 0.25
 _MARGIN_INCHES: Final = 0.12
-_LEAST: Final = {Kind.OUT: 0.002, Kind.MAYBE: 0.001, Kind.UNKNOWN: 0.001}
+_LEAST: Final = {
+    Kind.OUT: 0.002,
+    Kind.PLANNED: 0.001,
+    Kind.MAYBE: 0.001,
+    Kind.UNKNOWN: 0.001,
+}
 """The least width of an outage, as a share of the period."""
 
 
@@ -73,7 +78,7 @@ def _draw(chart: Chart, path: Path) -> None:
         for node, colour in lane.colours.items():
             mine = [(one.begin, one.end) for one in lane.served if one.node == node]
             axes.broken_barh(bars(mine, 0.0005), (number - 0.33, 0.66), facecolors=colour)
-        for kind in (Kind.UNKNOWN, Kind.MAYBE, Kind.OUT):
+        for kind in (Kind.UNKNOWN, Kind.PLANNED, Kind.MAYBE, Kind.OUT):
             gaps = [(one.begin, one.end) for one in lane.outages if one.kind is kind]
             axes.broken_barh(
                 bars(gaps, _LEAST[kind]), (number - 0.44, 0.88), facecolors=kind.colour

@@ -12,7 +12,10 @@ Rows = Sequence[Row]
 TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "availability": (
         "Availability",
-        ("pair", "now", "availability", "outages", "longest_outage", "takeovers", "doubts"),
+        (
+            *("pair", "now", "availability", "outages", "longest_outage", "planned"),
+            *("takeovers", "doubts"),
+        ),
     ),
     "serving": ("Who served", ("pair", "node_name", "token", "serving_at", "served_until")),
     "outages": ("Outages", ("pair", "began", "ended", "out", "cause", "from_node", "to_node")),
@@ -75,11 +78,18 @@ def _for_people(row: Row) -> Row:
     if "availability_most" in row:
         found["availability"] = share(row["availability"], row["availability_most"])
         found["longest_outage"] = seconds(row["longest_outage_ms"])
+        if row["planned_outages"]:
+            found["planned"] = seconds(row["planned_ms"], row["planned_least_ms"])
+        else:
+            found["planned"] = None
         found["now"] = "not read" if row["period_from"] is None else row["now"]
     elif "cause" in row and "began" in row:
         found["out"] = seconds(row["out_ms"], row["out_least_ms"])
         if row["ended"] is None:
             found["ended"] = "STILL OUT" if row["known"] else "unknown"
+        if row["planned"]:
+            found["cause"] = f"planned: {row['cause']}"
+            found["ended"] = row["ended"] or "stopped"
     elif "outage_ms" in row:
         found["outage"] = seconds(row["outage_ms"], row["outage_least_ms"])
     return found
@@ -138,6 +148,8 @@ def _pair(row: Row) -> PairHistory:
         told.append(_counted(row["outages"], "outage"))
         if row["outages"]:
             told[-1] += f", out {seconds(row['out_ms'], row['out_least_ms'])}"
+        if row["planned_outages"]:
+            told.append(f"planned {seconds(row['planned_ms'], row['planned_least_ms'])}")
         told.append(_counted(row["takeovers"], "takeover"))
         note = " · ".join(told)
         if row["now"] == "OUT":
@@ -169,6 +181,9 @@ def _outages(row: Row) -> Iterator[OutageSegment]:
     ended = "and nobody does yet" if row["ended"] is None else f"until {row['ended']}"
     took = "" if row["to_node"] is None else f": {row['to_node']} took over"
     note = f"{note} {ended}{took} ({row['cause']})"
+    if row["planned"]:
+        yield OutageSegment(began, until, Kind.PLANNED, f"planned: {note}")
+        return
     if began_by > began:
         yield OutageSegment(began, min(began_by, until), Kind.MAYBE, note)
     yield OutageSegment(min(began_by, until), until, Kind.OUT, note)

@@ -12,8 +12,11 @@ from orthia.broker.cli.durations import Since, parse_duration
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
+from orthia.nodemanager import events
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
+from orthia.nodemanager.locks.lease import Lock
 from tests.cli.conftest import Run
+from tests.pipeline.forging import Node, holder
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -132,6 +135,62 @@ def test_since_leaves_out_what_is_older(run: Run, sqlite_url: str, tmp_path: Pat
     file = file_of(tmp_path / "b.jsonl", entry("b", 1, 1), entry("b", 2, 61))
     arguments = ("failover-log", file, "--url", sqlite_url, "--since", "2026-01-31T12:00:30Z")
     assert [line[-1] for line in run(*arguments).stdout.splitlines()] == ["2", "2"]
+
+
+def stopped_pair(path: Path) -> Path:
+    """Write the log of a node that served a minute, was killed, and whose successor was stopped."""
+    first = Node("a").becomes_live(0, 1)
+    second = Node("b").becomes_live(100, 2, holder("a"), renewed=60, gone=90)
+    second.says(300, events.ServiceClosing(2)).says(300.5, events.LockReleased(Lock.LIVE, 2))
+    return file_of(path, *(one for node in (first, second) for one in node.entries()))
+
+
+def test_a_summary_tells_what_the_events_mean(run: Run, tmp_path: Path) -> None:
+    """Who served, each outage with its range and cause, and what was planned; as JSON, too."""
+    log = stopped_pair(tmp_path / "log.jsonl")
+    shown = run("failover-log", log, "--summary").stdout
+    assert [heading for heading in shown.splitlines() if heading and heading[0].isupper()] == [
+        "Availability",
+        "Who served",
+        "Outages",
+        "Doubts: what the log lacks, or what cannot be",
+    ]
+    told = json.loads(run("failover-log", log, "--summary", "--json").stdout)
+    (pair,) = told["availability"]
+    assert (pair["outages"], pair["planned_outages"]) == (1, 0)
+    window = "2026-01-31T12:00:50Z/2026-01-31T12:02:00Z"
+    told = json.loads(run("failover-log", log, "--summary", "--json", "--planned", window).stdout)
+    (pair,) = told["availability"]
+    assert (pair["outages"], pair["planned_outages"], pair["availability_most"]) == (0, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--summary", "--follow"], "it cannot --follow"),
+        (["--planned", "2d/1d"], "--planned is for the --summary"),
+        (["--summary", "--planned", "1d/2d"], "ends before it begins"),
+        (["--summary", "--planned", "1d"], "is not FROM/TO"),
+        (["--summary", "--since", "9999-01-01"], "nothing happened"),
+    ],
+)
+def test_what_a_summary_cannot_do_is_refused(
+    run: Run, tmp_path: Path, options: list[str], said: str
+) -> None:
+    """By name, before anything is read."""
+    log = stopped_pair(tmp_path / "log.jsonl")
+    result = run("failover-log", log, *options)
+    assert result.exit_code == 64
+    assert said in " ".join(result.stderr.split())
+
+
+def test_a_summary_of_what_is_no_log_is_refused(run: Run, tmp_path: Path) -> None:
+    """An empty answer would say that nothing had happened."""
+    no_log = tmp_path / "README.md"
+    no_log.write_text("# Orthia\n")
+    result = run("failover-log", no_log, "--summary")
+    assert (result.exit_code, result.stdout) == (65, "")
+    assert f"{no_log} is no failover log" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from orthia.broker.cli.app import COMMANDS, orthia
 from orthia.broker.cli.version import installed_version
 from orthia.broker.node.exit_codes import CODES, ExitCode
 from orthia.config.errors import OrthiaError
+from tests.cli.test_failover_log import stopped_pair
 
 _NEVER = (
     "alembic apscheduler cronsim cryptography h11 jwt lark prometheus_client pymysql pyspark rich"
@@ -77,6 +79,20 @@ def test_a_look_at_a_store_loads_no_broker(words: str, exit_code: int, sqlite_ur
     assert not any(one.startswith(tuple(f"orthia.{room}" for room in rooms)) for one in loaded)
 
 
+def test_a_summary_loads_no_spark(tmp_path: Path) -> None:
+    """Neither Spark nor Arrow: a broker's host has neither."""
+    log = stopped_pair(tmp_path / "log.jsonl")
+    loaded = loaded_by("failover-log", "--summary", str(log))
+    assert not loaded & {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_postgresql"}
+
+
+@pytest.mark.parametrize("words", ["audit", "failovers", "traffic", "export", "stream"])
+def test_the_help_of_the_pipeline_loads_no_spark(words: str) -> None:
+    """Options are shown at once, the command's own first."""
+    loaded = loaded_by("pipeline", words, "--help")
+    assert not loaded & {"pyspark", "pyarrow", "pandas", "numpy", "adbc_driver_postgresql"}
+
+
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     """The summaries, which are listed without loading a command, are those of the commands."""
     context = click.Context(orthia)
@@ -107,3 +123,15 @@ def test_a_package_has_what_it_offers(package: object) -> None:
 def test_the_version_is_that_of_what_is_installed() -> None:
     """The version that is read by the name of a directory is what importlib.metadata tells."""
     assert installed_version() == version("orthia")
+
+
+@pytest.mark.parametrize("name", ["audit", "export", "failovers", "migrate", "replay", "traffic"])
+def test_the_help_of_the_pipeline_begins_with_what_is_its_own(name: str) -> None:
+    """Where the store is, and how Spark runs, is the same for all, and longer."""
+    context = click.Context(orthia)
+    group = orthia.get_command(context, "pipeline")
+    assert isinstance(group, click.Group)
+    command = group.get_command(context, name)
+    assert command is not None
+    options = [one.name for one in command.params if isinstance(one, click.Option)]
+    assert options.index("as_json") < options.index("config_file") < options.index("master")

@@ -12,6 +12,7 @@ from orthia.pipeline.history.rows import rows_of
 from tests.pipeline.forging import OPENING_SECONDS, Node, holder, live_lock, lives, us
 
 NODE_STOPPED = events.NodeStopped(0, "stopped")
+STORE_GONE = events.NodeStopped(74, "no store")
 LOST = events.LeaseLost(Lock.LIVE, 1, "the local deadline has passed", 31_000.0)
 
 
@@ -298,6 +299,11 @@ def test_what_the_store_says_now_closes_the_history(
     assert found.serving is None
     assert found.availability is not None
     least, most = found.availability
+    if outage.is_planned:
+        assert expected.cause.startswith("released")
+        assert (least, most, found.out_most_us) == (1.0, 1.0, 0)
+        assert found.planned_most_us == expected.seconds[1] * 1_000_000
+        return
     assert least == pytest.approx(1 - expected.seconds[1] / until)
     assert most == pytest.approx(1 - expected.seconds[0] / until)
 
@@ -449,8 +455,9 @@ def test_an_outage_across_a_step_is_uncertain_by_as_much(off: float) -> None:
     second.becomes_live(100, 2, A, renewed=79.9, gone=80)
     until = 300 + off
     found = account(stopped, second, now=live_lock(until, B, 2, renewed=until - 1), until=until)
-    assert found.out_least_us <= 20_040_000 <= found.out_most_us
-    assert found.out_most_us <= found.end - found.begin
+    # Handed over in good order, so as it was planned.
+    assert found.planned_least_us <= 20_040_000 <= found.planned_most_us
+    assert found.planned_most_us <= found.end - found.begin
 
 
 def test_a_step_of_both_clocks_is_seen_if_it_is_back() -> None:
@@ -578,3 +585,67 @@ def test_an_event_from_before_the_database_answered_keeps_its_place() -> None:
     node = Node("late").says(600, events.BackupStarted(), knows_time=False)
     node.becomes_live(1, 1)
     assert [one.at for one in node.life().events][:2] == [us(1), us(1)]
+
+
+# --- planned downtime
+
+
+def closed(at: float = 80) -> Node:
+    """Return the first node, stopped in good order."""
+    released = events.LockReleased(Lock.LIVE, 1)
+    return a().says(at, events.ServiceClosing(1)).says(at + 0.5, released)
+
+
+def told_of(found: Account) -> tuple[str, int, int]:
+    """Return what a report says of now, and how many outages and planned ones it counts."""
+    rows = dict(rows_of("pair", found, []))
+    row = rows["availability"]
+    return str(row["now"]), row["outages"], row["planned_outages"]
+
+
+def test_a_pair_that_was_stopped_is_not_out() -> None:
+    """Nor is the gap an outage when it is started again, by whichever node."""
+    found = account(closed(), now=live_lock(300, None, 1))
+    assert told_of(found) == ("stopped", 0, 1)
+    second = Node("b").becomes_live(280, 2, A, renewed=80, gone=80.5)
+    found = account(closed(), second, now=live_lock(300, second.holder, 2, renewed=299))
+    assert told_of(found) == ("served by b", 0, 1)
+    assert found.availability == (1.0, 1.0)
+    assert (found.planned_least_us, found.planned_most_us) == (199_525_000, 200_040_000)
+
+
+@pytest.mark.parametrize(("at", "planned"), [(81, 1), (150, 0)])
+def test_a_hand_over_is_planned_if_the_one_that_waited_took_it_at_once(
+    at: float, planned: int
+) -> None:
+    """A backup that is there and serves a minute later was not well."""
+    second = b().becomes_live(at, 2, A, renewed=80, gone=80.5)
+    found = account(closed(), second, now=SERVED_BY_B)
+    assert told_of(found) == ("served by b", 1 - planned, planned)
+
+
+def test_a_failure_after_an_orderly_stop_is_an_outage() -> None:
+    """Of whoever took the lock and did not come to serve, before somebody did."""
+    second = b().obtains(81, 2, A, renewed=80, gone=80.5).says(82, STORE_GONE)
+    third = Node("c").becomes_live(105, 3, B, renewed=84, gone=104)
+    found = account(closed(), second, third, now=live_lock(300, third.holder, 3, renewed=299))
+    assert told_of(found) == ("served by c", 1, 0)
+    # It is one of its own to have been killed, however the pair was stopped before.
+    assert told_of(account(a(), now=live_lock(300, A, 1, renewed=99)))[0] == "OUT"
+
+
+def test_what_an_operator_planned_counts_for_that_much() -> None:
+    """Of an outage that begins or ends beyond it the rest is one; without an outage it is none."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    nodes = lives(a(), second)
+
+    def planned(*windows: tuple[float, float]) -> Account:
+        wanted = [(us(begin), us(end)) for begin, end in windows]
+        return account_of(nodes, SERVED_BY_B, None, us(300), wanted)
+
+    whole = planned((90, 120), (200, 250))
+    assert (told_of(whole), whole.availability) == (("served by b", 0, 1), (1.0, 1.0))
+    half = planned((90, 110), (109, 112))
+    assert told_of(half) == ("served by b", 1, 0)
+    assert (half.out_least_us, half.planned_most_us) == (6_125_000, 14_000_000)
+    assert half.availability == pytest.approx((1 - 6.14 / 286, 1 - 6.125 / 290))

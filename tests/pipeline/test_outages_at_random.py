@@ -196,10 +196,19 @@ def test_each_outage_is_within_what_is_told(world: World) -> None:
     assert not any(one.is_conflict for one in found.overlaps)
 
 
+def nobody_served(found: Account) -> tuple[int, int]:
+    """Return how long nobody served, planned or not, at least and at most."""
+    return (
+        found.out_least_us + found.planned_least_us,
+        found.out_most_us + found.planned_most_us,
+    )
+
+
 def _holds_the_truth(found: Account, world: World) -> None:
     out_us = world.out_seconds * SECOND
     slack = ROUNDING * (1 + len(world.outages))
-    assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
+    least, most = nobody_served(found)
+    assert least - slack <= out_us <= most + slack
 
 
 @settings(max_examples=150, deadline=None)
@@ -214,7 +223,8 @@ def test_files_alone_hold_the_truth_whosever_they_are(
     served = [(max(us(begin), found.begin), min(us(end), until)) for begin, end in world.outages]
     out_us = sum(end - begin for begin, end in served if end > begin)
     slack = ROUNDING * (1 + len(world.outages))
-    assert found.out_least_us - slack <= out_us <= found.out_most_us + slack
+    least, most = nobody_served(found)
+    assert least - slack <= out_us <= most + slack
 
 
 @settings(max_examples=300, deadline=None)
@@ -283,3 +293,4 @@ def test_clocks_that_step_never_make_more_than_all_of_it(
     least, most = found.availability or (0.0, 1.0)
     assert 0 <= least <= most <= 1
     assert 0 <= found.out_least_us <= found.out_most_us
+    assert 0 <= found.planned_least_us <= found.planned_most_us

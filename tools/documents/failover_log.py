@@ -41,6 +41,7 @@ before that leaves it in its file and on its console only.
 ```
 orthia failover-log --config etc/broker.xml             # all nodes, from the table
 orthia failover-log --config etc/broker.xml --follow --since 10m
+orthia failover-log --config etc/broker.xml --since 30d --summary           # what it means
 orthia failover-log a/failover-live.jsonl b/failover-backup.jsonl          # files only
 orthia failover-log --config etc/broker.xml --json failover-live.jsonl     # table and file
 ```

@@ -59,7 +59,6 @@ class _Written:
         "orthia pipeline export --config broker.xml --to /data/orders --queue orders --incremental",
     )
 )
-@store_options
 @click.option(
     "--to",
     "target",
@@ -91,8 +90,9 @@ class _Written:
     show_default=True,
     help="Also the bodies of large messages, in pieces.",
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@store_options
+@spark_options
 def export(
     store: StoreOptions,
     target: str,

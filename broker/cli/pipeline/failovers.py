@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orthia.broker.cli.durations import Since
+from orthia.broker.cli.durations import Since, planned_option
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.pipeline.options import (
@@ -27,6 +27,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import OutputFailed
 from orthia.pipeline.requirements import require_extra
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
+from orthia.pipeline.times import microseconds
 
 if TYPE_CHECKING:
     from orthia.pipeline.sources.failover_parts import StoreLog
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("paths", nargs=-1)
-@store_options
 @click.option(
     "--pair",
     "pairs",
@@ -55,16 +55,19 @@ if TYPE_CHECKING:
     type=Since(),
     help="End of the period, if that is earlier than now; of files alone, than the last event.",
 )
+@planned_option
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a report there.")
 @click.option("--png", "png_file", type=click.Path(path_type=Path), help="Write the chart there.")
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@store_options
+@spark_options
 def failovers(
     paths: tuple[str, ...],
     store: StoreOptions,
     pairs: tuple[tuple[str, str], ...],
     since: datetime | None,
     until: datetime | None,
+    planned: tuple[tuple[datetime, datetime], ...],
     html_file: Path | None,
     png_file: Path | None,
     spark_on: SparkOptions,
@@ -75,8 +78,9 @@ def failovers(
 
     From the failover logs of any number of pairs: of the store --config or --url names, of every
     --pair, and of PATHS: files, directories or patterns of failover-*.jsonl. What a store says of
-    its locks now tells whether an outage goes on. Exit code 69, after the report of all others, if
-    a pair could not be read.
+    its locks now tells whether an outage goes on. After an orderly stop, and while a node hands
+    over, nobody serves as planned: that is told apart, and does not lower availability. Exit code
+    69, after the report of all others, if a pair could not be read.
     """
     if not (paths or pairs or store.is_given):
         raise click.UsageError("Say where the failover logs are: --config, --url, --pair or PATHS.")
@@ -92,8 +96,9 @@ def failovers(
         from orthia.pipeline.jobs.failovers import analyse
 
         spark_on.say("reading the failover logs")
-        period = Period(_microseconds(since), _microseconds(until))
-        now = round(datetime.now(UTC).timestamp() * 1_000_000)
+        windows = [(microseconds(begin), microseconds(end)) for begin, end in planned]
+        period = Period(_microseconds(since), _microseconds(until), windows)
+        now = microseconds(datetime.now(UTC))
         tables = analyse(spark, stores, files, period, now=now)
     if html_file is not None or png_file is not None:
         _draw(tables, html_file, png_file)
@@ -136,7 +141,7 @@ def _files(paths: tuple[str, ...]) -> list[str]:
 
 
 def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else round(at.timestamp() * 1_000_000)
+    return None if at is None else microseconds(at)
 
 
 def _stores(

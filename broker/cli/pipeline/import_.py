@@ -29,7 +29,6 @@ _NO_FILES = (
         "orthia pipeline import --from backup --config new/broker.xml",
     ),
 )
-@store_options
 @click.option(
     "--from",
     "directory",
@@ -38,8 +37,9 @@ _NO_FILES = (
     metavar="DIRECTORY",
     help="What `orthia pipeline export` wrote, as Parquet.",
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@store_options
+@spark_options
 def import_(store: StoreOptions, directory: str, spark_on: SparkOptions, *, as_json: bool) -> None:
     """Bring an export back into an empty database, and compare it with the files.
 

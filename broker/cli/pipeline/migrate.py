@@ -35,7 +35,6 @@ _NO_FILES: Final = (
         "    --to-config new/broker.xml",
     )
 )
-@store_options
 @click.option(
     "--to-config",
     type=click.Path(exists=True, dir_okay=False),
@@ -47,8 +46,9 @@ _NO_FILES: Final = (
     help=f"URL of the new store, instead of --to-config. Set {TARGET_PASSWORD_VARIABLE} for its"
     " password.",
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@store_options
+@spark_options
 def migrate(
     store: StoreOptions,
     to_config: str | None,

@@ -45,7 +45,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
         "    --where \"removed_at >= '2026-01-31T12:00:00Z'\" --to /queue/again",
     )
 )
-@input_options
 @click.option(
     "--history",
     "from_history",
@@ -90,8 +89,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
     help="Messages of one transaction.",
 )
 @broker_options
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@input_options
+@spark_options
 def replay(
     source: Source,
     reasons: tuple[str, ...],

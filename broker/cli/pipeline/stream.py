@@ -34,7 +34,6 @@ _LOOK_SECONDS = 1
         "    --to failovers --checkpoint failovers.checkpoint --available-now",
     )
 )
-@store_options
 @click.option(
     "--to",
     "target",
@@ -88,8 +87,9 @@ _LOOK_SECONDS = 1
 @click.option(
     "--max-rows", type=click.IntRange(1), help="Rows a micro-batch takes.  [default: all]"
 )
-@spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print each micro-batch as a JSON object.")
+@store_options
+@spark_options
 def stream(
     store: StoreOptions,
     target: str,
