@@ -1,11 +1,15 @@
 """``completion``: what a shell needs to complete commands and options."""
 
+from typing import Final
+
 import click
 from click.shell_completion import get_completion_class
 
 from orthia.broker.cli.group import example
 
 _VARIABLE = "_ORTHIA_COMPLETE"
+_FIRST: Final = {"zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"}
+"""What a shell has to be told before: a new ~/.zshrc knows no completions."""
 
 
 @click.command(epilog=example("orthia completion bash > /etc/bash_completion.d/orthia"))
@@ -22,4 +26,4 @@ def completion(shell: str) -> None:
         raise LookupError(shell)
     root = click.get_current_context().find_root().command
     made = kind(root, {}, "orthia", _VARIABLE)
-    click.echo(made.source_template % made.source_vars())
+    click.echo(_FIRST.get(shell, "") + made.source_template % made.source_vars())

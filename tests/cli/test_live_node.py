@@ -1,7 +1,9 @@
 """The commands that ask the live node, against a real one."""
 
 import json
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -461,6 +463,30 @@ def test_completion(run: Run, shell: str) -> None:
     made = run("completion", shell)
     assert made.exit_code == 0
     assert "_ORTHIA_COMPLETE" in made.stdout
+    assert ("compinit" in made.stdout) == (shell == "zsh")
+
+
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    """As it does when somebody types a tabulator."""
+    program = tmp_path / "orthia"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m orthia.broker.cli "$@"\n')
+    program.chmod(0o700)
+    script = (
+        'eval "$(orthia completion bash)"\n'
+        "COMP_WORDS=(orthia queue list --lim); COMP_CWORD=3; _orthia_completion orthia\n"
+        'COMP_WORDS=(orthia scheduled ""); COMP_CWORD=2; _orthia_completion orthia\n'
+        'echo "${COMPREPLY[@]}"\n'
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == ["--limit", "cancel", "list"]
 
 
 def test_nothing_is_handed_over_where_no_backup_waits(node: Node) -> None:
