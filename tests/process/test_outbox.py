@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database
+from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
 from tests.process.clients import Client
 from tests.process.file_nodes import FileNodeProcess
@@ -160,6 +160,37 @@ def test_a_full_address_holds_the_rows_and_not_the_application(shop: Shop) -> No
     client = Client(live)
     assert client.takes(5, "orders") == [*"abcde"]
     live.wait_log("rows of the outbox are sent again")
+    client.close()
+
+
+@pytest.mark.extended
+def test_a_row_that_is_locked_or_taken_back_holds_nobody_up(shop: Shop) -> None:
+    """The locked one is sent when it is free; of the other nothing is."""
+    is_locking = shop.database.dialect is not Dialect.SQLITE
+    live = shop.nodes[0]
+    live.core += (
+        '<address-settings><address-setting match="full"><max-size-messages>1</max-size-messages>'
+        "<address-full-policy>FAIL</address-full-policy></address-setting></address-settings>"
+    )
+    live.start().wait_serving()
+    with shop.transaction() as session:
+        shop.send(session, "1", "2", "3", "4", to="full")
+        shop.send(session, "5", "6")
+    live.wait_log("rows of the outbox wait")
+    rows = f"FROM {shop.table} WHERE body ="
+    with shop.transaction() as session:
+        session.execute(text(f"DELETE {rows} :body"), {"body": b"3"})
+    client = Client(live)
+    if not is_locking:
+        assert client.takes(3, "full") == ["1", "2", "4"]
+        assert client.takes(2, "orders") == ["5", "6"]
+    else:
+        with shop.transaction() as session:
+            session.execute(text(f"SELECT 1 {rows} :body FOR UPDATE"), {"body": b"5"})
+            assert client.takes(3, "full") == ["1", "2", "4"]
+            assert client.takes(1, "orders") == ["6"]
+        assert client.takes(1, "orders") == ["5"]
+    assert "was deleted before it was sent" in live.log
     client.close()
 
 

@@ -12,6 +12,7 @@ that is sent                             deleted in the transaction that stores 
 that cannot be read, routed or admitted  sent to the dead-letter address, with the reason
 for which there is no room now           waits, and all behind it; tried again
 that another session has locked          waits; those behind it are sent
+that the store takes in no form          stays in the table; tried again every minute
 that is gone before it is sent           was deleted by somebody else: nothing is sent
 =======================================  =========================================================
 
@@ -22,6 +23,7 @@ together with all that was sent behind it: the journal refuses those, too.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -63,6 +65,7 @@ MOST_LOCKED: Final = 1_000
 _FIRST_RETRY_MS: Final = 100
 _LAST_RETRY_MS: Final = 5_000
 _LOCKED_RETRY_MS: Final = 1_000
+_STUCK_RETRY_MS: Final = 60_000
 
 
 class RowReader(Protocol):
@@ -93,12 +96,13 @@ class RelayStatus(NamedTuple):
 class _Sent:
     """A row on its way to the store."""
 
-    __slots__ = ("number", "refusal", "row")
+    __slots__ = ("is_dead_letter", "number", "row")
 
     def __init__(self, number: int, row: OutboxRow) -> None:
         self.number = number
         """Its place in the order."""
         self.row = row
+        self.is_dead_letter = False
 
 
 class Relay:
@@ -130,13 +134,11 @@ class Relay:
         self._slices = slices
         self._timers = timers
         self._principal: Principal | None = None
-        self._broker = Principal("outbox", frozenset(), unrestricted=True)
-        """In whose name dead letters are sent."""
         self._unsent: deque[_Sent] = deque()
         self._in_flight: dict[int, _Sent] = {}
         """By the id of the row."""
         self._locked: dict[int, _Sent] = {}
-        """The same of rows that others have locked."""
+        """The same of rows that others have locked, or that the store takes in no form."""
         self._refused_rows: list[_Sent] = []
         """To be sent again once nothing is on its way any more."""
         self._gone: set[int] = set()
@@ -201,6 +203,7 @@ class Relay:
         self._is_reading = False
         if not self._gate.is_running:
             return
+        self._look_up_user()
         known = {one.row.id for one in (*self._unsent, *self._refused_rows)}
         known.update(self._in_flight, self._locked, self._gone)
         for row in rows:
@@ -209,6 +212,15 @@ class Relay:
                 self._bytes += _size(row)
                 self._unsent.append(_Sent(self._number, row))
         self._go_on()
+
+    def _look_up_user(self) -> None:
+        """Take over the roles that the user has now; the sender stays, by whom order is kept."""
+        if self._principal is not None:
+            found = self._new_principal()
+            if found is None:
+                self._principal = None
+            elif found.roles != self._principal.roles:
+                self._principal = replace(self._principal, roles=found.roles)
 
     # --- send
 
@@ -281,6 +293,7 @@ class Relay:
         """Send a row to the dead-letter address of its destination, or drop it if there is none."""
         row, text = sent.row, str(reason)
         self._in_flight[row.id] = sent
+        sent.is_dead_letter = True
         try:
             target = self._dead_letter_address(row.destination)
             with SendPlan(self._office.context, self._sender) as plan:
@@ -295,14 +308,29 @@ class Relay:
                 )
         except NotLive:
             self._in_flight.pop(row.id, None)
-            raise
         except BrokerError as error:
             self._in_flight.pop(row.id, None)
-            self._hold(sent, f"row {row.id} cannot be sent ({text}), nor moved: {error}")
+            self._park(sent, f"{text}; nor can it be moved: {error}")
+
+    def _park(self, sent: _Sent, reason: str) -> None:
+        """Leave a row in the table, and try again later; those behind it do not wait."""
+        LOGGER.error(
+            "row %d of the outbox, for destination %s, cannot be sent: %s; it stays in the table,"
+            " and is tried again in %d s",
+            sent.row.id,
+            quoted(sent.row.destination[:300]),
+            reason,
+            _STUCK_RETRY_MS // 1000,
+        )
+        self._try_later(sent, _STUCK_RETRY_MS)
+
+    def _try_later(self, sent: _Sent, after_ms: int) -> None:
+        self._locked[sent.row.id] = sent
+        self._timers.call_later(after_ms, partial(self._try_locked, sent))
 
     @property
     def _sender(self) -> Sender:
-        return (self._principal or self._broker).sender
+        return Sender() if self._principal is None else self._principal.sender
 
     def _dead_letter_address(self, destination: str) -> str:
         try:
@@ -359,20 +387,22 @@ class Relay:
         if isinstance(error, JournalClosed):
             return
         if isinstance(error, HeldElsewhere):
-            self._locked[row.id] = sent
-            self._timers.call_later(_LOCKED_RETRY_MS, partial(self._try_locked, sent))
+            self._try_later(sent, _LOCKED_RETRY_MS)
         elif isinstance(error, StoreFull | SentBehindRefused):
             self._refused_rows.append(sent)
             if isinstance(error, StoreFull):
                 self._say_held(str(error))
+        elif sent.is_dead_letter:
+            self._park(sent, str(error))
         else:
             self._dead_letter(sent, error)
         if not self._in_flight:
             self._send_again()
 
     def _try_locked(self, sent: _Sent) -> None:
-        """Send a row again that another session had locked."""
+        """Send a row again that could not be sent."""
         if self._locked.pop(sent.row.id, None) is not None:
+            sent.is_dead_letter = False
             self._unsent.appendleft(sent)
             self._go_on()
 

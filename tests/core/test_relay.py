@@ -1,0 +1,205 @@
+"""What the relay does with rows of the outbox, whatever the store says of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from orthia.broker.protocols.stomp.outbox import OutboxMessages
+from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.errors import OrthiaError
+from orthia.config.secrets import Secret
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import ClientLimits, OutboxSettings, Settings
+from orthia.journal.engine.abc import OutboxRow
+from orthia.journal.engine.outbox import OutboxReader, Rows, UnreadRows
+from orthia.journal.errors import HeldElsewhere, OutboxRowsGone, StoreFull, UnitRefused
+from orthia.journal.model.unit import Unit
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+
+
+class FakeReader:
+    """A reader of rows that a test gives it."""
+
+    def __init__(self) -> None:
+        self.unread = UnreadRows()
+        self.failure: str | None = None
+        self._rows: list[OutboxRow] = []
+        self._done: Rows | None = None
+        self._ids = 0
+
+    def ask(self, limit: int, max_bytes: int, done: Rows) -> None:
+        """Answer once there are rows."""
+        del limit, max_bytes
+        assert self._done is None, "it is asked once at a time"
+        self._done = done
+        self._answer(())
+
+    def come(self, *bodies: str, to: str = "q", headers: str | None = None) -> None:
+        """Commit rows."""
+        for body in bodies:
+            self._ids += 1
+            self._rows.append(OutboxRow(self._ids, to, headers, body.encode(), 1_000 + self._ids))
+        self._answer(())
+
+    def again(self, rows: Sequence[OutboxRow]) -> None:
+        """Return rows that were returned before."""
+        self._answer(rows)
+
+    def _answer(self, rows: Sequence[OutboxRow]) -> None:
+        if self._done is not None and (self._rows or rows):
+            done, self._done, found = self._done, None, [*rows, *self._rows]
+            self._rows = []
+            done(found)
+
+
+class Relayed(CoreUnderTest):
+    """A core with a relay."""
+
+    def __init__(self, options: Settings = SETTINGS) -> None:
+        super().__init__(replace(options, outbox=OutboxSettings(user="app")), auto_commit=False)
+        self.reader = FakeReader()
+        self.journal.outbox = cast("OutboxReader", self.reader)
+        self.broker.start_relay(OutboxMessages(ClientLimits(), lambda: 0))
+
+    def come(self, *bodies: str, to: str = "q", headers: str | None = None) -> None:
+        """Commit rows, and let the relay send them."""
+        self.reader.come(*bodies, to=to, headers=headers)
+        self.settle()
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait, by the relay's own account."""
+        assert self.broker.relay is not None
+        return self.broker.relay.status.waiting
+
+    @property
+    def held(self) -> str | None:
+        """Why rows wait."""
+        assert self.broker.relay is not None
+        return self.broker.relay.status.held
+
+    def refuse(self, error: OrthiaError, count: int = 1) -> None:
+        """Have the store refuse units."""
+        for _ in range(count):
+            self.journal.refuse(error)
+            self.settle()
+
+
+def test_each_row_is_deleted_by_the_unit_that_stores_its_message() -> None:
+    """And counts as waiting until then."""
+    core = Relayed()
+    core.come("a", "b")
+    core.settle()
+    taken = [tuple(one.outbox_rows) for one in core.journal.waiting if isinstance(one, Unit)]
+    assert [one for one in taken if one] == [(1,), (2,)]
+    assert core.waiting == 2
+    core.store_all()
+    assert core.waiting == 0
+    assert core.consume("/queue/q").texts == ["a", "b"]
+
+
+def test_a_row_that_is_read_again_is_sent_once() -> None:
+    """A reader whose connection was lost reads from the front."""
+    core = Relayed()
+    core.come("a", "b")
+    rows = [OutboxRow(1, "q", None, b"a", 0), OutboxRow(2, "q", None, b"b", 0)]
+    core.reader.again(rows)
+    core.store_all()
+    assert core.consume("/queue/q").texts == ["a", "b"]
+
+
+def test_what_the_full_store_refuses_is_sent_again_in_order() -> None:
+    """With all that was sent behind it, once there is room."""
+    core = Relayed()
+    core.come("first")
+    core.store_all()
+    core.come("a", "b", "c")
+    core.refuse(StoreFull("for a test"), 3)
+    assert core.held is not None
+    assert core.waiting == 3
+    core.come("d")
+    core.pass_time(10)
+    core.store_all()
+    assert core.consume("/queue/q").texts == ["first", "a", "b", "c", "d"]
+    assert core.held is None
+
+
+def test_a_row_that_is_gone_or_locked_does_not_hold_the_next() -> None:
+    """The one is forgotten, the other is tried again."""
+    core = Relayed()
+    core.come("first")
+    core.store_all()
+    core.come("gone")
+    core.refuse(OutboxRowsGone(all_of_them=True))
+    core.come("locked")
+    core.refuse(HeldElsewhere())
+    core.come("next")
+    core.store_all()
+    assert core.waiting == 1
+    core.pass_time(2)
+    core.store_all()
+    assert core.consume("/queue/q").texts == ["first", "next", "locked"]
+    assert core.waiting == 0
+
+
+def test_what_the_store_never_takes_becomes_a_dead_letter_or_stays() -> None:
+    """It is refused by the database itself, and so may be its dead letter."""
+    core = Relayed()
+    letters = core.consume("/queue/DLQ")
+    core.come("first")
+    core.store_all()
+    core.come("poison")
+    core.refuse(UnitRefused("for a test"), 2)
+    core.come("next")
+    core.store_all()
+    assert core.waiting == 1
+    assert core.consume("/queue/q").texts == ["first", "next"]
+    core.pass_time(61)
+    core.refuse(UnitRefused("for a test"))
+    core.store_all()
+    assert letters.texts == ["poison"]
+    assert core.waiting == 0
+
+
+def test_rows_wait_for_a_full_address_and_are_counted() -> None:
+    """The oldest of them is told."""
+    core = Relayed(settings("q", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
+    core.come("a", "b")
+    core.store_all()
+    assert core.broker.relay is not None
+    status = core.broker.relay.status
+    assert (status.waiting, status.oldest_ms, status.relayed) == (1, 1_002, 1)
+    assert "max-size-messages" in str(status.held)
+    consumer = core.consume("/queue/q", auto=True)
+    core.store_all()
+    core.pass_time(10)
+    core.store_all()
+    assert consumer.texts == ["a", "b"]
+
+
+def test_rows_are_sent_with_the_rights_of_the_configured_user() -> None:
+    """As they are now; without that user they wait."""
+    user = User("app", Secret("secret"), frozenset({"senders"}))
+    permissions = {
+        one: frozenset({"senders"}) for one in ("send", "createAddress", "createDurableQueue")
+    }
+    secured = replace(
+        SETTINGS,
+        security_enabled=True,
+        security_settings=(SecuritySetting("q", permissions),),
+    )
+    core = Relayed(secured)
+    core.come("a")
+    core.store_all()
+    assert "there is no user 'app'" in str(core.held)
+    core.broker.security.users.replace((user,))
+    core.pass_time(10)
+    core.come("b", to="other")
+    core.store_all()
+    assert core.held is None
+    core.broker.security.users.replace((replace(user, roles=frozenset()),))
+    core.come("c")
+    core.store_all()
+    assert core.waiting == 0
+    assert sorted(core.stored_texts()) == ["a", "b", "c"]
+    assert core.broker.depths() == {"q": 1, "DLQ": 2}
