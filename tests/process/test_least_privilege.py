@@ -10,10 +10,11 @@ from sqlalchemy import MetaData, func, select, text
 
 from orthia import migrations
 from orthia.config.store_settings import DatabaseLockerSettings, DatabaseStoreSettings
-from orthia.database import Database, PermanentStoreError
+from orthia.database import Database, PermanentStoreError, write_transaction
 from orthia.journal.sql.tables import history_table
 from tests.process.clients import connecting
 from tests.process.documented_users import (
+    DOCUMENT,
     asked,
     blocks,
     execute,
@@ -24,7 +25,7 @@ from tests.process.documented_users import (
 )
 from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store
-from tests.support.servers import ServerProcess
+from tests.support.servers import PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
@@ -36,6 +37,7 @@ CORE = """<address-settings><address-setting match="#">
 <max-delivery-attempts>2</max-delivery-attempts>
 <dead-letter-address>DLQ</dead-letter-address></address-setting></address-settings>"""
 LARGE = "x" * 300_000
+OUTBOX = '<outbox xmlns="urn:orthia"/>'
 RETENTION = '<journal-retention xmlns="urn:orthia" period="1" unit="SECONDS"/>'
 
 
@@ -110,7 +112,7 @@ def test_each_right_of_the_document_is_needed_and_missed_by_name(granted: Grante
 def test_those_rights_are_all_a_pair_needs(granted: Granted, tmp_path: Path) -> None:
     """To store, deliver, schedule, give up on, keep and prune messages, large ones too."""
     s = granted.owner
-    core = store(tmp_path, granted.node, "lease", more=RETENTION) + CORE
+    core = store(tmp_path, granted.node, "lease", more=RETENTION) + CORE + OUTBOX
     with file_cluster(tmp_path, core) as nodes, connecting() as connect:
         live, backup = nodes.pair()
         client = connect(live)
@@ -120,6 +122,10 @@ def test_those_rights_are_all_a_pair_needs(granted: Granted, tmp_path: Path) -> 
         client.send("once", "1", _AMQ_DUPL_ID="1")
         client.send("rejected", "1")
         client.send("waits", LARGE)
+        outbox = migrations.TableNames.from_settings(s).outbox
+        with write_transaction(granted.database.engine, "send") as session:
+            session.execute(text(f"INSERT INTO {outbox} (destination, body) VALUES ('sent', '1')"))
+        assert client.takes(1, "sent") == ["1"]
         assert client.takes(1, "large") == [LARGE]
         assert client.takes(1, "later") == ["1"]
         client.messages.clear()
@@ -143,3 +149,38 @@ def test_those_rights_are_all_a_pair_needs(granted: Granted, tmp_path: Path) -> 
         assert live.terminate() == 0
         for node in (live, backup):
             assert "denied" not in node.log
+
+
+_SENDS = re.compile(r"GRANT (?:EXECUTE|INSERT \(destination)[^;]*?TO app;")
+
+
+def test_an_application_needs_one_right_and_has_no_other(private_server: ServerProcess) -> None:
+    """To the function or procedure, or to insert; it sees nothing of what it sends."""
+    is_postgresql = isinstance(private_server, PostgresqlServer)
+    make_users(private_server)
+    table = migrations.TableNames.from_settings(settings_of(private_server)).outbox
+    insert = f"INSERT INTO {table} (destination, headers, body) VALUES ('q', NULL, 'x')"
+    if is_postgresql:
+        document = (DOCUMENT.parent / "outbox.md").read_text()
+        execution, insertion = (one[0] for one in _SENDS.finditer(document))
+        ways = [(execution, "SELECT orthia_send('q', 'x')"), (insertion, insert)]
+        make, to = "CREATE ROLE {} LOGIN PASSWORD 'secret'", "{}"
+    else:
+        columns = "GRANT INSERT (DESTINATION, HEADERS, BODY) ON broker.ORTHIA_OUTBOX TO app;"
+        execution = "GRANT EXECUTE ON PROCEDURE broker.ORTHIA_SEND TO app;"
+        ways = [(execution, "CALL ORTHIA_SEND('q', 'x', NULL)"), (columns, insert)]
+        make, to = "CREATE USER '{}'@'%' IDENTIFIED BY 'secret'", "'{}'@'%'"
+    for number, (grant, statement) in enumerate(ways):
+        user = f"app{number}"
+        execute(private_server, make.format(user))
+        execute(private_server, grant.replace("TO app;", f"TO {to.format(user)}"))
+        with opened(settings_of(private_server, user)) as database:
+            with write_transaction(database.engine, "send") as session:
+                session.execute(text(statement))
+            others = [other for _, other in ways if other != statement]
+            for refused in (*others, f"SELECT * FROM {table}", f"DELETE FROM {table}"):
+                with (
+                    pytest.raises(PermanentStoreError, match="denied"),
+                    write_transaction(database.engine, "do more") as session,
+                ):
+                    session.execute(text(refused))
