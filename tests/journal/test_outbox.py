@@ -110,9 +110,11 @@ def test_an_open_transaction_holds_nobody_up_and_comes_when_it_commits(
             application.commit(body)
             assert application.reads() == body
         application.insert(slow, "u")
-        slow.commit()
         application.commit("d")
-        assert application.reads() == "stud"
+        assert application.reads() == "d"
+        slow.commit()
+        application.commit("e")
+        assert application.reads() == "stue"
         slower.commit()
         assert application.reads() == "z"
         assert application.reads() == ""
