@@ -24,6 +24,9 @@ LAST_SEQ: Final = 2**63 - 1
 _PROBES_A_PARTITION: Final = 8
 _ROWS_A_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 64
+_WINDOW: Final = 1_000
+"""Ids of a sample."""
+_WINDOWS_A_STATEMENT: Final = 256
 
 _TYPES: Final = {
     "seq": pa.int64(),
@@ -163,10 +166,11 @@ def plan_ranges(
     *,
     within: SeqRange = SeqRange(0, LAST_SEQ),
 ) -> list[SeqRange]:
-    """Split the present rows into ranges of about the same size; raises StoreError.
+    """Split the present rows into ranges of about as many rows; raises StoreError.
 
-    Ids are reserved in blocks, so there may be a gap of a million at each takeover: probes of the
-    primary key find where rows begin and end, without counting.
+    Ids are reserved in blocks, so there may be a gap of a million at each takeover, and most of a
+    range may be acknowledged: probes of the primary key find where rows begin and end, and samples
+    how many there are, without counting all.
     """
     table = source.table(settings.message_table_name)
     tests = [f"m.seq >= {within.first:d}", f"m.seq <= {within.end - 1:d}"]
@@ -178,10 +182,17 @@ def plan_ranges(
     if first is None:
         return []
     # References of a body are read even if a filter on seq excludes them.
-    wanted = partitions or min(_MAX_PARTITIONS, 1 + (last - first) // _ROWS_A_PARTITION)
-    if wanted <= 1:
-        return [SeqRange(first, last + 1)]
-    return _balanced(_dense_ranges(source, table, _DenseRange(first, last), wanted), wanted)
+    whole = _DenseRange(int(first), int(last))
+    if partitions == 1 or (partitions is None and whole.width <= _ROWS_A_PARTITION):
+        return [whole.seqs]
+    most = partitions or _MAX_PARTITIONS
+    rough = _split_at_gaps(source, table, whole, most * _PROBES_A_PARTITION)
+    weighed = _weighed(source, table, rough)
+    rows = sum(one.rows for one in weighed)
+    wanted = partitions or min(most, 1 + round(rows) // _ROWS_A_PARTITION)
+    if wanted == 1:
+        return [whole.seqs]
+    return _balanced(_refined(source, table, weighed, rows / wanted / 2), wanted)
 
 
 class _DenseRange(NamedTuple):
@@ -194,41 +205,67 @@ class _DenseRange(NamedTuple):
     def width(self) -> int:
         return self.last - self.first + 1
 
+    @property
+    def seqs(self) -> SeqRange:
+        return SeqRange(self.first, self.last + 1)
 
-def _dense_ranges(source: Source, table: str, whole: _DenseRange, wanted: int) -> list[_DenseRange]:
-    """Split ``whole`` finely enough to make ``wanted`` ranges of about one size."""
-    rough = _split_at_gaps(source, table, whole, wanted * _PROBES_A_PARTITION)
-    # Without the gaps, little of the whole may be left.
-    fair = sum(dense.width for dense in rough) / wanted / 2
-    return [
-        part
-        for dense in rough
-        for part in (
-            _split_at_gaps(source, table, dense, ceil(dense.width / fair))
-            if dense.width > fair
-            else [dense]
+
+class _Weighed(NamedTuple):
+    """A range, and about how many rows it has."""
+
+    dense: _DenseRange
+    rows: float
+
+
+def _weighed(source: Source, table: str, ranges: Sequence[_DenseRange]) -> list[_Weighed]:
+    """Estimate the rows of ranges: most of the ids of a range may be acknowledged.
+
+    Rows are counted in a window of each, in one statement.
+    """
+    counts = []
+    for first in range(0, len(ranges), _WINDOWS_A_STATEMENT):
+        some = ranges[first : first + _WINDOWS_A_STATEMENT]
+        parts = (
+            f"(SELECT COUNT(*) FROM {table} WHERE seq BETWEEN {one.first:d} AND {end:d})"  # noqa: S608
+            for one, end in ((one, min(one.last, one.first + _WINDOW - 1)) for one in some)
         )
+        (answers,) = source.rows(f"SELECT {', '.join(parts)}")
+        counts += [int(one) for one in answers]
+    return [
+        _Weighed(one, count * max(1.0, one.width / _WINDOW))
+        for one, count in zip(ranges, counts, strict=True)
     ]
+
+
+def _refined(source: Source, table: str, ranges: Sequence[_Weighed], most: float) -> list[_Weighed]:
+    """Split ranges with more than ``most`` rows."""
+    found = []
+    for dense, rows in ranges:
+        parts = [dense]
+        if rows > most:
+            parts = _split_at_gaps(source, table, dense, ceil(rows / most))
+        width = sum(part.width for part in parts)
+        found += [_Weighed(part, rows * part.width / width) for part in parts]
+    return found
 
 
 def _split_at_gaps(source: Source, table: str, whole: _DenseRange, count: int) -> list[_DenseRange]:
     step = max(1, whole.width // count)
     # At most ``count`` ranges: the first one needs no probe.
     probes = range(whole.first + step, whole.last + 1, step)[: count - 1]
-    if not probes:
-        return [whole]
-    # A row's id is the seq at which its message begins.
-    parts = (
-        f"(SELECT id FROM {table} WHERE seq >= {probe:d} ORDER BY seq LIMIT 1),"  # noqa: S608
-        f" (SELECT MAX(seq) FROM {table} WHERE seq < {probe:d})"
-        for probe in probes
-    )
-    (answers,) = source.rows(f"SELECT {', '.join(parts)}")
     before: dict[int, int] = {}
     """The begin of each range but the first, and the end of the rows before it."""
-    for start, end in zip(answers[::2], answers[1::2], strict=True):
-        if start is not None and whole.first < start <= whole.last:
-            before.setdefault(int(start), min(int(end), int(start) - 1))
+    for first in range(0, len(probes), _WINDOWS_A_STATEMENT):
+        # A row's id is the seq at which its message begins.
+        parts = (
+            f"(SELECT id FROM {table} WHERE seq >= {probe:d} ORDER BY seq LIMIT 1),"  # noqa: S608
+            f" (SELECT MAX(seq) FROM {table} WHERE seq < {probe:d})"
+            for probe in probes[first : first + _WINDOWS_A_STATEMENT]
+        )
+        (answers,) = source.rows(f"SELECT {', '.join(parts)}")
+        for start, end in zip(answers[::2], answers[1::2], strict=True):
+            if start is not None and whole.first < start <= whole.last:
+                before.setdefault(int(start), min(int(end), int(start) - 1))
     begins = sorted(before)
     return [
         _DenseRange(first, last)
@@ -238,17 +275,18 @@ def _split_at_gaps(source: Source, table: str, whole: _DenseRange, count: int) -
     ]
 
 
-def _balanced(ranges: Sequence[_DenseRange], count: int) -> list[SeqRange]:
-    share = sum(dense.width for dense in ranges) / count
-    begins = [ranges[0].first]
-    filled = 0
-    for dense in ranges:
-        if filled >= share * len(begins):
+def _balanced(ranges: Sequence[_Weighed], count: int) -> list[SeqRange]:
+    share = sum(rows for _, rows in ranges) / count
+    begins = [ranges[0].dense.first]
+    filled = 0.0
+    for dense, rows in ranges:
+        # The rows on either side of the middle of a range decide where it belongs.
+        if filled + rows / 2 >= share * len(begins) and filled:
             begins.append(dense.first)
-        filled += dense.width
+        filled += rows
     return [
         SeqRange(first, end)
-        for first, end in zip(begins, [*begins[1:], ranges[-1].last + 1], strict=True)
+        for first, end in zip(begins, [*begins[1:], ranges[-1].dense.last + 1], strict=True)
     ]
 
 

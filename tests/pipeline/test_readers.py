@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
 from orthia.journal import JournalLimits
 from orthia.journal.model.unit import Unit
@@ -191,6 +192,43 @@ def test_a_reader_that_stops_early_leaves_no_connection(
     batches = reader.read(partition)
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def test_tasks_are_by_rows_and_not_by_ids(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """A gap of a million at each takeover, and acknowledged messages, make no task."""
+    for token in range(1, 6):
+        store.advance_fence(token)
+        journal = store.open(token)
+        store.append(journal, *map(str, range(15)))
+        journal.close(drain=True)
+    rows = read(JournalReader(reference, ["seq"]))
+    seqs = [row["seq"] for row in rows]
+    assert (len(seqs), seqs[-1] - seqs[0] > 3_000_000) == (75, True)
+    reader = JournalReader(reference, ["seq"])
+    assert len(reader.partitions()) == 1
+    # As many tasks as are asked for have about as many rows each.
+    several = JournalReader(reference, ["seq"], 5)
+    shares = [sum(batch.num_rows for batch in several.read(part)) for part in several.partitions()]
+    assert sum(shares) == 75
+    assert len(shares) == 5
+    assert max(shares) <= 30
+
+
+def test_acknowledged_messages_count_for_no_task(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Ids say little of rows: tasks are of what is left."""
+    journal = store.open()
+    seqs = store.append(journal, *map(str, range(1_000)))
+    gone = store.messages.c.seq.in_(seqs[10:900])
+    with store.database.engine.begin() as connection:
+        connection.execute(delete(store.messages).where(gone))
+    several = JournalReader(reference, ["seq"], 2)
+    shares = [sum(batch.num_rows for batch in several.read(one)) for one in several.partitions()]
+    assert sum(shares) == 110
+    assert max(shares) <= 80
 
 
 def test_the_node_managers_store_shows_both_locks(
