@@ -43,6 +43,7 @@ _OF_SECURITY = {
     "security-setting/permission/@type": "setting.permissions",
     "security-setting/permission/@roles": "setting.permissions",
     "role-mapping/@from": "from_role",
+    "role-mapping/@to": "mapping.to",
 }
 _OF_LOGIN = {
     "token-login-module/@key": "security/tokens.py module.key",
