@@ -32,7 +32,7 @@ FIRST := run demo test test-all compiled wheel clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
-.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
+.PHONY: simulate chaos benchmark wheel compiled test-compiled lock screenshots clean
 
 help: ## Show the targets
 	@targets=$$(sed -nE 's/^([a-z-]+):.*## /\1\t/p' $(MAKEFILE_LIST)); \
@@ -198,6 +198,9 @@ docs: setup ## Write the documents that are generated
 	$(BIN)/python -m tools.documents.stomp_headers > docs/stomp-headers.md
 	$(BIN)/python -m tools.documents.node_states > docs/node-states.md
 	$(BIN)/python -m tools.documents.management_api > docs/management-api.md
+
+screenshots: setup-test ## Take the pictures of docs/console.md, of a real pair in Chromium
+	$(BIN)/python -m tools.documents.screenshots docs/pictures
 
 lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
 	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --output-file requirements.lock

@@ -113,6 +113,12 @@ class Browser:
         )
         return [str(one) for one in found if one[0] in ("serious", "critical")]
 
+    def resize(self, width: int, height: int) -> None:
+        """Give what is seen this size, in pixels, without bars to scroll it by."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._do("goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=size)
+        self._do("goog/cdp/execute", cmd="Emulation.setScrollbarsHidden", params={"hidden": True})
+
     def picture(self, path: Path) -> None:
         """Write a picture of what is seen."""
         path.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
