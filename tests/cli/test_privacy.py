@@ -433,6 +433,7 @@ def test_what_is_open_to_all_is_told_by_check(run: Run, tmp_path: Path, host: st
     secured = run("check", _plain(file, host=host)).stderr
     assert "security is off" not in secured
     assert "the health endpoint listens on" in secured
+    assert "without TLS: whoever is on the way reads tokens and the passwords of" in secured
     local = run("check", _plain(file, host="127.0.0.1", enabled="false")).stderr
     assert "listens on" not in local
 
