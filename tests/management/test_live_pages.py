@@ -237,6 +237,6 @@ def test_a_line_says_what_it_draws() -> None:
     """To who does not see it, too; two samples at least, and none higher than the picture."""
     assert sparkline([Sample(0, 3)]) == ""
     drawn = sparkline([Sample(0, 0), Sample(2_000, 1_500), Sample(4_000, 750)])
-    assert 'points="0,15.0 30,1.0 60,8.0"' in drawn
+    assert 'points="0,15 30,1 60,8"' in drawn
     assert 'aria-label="0 to 1,500 messages in 4 s, 0 at the beginning"' in drawn
-    assert 'points="0,15.0 60,15.0"' in sparkline([Sample(0, 0), Sample(2_000, 0)])
+    assert 'points="0,15 60,15"' in sparkline([Sample(0, 0), Sample(2_000, 0)])

@@ -53,7 +53,9 @@ class Streams:
                 " as may: close one, or reload this page to see it as it is now"
             )
 
-    def follow(self, first: str, part: Part, changed: Callable[[], object]) -> "Stream":
+    def follow(
+        self, first: str, part: Part, changed: Callable[[], object] | None = None
+    ) -> "Stream":
         """Return a stream of a part that is ``first`` now.
 
         It is made anew from time to time, and soon when what ``changed`` returns is another.
@@ -61,7 +63,7 @@ class Streams:
         return Stream(self, self._events(first, part, changed))
 
     async def _events(
-        self, first: str, part: Part, changed: Callable[[], object]
+        self, first: str, part: Part, changed: Callable[[], object] | None
     ) -> AsyncIterator[str]:
         sent, sent_at = first, time.monotonic()
         yield event("update", first)
@@ -80,7 +82,10 @@ class Streams:
                 sent_at = time.monotonic()
                 yield ": nothing new\n\n"
 
-    async def _wait(self, changed: Callable[[], object]) -> None:
+    async def _wait(self, changed: Callable[[], object] | None) -> None:
+        if changed is None:
+            await asyncio.sleep(self._look_seconds)
+            return
         before = changed()
         for _ in range(_LOOKS):
             await asyncio.sleep(self._look_seconds / _LOOKS)

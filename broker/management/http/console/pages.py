@@ -127,6 +127,7 @@ class Console:
         self._depths = Depths()
         self._queue_pages: dict[str, tuple[snapshots.Snapshot[QueueView], Page]] = {}
         """The pages of queues that were made last, by their query."""
+        self._making_queues = asyncio.Lock()
         self._host = host
         self._operators = operators
         self._probes = probes
@@ -185,7 +186,8 @@ class Console:
                 raise NotLive("this page is another by now: load it again")
             return now.part
 
-        return self._streams.follow(found.part, part, self._role_now)
+        urgent = self._role_now if request.url.path.endswith("/pair") else None
+        return self._streams.follow(found.part, part, urgent)
 
     def _role_now(self) -> object:
         now = self._role()
@@ -283,9 +285,23 @@ class Console:
             return await node.queues(who)
 
         snapshot = await self._operators.perform(request, work)
-        before, page = self._queue_pages.get(request.url.query) or (None, None)
-        if page is not None and before is snapshot and page.is_fresh:
-            return page  # who looks at the same has it made once
+        async with self._making_queues:  # who looks at the same has it made once
+            before, page = self._queue_pages.get(request.url.query) or (None, None)
+            if page is None or before is not snapshot or not page.is_fresh:
+                page = await self._page_of_queues(request, snapshot, search, sort, number_of_page)
+                if len(self._queue_pages) >= _MOST_SHARED:
+                    self._queue_pages.clear()
+                self._queue_pages[request.url.query] = snapshot, page
+        return page
+
+    async def _page_of_queues(
+        self,
+        request: Request,
+        snapshot: snapshots.Snapshot[QueueView],
+        search: str,
+        sort: str,
+        number_of_page: int,
+    ) -> Page:
         found = await asyncio.to_thread(
             snapshots.page_of,
             snapshot,
@@ -298,7 +314,7 @@ class Console:
         names = [one.name for one in found.items]
         now = await self._operators.perform(request, lambda node, who: node.queues_now(who, names))
         queues = [now.get(one.name, one) for one in found.items]
-        page = self._page(
+        return self._page(
             request,
             "queues.html",
             refreshes=True,
@@ -311,10 +327,6 @@ class Console:
             number=number_of_page,
             pages=max(1, -(-found.total // ROWS)),
         )
-        if len(self._queue_pages) >= _MOST_SHARED:
-            self._queue_pages.clear()
-        self._queue_pages[request.url.query] = snapshot, page
-        return page
 
     async def _queue(self, request: Request) -> Page:
         given = query(request)

@@ -52,15 +52,16 @@ def sparkline(samples: Sequence[Sample]) -> Markup:
     if len(samples) < 2:
         return Markup("")
     first, last = samples[0], samples[-1]
-    most = max(one.messages for one in samples)
+    low, high = _HEIGHT - 1, _HEIGHT - 2
+    most = max(1, *(one.messages for one in samples))
     seconds = max(1, last.at_ms - first.at_ms)
     points = " ".join(
-        f"{(one.at_ms - first.at_ms) * _WIDTH / seconds:.0f},"
-        f"{_HEIGHT - 1 - (_HEIGHT - 2) * one.messages / max(1, most):.1f}"
-        for one in samples
+        f"{(at_ms - first.at_ms) * _WIDTH // seconds},{low - high * messages // most}"
+        for at_ms, messages in samples
     )
     told = (
-        f"{min(one.messages for one in samples):,} to {most:,} messages in {seconds // 1000:,} s,"
+        f"{min(one.messages for one in samples):,} to"
+        f" {max(one.messages for one in samples):,} messages in {seconds // 1000:,} s,"
         f" {first.messages:,} at the beginning"
     )
     return Markup(
