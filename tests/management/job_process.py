@@ -1,12 +1,14 @@
 """A live node's core in a process of its own, which runs one job and is killed amid it.
 
 Its standard input has the pickled settings of its store, its token and what the job is; a line of
-its standard output for each step says how many messages are done.
+its standard output for each step says how many messages are done. Where it is to hold on, it does
+nothing more from there on, so that it is killed with the next step on its way.
 """
 
 import asyncio
 import pickle
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +19,7 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.sql.journal import open_journal
-from tests.core.support import SETTINGS, opened
+from tests.core.support import ANYONE, SETTINGS, FakeConsumer, opened
 from tests.management.support import OPERATOR, FakeClients
 
 
@@ -25,7 +27,13 @@ def _failed(error: OrthiaError) -> None:
     raise SystemExit(f"the journal has failed: {error}")
 
 
-async def _run(settings: DatabaseStoreSettings, token: int, order: dict[str, Any]) -> None:
+async def _run(
+    settings: DatabaseStoreSettings,
+    token: int,
+    order: dict[str, Any],
+    hold_at: int | None = None,
+    prefetch: int = 0,
+) -> None:
     loop = asyncio.get_running_loop()
 
     def post(callback: Callable[[], None]) -> None:
@@ -42,6 +50,13 @@ async def _run(settings: DatabaseStoreSettings, token: int, order: dict[str, Any
     broker = Broker(SETTINGS, journal, lease_valid=lambda: True, call_later=loop.call_later)
     opened(broker)
     broker.count_backlogs()
+    broker.start_schedule()
+    if prefetch:
+        consumer = FakeConsumer()
+        handle = broker.subscribe(ANYONE, "/queue/orders", consumer, prefetch=prefetch)
+        handle.resume()
+        while len(consumer.received) < prefetch:  # noqa: ASYNC110 - the core has no events
+            await asyncio.sleep(0)
     management = Management(broker, FakeClients(), "killed")
     job = await management.start_job(OPERATOR, **order)
     told = -1
@@ -50,6 +65,8 @@ async def _run(settings: DatabaseStoreSettings, token: int, order: dict[str, Any
             told = job.done
             sys.stdout.write(f"{told}\n")
             sys.stdout.flush()
+            if hold_at is not None and told >= hold_at:
+                threading.Event().wait()
         await asyncio.sleep(0)
         job = await management.job(OPERATOR, job.id)
     sys.stdout.write(f"{job.state.value} {job.reason} {job.done}\n")
