@@ -579,8 +579,7 @@ class Management:
         milliseconds since 1970 UTC.
         """
         self._allow(principal, f"address.{destination}", "sendMessage")
-        if priority not in _PRIORITIES:
-            raise WrongArgument("priority", f"a priority is 0 to 9, not {priority}")
+        _check_priority(priority)
         if len(body) > self._broker.parts.max_body_bytes:
             raise LimitExceeded(
                 f"a body of {len(body)} bytes is longer than max-body-bytes"
@@ -966,8 +965,8 @@ class Management:
                 )
         if (order.priority is None) == (kind is JobKind.PRIORITY):
             raise WrongArgument("priority", "the priority is for, and needed by, a priority job")
-        if order.priority is not None and order.priority not in _PRIORITIES:
-            raise WrongArgument("priority", f"a priority is 0 to 9, not {order.priority}")
+        if order.priority is not None:
+            _check_priority(order.priority)
 
         self._check_acknowledge(order)
 
@@ -1188,6 +1187,11 @@ def _check_name(argument: str, name: str) -> None:
             f"{quoted(name[:300])} is no name: it has 1 to 255 printable characters, no space at"
             f" either end, and no {QUALIFIED}",
         )
+
+
+def _check_priority(priority: int) -> None:
+    if priority not in _PRIORITIES:
+        raise WrongArgument("priority", f"a priority is 0 to 9, not {priority}")
 
 
 def _check_limit(limit: int, body_bytes: int) -> None:

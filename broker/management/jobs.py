@@ -10,7 +10,7 @@
 All of a step is stored or nothing is, how far the job came included: so a node that dies at any
 point leaves each message in one place, and the next live node says what was done. It does not go on
 by itself: an operator may have begun the job by mistake. A step that the store refuses ends the job
-with the reason; its messages stay where they were, and are delivered after a while.
+with the reason; its messages stay where they were, and are delivered from there.
 
 A full store takes no record, but it takes deletes: there a job that only deletes says no more how
 far it came.
@@ -117,6 +117,8 @@ class Job:
     """The row of its record; None without one."""
     records: bool = True
     """Whether it says how far it is in the store."""
+    continues: bool = False
+    """Whether it does the rest of an interrupted one."""
     is_stopping: bool = False
     watchers: list[Callable[[bool], None]] = field(default_factory=list)
 
@@ -319,6 +321,7 @@ class Jobs:
             records=order.kind is not JobKind.ACKNOWLEDGE,
         )
         if again is not None:
+            job.continues = True
             job.record_id = again.record_id
             again.record_id = None
             del self._jobs[again.id]
@@ -361,6 +364,12 @@ class Jobs:
             self._tell(job)
             return
         except (BrokerError, _RefusedError) as error:
+            if job.continues and not job.done and isinstance(error, _RefusedError | LimitExceeded):
+                # As before: its record still says how far the first of them came.
+                job.state, job.continues = JobState.INTERRUPTED, False
+                job.reason = f"its rest could not be begun, and can be continued again: {error}"
+                self._tell(job)
+                return
             state, reason = JobState.FAILED, str(error)
         except MemoryError:
             raise

@@ -110,6 +110,14 @@ def page_of(
     return snapshot.page(key, lambda: page(by_name, where=where, **asked))
 
 
+def check_page(offset: int, limit: int) -> None:
+    """Raise WrongArgument for a page that cannot be."""
+    if offset < 0:
+        raise WrongArgument("offset", f"a page begins at 0 or later, not at {offset}")
+    if not 0 < limit <= MOST_OF_A_PAGE:
+        raise WrongArgument("limit", f"a page has 1 to {MOST_OF_A_PAGE}; {limit} were asked for")
+
+
 def page(
     queues: Iterable[QueueView],
     *,
@@ -127,12 +135,7 @@ def page(
     """
     if sort not in QueueView._fields:
         raise WrongArgument("sort", f"a list of queues is not sorted by {quoted(sort)}")
-    if offset < 0:
-        raise WrongArgument("offset", f"a page begins at 0 or later, not at {offset}")
-    if not 0 < limit <= MOST_OF_A_PAGE:
-        raise WrongArgument(
-            "limit", f"a page has 1 to {MOST_OF_A_PAGE} queues; {limit} were asked for"
-        )
+    check_page(offset, limit)
     wanted = dict(where or {})
     for name in wanted:
         if name not in QueueView._fields:

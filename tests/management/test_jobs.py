@@ -307,7 +307,7 @@ def test_a_node_that_ends_loses_and_doubles_nothing(kind: JobKind, steps: int) -
 @pytest.mark.parametrize("reason", [UnitRefused("for a test"), StoreFull("for a test")])
 @pytest.mark.parametrize("kind", [JobKind.MOVE, JobKind.RETRY])
 def test_a_step_that_the_store_refuses_ends_the_job(kind: JobKind, reason: OrthiaError) -> None:
-    """Its messages are where they were, count as before, and are delivered after a while."""
+    """Its messages are where they were, count as before, and are delivered at once."""
     managed = filled(150)
     core = managed.core
     core.send("/queue/other", "first")
@@ -334,7 +334,7 @@ def test_a_step_that_the_store_refuses_ends_the_job(kind: JobKind, reason: Orthi
     assert job.done == 0
     assert managed.texts(source) == before
     use_is_right(managed)
-    core.pass_time(11)
+    core.settle()
     assert core.consume(f"/queue/{source}").texts == before
 
 
@@ -455,3 +455,35 @@ def test_a_queue_of_which_a_step_was_refused_is_never_empty() -> None:
 
     managed.run(work())
     assert managed.texts("orders") == [str(one) for one in range(10)]
+
+
+def test_a_job_whose_rest_cannot_be_begun_is_continued_later() -> None:
+    """What is known of it stays: the store may have room again."""
+    managed = filled(200)
+    managed.core.send("/queue/other", "first")
+    in_steps(managed, JobKind.MOVE, 1, target="other")
+    later = managed.takeover(PAGED)
+    later.core.broker.count_backlogs()
+    later.core.settle()
+    core = later.core
+    (job,) = later.run(later.management.jobs(OPERATOR))
+
+    async def rest(*, is_refused: bool) -> JobView:
+        (last, *_) = await later.management.jobs(OPERATOR)
+        again = await later.management.continue_job(OPERATOR, last.id)
+        core.journal.auto_commit = not is_refused
+        while is_refused and not core.journal.waiting:
+            core.settle()
+            await asyncio.sleep(0)
+        if is_refused:
+            refuse_step(core, StoreFull("for a test"))
+        return await later.management.finished(OPERATOR, again.id)
+
+    refused = later.run(rest(is_refused=True))
+    assert (refused.state, refused.done) == (JobState.INTERRUPTED, 0)
+    assert refused.reason is not None
+    assert "can be continued again: the store has no room" in refused.reason
+    assert later.texts("orders") == [str(one) for one in range(job.done, 200)]
+    ended = later.run(rest(is_refused=False))
+    assert (ended.state, ended.done) == (JobState.DONE, 200 - job.done)
+    assert later.takeover().management._jobs.all() == []

@@ -371,3 +371,17 @@ def test_options_that_cannot_change_are_refused_by_name(managed: OnStore) -> Non
         managed.run(managed.management.change_queue(OPERATOR, "orders", max_consumers=-2))
     assert managed.run(managed.management.queue(OPERATOR, "orders")) == before
     assert consumer.texts == ["a"]
+
+
+def test_a_ring_gives_up_what_is_low_before_what_is_new(managed: OnStore) -> None:
+    """Also where the low ones are in the table only, as after a takeover."""
+    managed.run(managed.management.create_queue(OPERATOR, "orders", options={"ring-size": 3}))
+    managed.node.send("low", "lower", "lowest", priority=1)
+    managed = managed.take_over()
+    managed.run(facade_is_counted(managed))
+    managed.node.send("a", "b")
+    trimmed(managed, 3)
+    assert managed.texts("orders") == ["a", "b", "lowest"]
+    managed.node.send("c", "d")
+    trimmed(managed, 3)
+    assert managed.texts("orders") == ["b", "c", "d"]

@@ -48,7 +48,7 @@ from orthia.broker.core.queue.selecting import SelectingDelivery
 from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.settlement import Acknowledged, Rejected
 from orthia.broker.core.queue.subscriptions import QueueSubscription, locations
-from orthia.broker.core.queue.unsettled import Unsettled
+from orthia.broker.core.queue.unsettled import BACK_OFF_MS, Unsettled
 from orthia.broker.core.selectors import Selector
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -478,9 +478,9 @@ class Queue(DeliveringQueue):
         self.counters.acknowledged += 1
 
     def restore_removed(self, reference: MessageReference) -> None:
-        """Take a message again that an operator could not remove: after a while."""
+        """Take a message again that an operator could not remove: nobody tries again by himself."""
         self.counters.removed -= 1
-        self.take_back(reference)
+        self.take_back(reference, 0)
 
     def drop(self, reference: MessageReference) -> None:
         """Discount a message that moves to another queue or is dropped."""
@@ -615,11 +615,11 @@ class Queue(DeliveringQueue):
         if self.selecting is not None and not self.pace.is_delivering:
             self.selecting.take_in()
 
-    def take_back(self, reference: MessageReference) -> None:
+    def take_back(self, reference: MessageReference, after_ms: int = BACK_OFF_MS) -> None:
         """Take a message again that was let go to be moved, and could not be: after a while."""
         if self.selecting is not None:
             self.selecting.restored((reference,))
-        self.unsettled.take_back(reference)
+        self.unsettled.take_back(reference, after_ms)
         for policy in self._policies:
             policy.taken_back(reference)
 

@@ -54,8 +54,11 @@ def pop_oldest(queue: Queue, *, of_lowest: bool) -> MessageReference | None:
         delayed = unsettled.delayed.lowest_and_oldest()
     else:
         delayed = next(iter(unsettled.delayed), None)
-    if queue.selecting is not None:
-        oldest = queue.selecting.take_oldest(delayed)
+    selecting = queue.selecting
+    if selecting is None and of_lowest and queue.log.levels is not None:
+        selecting = queue.match()  # what is lower may be in the table only
+    if selecting is not None:
+        oldest = selecting.take_oldest(delayed)
     else:
         oldest = _oldest_but(queue, delayed)
     if oldest is None:

@@ -272,12 +272,12 @@ class Unsettled:
 
     # --- waiting for a redelivery
 
-    def take_back(self, reference: MessageReference) -> None:
+    def take_back(self, reference: MessageReference, after_ms: int = BACK_OFF_MS) -> None:
         """Count a message again that could not be moved; it is delivered again after a while."""
         self._log.keep(reference)
         self._log.charge(size_in_store(reference.record))
         self._services.budget.claim(reference.size)
-        self._delay([reference], BACK_OFF_MS)
+        self._delay([reference], after_ms)
 
     def came_back(self, reference: MessageReference) -> None:
         """Deliver a message that is counted as in memory before all that were never delivered."""

@@ -374,10 +374,7 @@ def _page(
     member = sort.removeprefix("-").replace("-", "_")
     if found and not hasattr(found[0], member):
         raise WrongArgument("sort", f"{name} are not sorted by {quoted(sort[:100])}")
-    if offset < 0:
-        raise WrongArgument("offset", f"a page begins at 0 or later, not at {offset}")
-    if not 0 < limit <= MOST_OF_A_PAGE:
-        raise WrongArgument("limit", f"a page has 1 to {MOST_OF_A_PAGE}, not {limit}")
+    snapshots.check_page(offset, limit)
     found.sort(key=lambda one: _sortable(getattr(one, member)), reverse=sort.startswith("-"))
     some = found[offset : offset + limit]
     return {name: [as_json(one) for one in some], "total": len(found)}  # type: ignore[arg-type]
