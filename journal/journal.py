@@ -132,16 +132,18 @@ class MessageJournal(ABC):
         done: Done | None,
         refused: Refused | None = None,
         sender: Sender | None = None,
+        outbox_row: int = 0,
     ) -> int:
         """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
 
         ``refused`` is called instead if the store takes others and not this, or has no room, or if
         something that ``sender`` sent before was refused; see ``orthia.journal.engine.senders``.
+        With ``outbox_row`` that row of the outbox is deleted with it.
         Raises JournalClosed, RecordTooLarge.
         """
         if self.refusal is not None:  # as ``_refuse_if_closed``: the hot path
             raise JournalClosed(self.refusal)
-        return self.intake.message(queue_id, payload, done, refused, sender)
+        return self.intake.message(queue_id, payload, done, refused, sender, outbox_row)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """Store ``unit`` atomically; ``unit.done`` follows the commit.

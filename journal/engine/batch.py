@@ -67,6 +67,8 @@ class Batch(Changes):
             self.messages.append(item)
             self.size += 1
             self.payload_bytes += len(item.payload)
+            if item.outbox_row:
+                self.outbox_rows = extended(self.outbox_rows, (item.outbox_row,))
         elif item.only_deletes:
             self.deletes += item.deletes
             self.size += len(item.deletes) or 1
@@ -81,7 +83,7 @@ class Batch(Changes):
     @property
     def only_messages(self) -> bool:
         """True if it inserts messages of one queue each and does nothing else."""
-        return len(self.items) == len(self.messages)
+        return len(self.items) == len(self.messages) and not self.outbox_rows
 
     @property
     def only_frees(self) -> bool:

@@ -106,6 +106,7 @@ class Intake:
         done: Done | None,
         refused: Refused | None = None,
         sender: Sender | None = None,
+        outbox_row: int = 0,
     ) -> int:
         """Submit a message of one queue and return its seq; the hot path."""
         size = len(payload)
@@ -119,7 +120,7 @@ class Intake:
         self._next_id = seq + 1
         self._rows += 1
         self._bytes += size
-        self._submit(AppendedMessage(seq, queue_id, payload, done, refused, sender))
+        self._submit(AppendedMessage(seq, queue_id, payload, done, refused, sender, outbox_row))
         return seq
 
     def unit(self, unit: Unit) -> list[MessageLocation]:

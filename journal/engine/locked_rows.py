@@ -145,8 +145,8 @@ class LockedRows:
         others: list[tuple[RowKey, int]] = []
         for number, item in enumerate(batch.items):
             if isinstance(item, AppendedMessage):
-                continue
-            if can_wait(item):
+                others += [(row, number) for row in rows_of(item)]
+            elif can_wait(item):
                 waiting += rows_of(item)
             else:
                 others += [(row, number) for row in rows_of(item)]

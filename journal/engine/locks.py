@@ -70,7 +70,7 @@ class Sifted(NamedTuple):
     """What is done with the units of a batch."""
 
     stored: Batch
-    refused: Sequence[Unit]
+    refused: Sequence[Appended]
     """Before anything of ``stored``."""
     waiting: Sequence[Unit] = ()
     """Those put aside that were not before."""
@@ -90,7 +90,7 @@ class _Waiting(NamedTuple):
 def rows_of(item: Appended) -> list[RowKey]:
     """Return the rows that a unit deletes or overwrites, but for those of BINDINGS."""
     if isinstance(item, AppendedMessage):
-        return []
+        return [RowKey(RowKind.OUTBOX, item.outbox_row)] if item.outbox_row else []
     rows = [RowKey(RowKind.MESSAGE, seq) for seq in item.deletes]
     if item.only_deletes:
         return rows
@@ -155,12 +155,12 @@ class PutAside:
         ``unresolved`` says that an earlier attempt may have stored the batch.
         """
         stored: list[Appended] = []
-        refused: list[Unit] = []
+        refused: list[Appended] = []
         waiting: list[Unit] = []
         for place, item in enumerate(batch.items):
-            if isinstance(item, AppendedMessage) or self._passes(item):
+            if self._passes(item):
                 stored.append(item)
-            elif can_wait(item):
+            elif isinstance(item, Unit) and can_wait(item):
                 self._wait(item, unresolved=unresolved)
                 waiting.append(item)
             elif stored:
@@ -199,7 +199,10 @@ class PutAside:
 
     def _passes(self, item: Appended) -> bool:
         if isinstance(item, AppendedMessage):
-            return True
+            # Nothing that waits deletes a row of the outbox that a message is.
+            return (
+                not item.outbox_row or RowKey(RowKind.OUTBOX, item.outbox_row) not in self._locked
+            )
         if item.behind_all and self._waiting and can_wait(item):
             return False
         rows = rows_of(item)

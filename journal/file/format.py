@@ -224,7 +224,7 @@ def encode_record(record: Record, mark: Mark, sync: int, flags: int) -> bytes:
 
 
 def encode_messages(
-    messages: Sequence[tuple[int, int, bytes, object, object, object]],
+    messages: Sequence[tuple[int, int, bytes, object, object, object, object]],
     sizes: Sequence[int],
     mark: Mark,
     sync: int,
@@ -242,7 +242,7 @@ def encode_messages(
     start, seed = mark
     kind, user_kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     last = messages[-1][0] if is_end else None
-    for (seq, queue_id, payload, _, _, _), size in zip(messages, sizes, strict=True):
+    for (seq, queue_id, payload, _, _, _, _), size in zip(messages, sizes, strict=True):
         tail = pack_tail(
             size,
             kind,

@@ -273,6 +273,8 @@ class AppendedMessage(NamedTuple):
     done: Done | None
     refused: Refused | None = None
     sender: Sender | None = None
+    outbox_row: int = 0
+    """The row of the outbox that it is, which is deleted with it; 0 for none."""
 
 
 Appended = AppendedMessage | Unit

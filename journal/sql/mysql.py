@@ -160,7 +160,7 @@ class MysqlStore(SqlStore):
     def _message_values(self, messages: Iterable[AppendedMessage]) -> Iterator[str]:
         kinds = f"{RecordType.ADD_RECORD:d},{UserRecordType.ADD_MESSAGE:d}"
         token = self._token
-        for seq, queue_id, payload, _, _, _ in messages:
+        for seq, queue_id, payload, _, _, _, _ in messages:
             yield f"({seq},{seq},{kinds},{queue_id},{token},x'{payload.hex()}')"
 
     def _row_values(self, rows: Iterable[Row]) -> Iterator[str]:

@@ -26,7 +26,10 @@ class OutboxSession:
 
     @contextmanager
     def cursor(self, what: str) -> Iterator[Any]:
-        """Give a cursor of the driver; raises StoreError."""
+        """Give a cursor of the driver; raises StoreError.
+
+        After an error the next block has another connection: this one may be half prepared.
+        """
         with translate_errors(what), self._engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             self.is_new = driver is not self._known
@@ -34,8 +37,10 @@ class OutboxSession:
             cursor = driver.cursor()
             try:
                 yield cursor
-            finally:
                 cursor.close()
+            except BaseException:
+                connection.invalidate()
+                raise
 
     def close(self) -> None:
         """Close the connection."""

@@ -284,7 +284,7 @@ def _copy_messages(messages: Iterable[AppendedMessage], token: int) -> list[byte
     """Return the binary form of messages of one queue each."""
     add, kind, pack = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE), _COPY_ROW.pack
     parts: list[bytes] = []
-    for seq, queue_id, payload, _, _, _ in messages:
+    for seq, queue_id, payload, _, _, _, _ in messages:
         size = len(payload)
         parts.append(pack(7, 8, seq, 8, seq, 2, add, 2, kind, 8, queue_id, 8, token, size))
         parts.append(payload)

@@ -145,7 +145,9 @@ class SqliteStore(SqlStore):
             seq, queue_id, payload = messages[0][:3]
             self._execute(self._message_sql, (seq, queue_id, payload))
         elif messages:
-            values = [(seq, seq, queue_id, payload) for seq, queue_id, payload, _, _, _ in messages]
+            values = [
+                (seq, seq, queue_id, payload) for seq, queue_id, payload, _, _, _, _ in messages
+            ]
             self._execute_for(values, self._messages_sql, self._message_values)
         if rows:
             statement = f"INSERT INTO {table} {ROW_COLUMNS} VALUES "

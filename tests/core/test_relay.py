@@ -11,9 +11,10 @@ from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import ClientLimits, OutboxSettings, Settings
 from orthia.journal.engine.abc import OutboxRow
+from orthia.journal.engine.batch import batch_of
 from orthia.journal.engine.outbox import OutboxReader, Rows, UnreadRows
 from orthia.journal.errors import HeldElsewhere, OutboxRowsGone, StoreFull, UnitRefused
-from orthia.journal.model.unit import Unit
+from orthia.journal.model.unit import AppendedMessage
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 
 
@@ -90,8 +91,8 @@ def test_each_row_is_deleted_by_the_unit_that_stores_its_message() -> None:
     core = Relayed()
     core.come("a", "b")
     core.settle()
-    taken = [tuple(one.outbox_rows) for one in core.journal.waiting if isinstance(one, Unit)]
-    assert [one for one in taken if one] == [(1,), (2,)]
+    assert [one for one in core.journal.waiting if isinstance(one, AppendedMessage)]
+    assert batch_of(core.journal.waiting).outbox_rows == [1, 2]
     assert core.waiting == 2
     core.store_all()
     assert core.waiting == 0

@@ -524,7 +524,7 @@ def send_plain(
             done()
 
     try:
-        if expires or outbox_row:
+        if expires:
             unit = Unit(answered)
             unit.refused, unit.sender = answered, sender
             unit.add_message([queue_id], payload)
@@ -532,7 +532,9 @@ def send_plain(
                 unit.take_from_outbox(outbox_row)
             seq = context.journal.append_unit(unit)[0].seq
         else:
-            seq = context.journal.append_message(queue_id, payload, answered, answered, sender)
+            seq = context.journal.append_message(
+                queue_id, payload, answered, answered, sender, outbox_row
+            )
     except (RecordTooLarge, JournalClosed) as error:
         queue.in_flight -= 1
         queue.use.release(size)
