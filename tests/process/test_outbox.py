@@ -1,14 +1,15 @@
 """Messages that applications send by SQL, with real nodes that are killed."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from sqlalchemy import Connection, text
+from typing_extensions import override
 
 from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -18,6 +19,7 @@ from tests.process.clients import Client
 from tests.process.file_nodes import FileNodeProcess
 from tests.process.nodes import RENEW_PERIOD_MS, wait_any_serving
 from tests.support.servers import (
+    LAPSING_NODE_LEASE_MS,
     NODE_LEASE_MS,
     NODE_NETWORK_TIMEOUT_MS,
     url_with_password,
@@ -33,11 +35,17 @@ _STAYS = "<allow-failback>false</allow-failback>"
 class OutboxNode(FileNodeProcess):
     """A node that sends the outbox."""
 
-    lease: ClassVar[str] = (
-        f"<jdbc-lock-renew-period>{RENEW_PERIOD_MS}</jdbc-lock-renew-period>"
-        f"<jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>"
-        f"<jdbc-lock-expiration>{NODE_LEASE_MS}</jdbc-lock-expiration>"
-    )
+    lease_ms: int = NODE_LEASE_MS
+
+    @property
+    @override
+    def lease(self) -> str:  # type: ignore[override]
+        return (
+            f"<jdbc-lock-renew-period>{RENEW_PERIOD_MS}</jdbc-lock-renew-period>"
+            f"<jdbc-network-timeout>{NODE_NETWORK_TIMEOUT_MS}</jdbc-network-timeout>"
+            f"<jdbc-lock-expiration>{self.lease_ms}</jdbc-lock-expiration>"
+        )
+
     core: str = _OUTBOX
     policy: str = "<failover-on-shutdown>true</failover-on-shutdown>"
 
@@ -219,9 +227,25 @@ class Clerk(threading.Thread):
             self.committed += bodies
 
 
-@pytest.mark.extended
-def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop) -> None:
-    """By messages that are there against those that were committed, sender by sender in order."""
+def kill(serving: OutboxNode) -> None:
+    """Kill the live node, and start it again."""
+    serving.kill()
+    serving.start()
+
+
+def freeze(serving: OutboxNode, other: OutboxNode) -> None:
+    """Freeze the live node until the other serves, and have it start again when it ends."""
+    serving.signal(signal.SIGSTOP)
+    other.wait_serving()
+    serving.signal(signal.SIGCONT)
+    serving.exit_code()
+    serving.start()
+
+
+def orders_come_once(
+    shop: Shop, times: int, break_node: Callable[[OutboxNode, OutboxNode], None]
+) -> None:
+    """Order things while live nodes break, and see each order once, clerk by clerk in order."""
     live, backup = shop.nodes
     live.start().wait_serving()
     backup.start().wait_log("AMQ221031")
@@ -240,11 +264,11 @@ def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop
         )
 
     try:
-        for _ in range(3):
+        for _ in range(times):
             serving = wait_any_serving(shop.nodes)
             ordered(60)
-            serving.kill()
-            serving.start()
+            nodes = (live, backup) if serving is live else (backup, live)
+            break_node(*nodes)
     finally:
         over.set()
         for clerk in clerks:
@@ -261,3 +285,18 @@ def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop
         assert [one for one in taken if one.startswith(f"{number}-")] == clerk.committed
     assert len(taken) == sum(len(clerk.committed) for clerk in clerks)
     client.close()
+
+
+@pytest.mark.extended
+def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop) -> None:
+    """By messages that are there against those that were committed."""
+    orders_come_once(shop, 3, lambda serving, _: kill(serving))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+def test_a_node_that_thaws_sends_nothing_again(shop: Shop) -> None:
+    """Its unit deletes rows under a fence that is no longer its own."""
+    for node in shop.nodes:
+        node.lease_ms = LAPSING_NODE_LEASE_MS
+    orders_come_once(shop, 1, freeze)
