@@ -1,9 +1,12 @@
 """What is read of the outbox, and in which order, on every DBMS."""
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
@@ -18,12 +21,13 @@ from orthia.config.outbox import (
     send_function,
 )
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, Dialect
+from orthia.database import Database, Dialect, write_transaction
 from orthia.journal.engine.abc import Outbox
 from orthia.journal.sql.mysql_outbox import GRACE_SECONDS, Hole, holes_between, kept, without
 from orthia.journal.sql.outbox import PostgresqlOutbox, open_outbox
 from orthia.journal.sql.outbox_session import SWEEP_SECONDS
 from orthia.migrations import TableNames
+from tests.database.test_pooling import PGBOUNCER, pgbouncer
 
 SERVERS = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
 """Where several transactions write at a time."""
@@ -366,3 +370,26 @@ def test_the_names_of_headers_are_those_of_a_send() -> None:
     assert set(KNOWN_HEADERS) == reserved & acts
     no_place = {"destination", "content-length", "receipt", "transaction"}
     assert set(REFUSED_HEADERS) == (removed - reserved) | no_place
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="there is no pgbouncer: apt-get install pgbouncer")
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_an_application_sends_through_a_pooler_of_transactions(
+    migrated_store: DatabaseStoreSettings, database: Database
+) -> None:
+    """Each of its transactions in any session; one wakes a reader that sleeps."""
+    directory = Path(tempfile.mkdtemp(prefix="orthia-pgbouncer-"))  # which nobody may enter
+    reader = PostgresqlOutbox(database, migrated_store, notify=True, asleep_seconds=600.0)
+    try:
+        with pgbouncer(directory, migrated_store, "transaction") as pooled:
+            assert reader.next_rows(10, 1_000) == []
+            reader.rest(1.0, threading.Event())
+            assert reader.next_rows(10, 1_000) == []
+            for body in "abc":
+                with write_transaction(pooled.engine, "send") as session:
+                    session.execute(text(f"SELECT orthia_send('q', '{body}')"))
+            reader.rest(1e-9, threading.Event())
+            assert [row.body for row in reader.next_rows(10, 1_000)] == [b"a", b"b", b"c"]
+    finally:
+        reader.close()
+        shutil.rmtree(directory)
