@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """The relay: what applications send by SQL, in their own transactions, becomes messages.
 
 An application inserts a row into the outbox; once that is committed, the live node sends it as it
@@ -21,11 +22,12 @@ together with all that was sent behind it: the journal refuses those, too.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from orthia.broker.core.api import Done, OutgoingMessage, TransactionWork
 from orthia.broker.core.destinations import parse
@@ -68,12 +70,14 @@ _LOCKED_RETRY_MS: Final = 1_000
 _STUCK_RETRY_MS: Final = 60_000
 
 
-class RowReader(Protocol):
+class RowReader(ABC):
     """What a row says; every protocol's words are its own."""
 
+    @abstractmethod
     def sends(self, row: OutboxRow, principal: Principal) -> list[tuple[str, OutgoingMessage]]:
         """Return the message of a row for each destination it names; raises OrthiaError."""
 
+    @abstractmethod
     def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
         """Return the message that tells of a row that cannot be sent."""
 

@@ -1,12 +1,16 @@
+# mypyc compiles this module.
 """The message that a row of the outbox makes: its headers are those of a SEND."""
 
 import json
 from collections.abc import Callable
 from typing import Final
 
+from typing_extensions import override
+
 from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.sending.relay import RowReader
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
@@ -33,7 +37,7 @@ REASON: Final = "dlqDeliveryFailureCause"
 """As Classic calls the reason of a dead letter."""
 
 
-class OutboxMessages:
+class OutboxMessages(RowReader):
     """Reads rows."""
 
     def __init__(self, limits: ClientLimits, time_ms: Callable[[], int]) -> None:
@@ -41,8 +45,8 @@ class OutboxMessages:
         self._limits = limits
         self._time_ms = time_ms
 
+    @override
     def sends(self, row: OutboxRow, principal: Principal) -> list[tuple[str, OutgoingMessage]]:
-        """Return the message for each destination of a row; raises OrthiaError."""
         if len(row.body) > MAX_BODY_BYTES:
             raise ProtocolError(
                 f"the body has {len(row.body)} bytes; expected {MAX_BODY_BYTES} at most: send"
@@ -75,8 +79,8 @@ class OutboxMessages:
             found.append((address, message))
         return found
 
+    @override
     def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
-        """Return the message that goes to a dead-letter address."""
         try:
             raw = self._raw(row.headers)
         except ProtocolError:
