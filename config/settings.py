@@ -154,8 +154,8 @@ class HealthSettings:
 
 @dataclass(frozen=True)
 class OutboxSettings:
-    """Orthia's ``outbox`` element: what applications send and acknowledge in their own
-    transactions. Off unless present."""
+    """Orthia's ``outbox`` element: what applications send in their own transactions. Off unless
+    present."""
 
     user: str | None = None
     """For whom messages are sent: its roles are asked for the permissions a client needs."""

@@ -220,6 +220,7 @@ def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Gro
         else:
             assert store is not None
             where = database_store(store, port, timers, _RETENTION * settings.keeps_history)
+        core = common_core(role, is_tight=settings.is_tight, has_outbox="sql" in site.has)
         clock = SteppedClock(stepped_clock, directory / f"{name}.clock")
         node = ChaosNode(
             role,
@@ -228,7 +229,7 @@ def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Gro
             name,
             port=free_port(),
             environment={**clock.environment, ENVIRONMENT: str(limit_seconds())},
-            core=where + common_core(role, is_tight=settings.is_tight),
+            core=where + core,
             parameters="",
             clock=clock,
             link=link,

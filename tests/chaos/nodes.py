@@ -202,9 +202,10 @@ def _store(
     )
 
 
-def common_core(role: Role, *, is_tight: bool) -> str:
+def common_core(role: Role, *, is_tight: bool, has_outbox: bool = False) -> str:
     """Return the elements of ``core`` that are the same in every world."""
     element = "primary" if role is Role.LIVE else "backup"
+    outbox = '<outbox xmlns="urn:orthia"/>' if has_outbox else ""
     memory = f"<global-max-size>{_MIB // 4}</global-max-size>" if is_tight else ""
     clients = f"<max-client-bytes>{24 * _MIB}</max-client-bytes>" if is_tight else ""
     memory += (
@@ -213,7 +214,7 @@ def common_core(role: Role, *, is_tight: bool) -> str:
     )
     return (
         f"<ha-policy><shared-store><{element}><failover-on-shutdown>true</failover-on-shutdown>"
-        f"</{element}></shared-store></ha-policy>{memory}<address-settings>"
+        f"</{element}></shared-store></ha-policy>{memory}{outbox}<address-settings>"
         '<address-setting match="poison">'
         f"<max-delivery-attempts>{POISON_ATTEMPTS}</max-delivery-attempts></address-setting>"
         '<address-setting match="accounts">'

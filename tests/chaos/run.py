@@ -14,7 +14,9 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthia.config.errors import OrthiaError
+from tests.chaos.business import Business
 from tests.chaos.checker import Checker, Violations
+from tests.chaos.clients import Given
 from tests.chaos.consumers import Consumer
 from tests.chaos.fault import IO_ERROR, Fault, Strike
 from tests.chaos.faults import FAULTS, kinds
@@ -201,7 +203,14 @@ class Run:
 
         with History(self._directory / "history.jsonl", heard) as history:
             ground.history = history
-            population = populate([node.port for node in ground.nodes], history, self._seed)
+            ports = [node.port for node in ground.nodes]
+            population = populate(ports, history, self._seed)
+            business = None
+            if Business.is_possible(ground):
+                business = Business(ground, Given(ports, history, self._seed))
+                population.receivers.extend(business.consumers)
+                for producer in business.producers:
+                    producer.start()
             for client in population.everybody:
                 client.start()
             try:
@@ -213,7 +222,7 @@ class Run:
                 if isinstance(consumer, Consumer):
                     consumer.hurry()
             try:  # after that too: what is lost is known only when all queues are empty
-                self._drain(ground, population.senders, checker)
+                self._drain(ground, population.senders, checker, business)
                 verdict.wait_empty()
             except _STUCK as error:
                 checker.violations.add("stuck", f"{error!r}; {_ends_of_logs(ground)}")
@@ -240,6 +249,8 @@ class Run:
         verdict.judge_turns(violations)
         try:
             figures |= verdict.judge_store(violations)
+            if business is not None:
+                figures |= business.judge(violations)
         except (OrthiaError, SQLAlchemyError) as error:
             violations.add("stuck", f"the store cannot be looked at: {error!r}")
         self._conclude(violations, figures, locks)
@@ -345,7 +356,15 @@ class Run:
             if not node.is_running and node.is_noted and node.name not in self._down:
                 node.start()
 
-    def _drain(self, ground: Ground, senders: list[Sender], checker: Checker) -> None:
+    def _drain(
+        self,
+        ground: Ground,
+        senders: list[Sender],
+        checker: Checker,
+        business: Business | None,
+    ) -> None:
+        if business is not None:
+            business.stop()
         for sender in senders:
             sender.stop()
         for sender in senders:
@@ -358,7 +377,8 @@ class Run:
 
         def drained() -> bool:
             self._revive(ground)
-            return not checker.missing
+            is_settled = business is None or business.is_settled()
+            return is_settled and not checker.missing
 
         wait_until(drained, DRAIN_SECONDS, what="every confirmed message is acknowledged")
 

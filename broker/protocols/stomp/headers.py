@@ -164,7 +164,14 @@ HEADERS: Final = (
     ),
     *(
         Header(name, ("SEND",), Rule.REMOVED, "part of every MESSAGE, from the broker")
-        for name in ("message-id", "subscription", "ack", "redelivered", "timestamp")
+        for name in ("subscription", "ack", "redelivered", "timestamp")
+    ),
+    Header(
+        "message-id",
+        ("SEND",),
+        Rule.REMOVED,
+        "part of every MESSAGE, from the broker: the number of one queue's copy of a message, the"
+        " same over redelivery, takeover and restart; what `orthia_ack` acknowledges by SQL",
     ),
     *(
         Header(name, ("SEND",), Rule.REMOVED, meaning)
