@@ -63,6 +63,8 @@ _LOCAL_SETTINGS: Final = {
     # Only this machine has to reach a local session, so only it can.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # How many rows its tasks have read is known as often.
+    "spark.executor.heartbeatInterval": "1s",
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
 }
 
@@ -72,16 +74,15 @@ def build_session(
     *,
     settings: Mapping[str, str] | None = None,
     passwords: Mapping[str, str] | None = None,
-    progress: bool = False,
     verbose: bool = False,
 ) -> SparkSession:
     """Start Spark, or join an existing session, and register Orthia's data sources in it.
 
     The rule for filters of DataFrames is not installed: see ``answer_filters``.
     ``settings`` are Spark's own and win; the workers get ``passwords`` as environment variables of
-    these names; ``progress`` shows Spark's bar on standard error, ``verbose`` Spark's own warnings
-    and errors. Raises MissingRequirement without Java, BadOption for a master that Spark does not
-    know, ClusterUnreachable if the cluster does not answer.
+    these names; ``verbose`` shows Spark's own warnings and errors. Raises MissingRequirement
+    without Java, BadOption for a master that Spark does not know, ClusterUnreachable if the cluster
+    does not answer.
     """
     check_master(master)
     check_reachable(master)
@@ -95,7 +96,7 @@ def build_session(
     wanted = {
         **_NEEDED,
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(progress).lower(),
+        "spark.ui.showConsoleProgress": "false",
     }
     java = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     java += f" -Dorthia.spark.log={'warn' if verbose else 'off'}"

@@ -7,7 +7,7 @@ those that are still stored without their body, which are damaged.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.jobs.migrate import checksum
-from orthia.pipeline.jobs.together import collected_together
+from orthia.pipeline.jobs.together import Rows, collected_together
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 
 MESSAGES: Final = ("seq", "id", "record_type", "user_record_type", "queue_id", "record")
@@ -25,6 +25,9 @@ HISTORY: Final = (
     *("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason", "size", "record"),
 )
 """The columns of each table that an import restores and compares."""
+_DIGEST: Final = "digest of "
+_ABSENT: Final = "without body"
+"""The names of answers."""
 LARGE: Final = ("large", "large_id")
 """The columns that name the bodies a message needs."""
 
@@ -39,15 +42,18 @@ def counted_together(
     tables: Mapping[str, DataFrame], *, in_one_task: bool
 ) -> dict[str, TableDigest]:
     """Return the digests of several tables' rows, from one job."""
-    digests = {
-        name: checksum(rows).withColumn("sum", F.col("sum").cast("string"))
-        for name, rows in tables.items()
-    }
+    digests = {name: digest(rows) for name, rows in tables.items()}
     found = collected_together(digests, in_one_task=in_one_task)
-    return {
-        name: TableDigest(row["rows"], row["sum"] or "0", row["xor"] or 0)
-        for name, (row,) in found.items()
-    }
+    return {name: _digest(*rows) for name, rows in found.items()}
+
+
+def digest(rows: DataFrame) -> DataFrame:
+    """Return the digest of a table's rows, as one row."""
+    return checksum(rows).withColumn("sum", F.col("sum").cast("string"))
+
+
+def _digest(row: dict[str, Any]) -> TableDigest:
+    return TableDigest(row["rows"], row["sum"] or "0", row["xor"] or 0)
 
 
 def changed_tables(
@@ -112,32 +118,42 @@ def still_there(seqs: Sequence[int], messages: DataFrame) -> list[int]:
     return sorted(row["seq"] for row in found)
 
 
-def is_at_rest(before: DataFrame, after: DataFrame) -> bool:
+def is_at_rest(before: Rows, after: Rows) -> bool:
     """Return whether nobody held a lock, by NODE_MANAGER_STORE as it was before and after."""
-    old, new = before.collect(), after.collect()
-    tokens = [sorted((row["lock"], row["token"]) for row in rows) for rows in (old, new)]
-    return tokens[0] == tokens[1] and not any(row["held"] is not False for row in [*old, *new])
+    tokens = [sorted((row["lock"], row["token"]) for row in rows) for rows in (before, after)]
+    return tokens[0] == tokens[1] and not any(row["held"] is not False for row in [*before, *after])
 
 
-def contents_of(
-    written: ExportInputs, store: Inputs, *, beside_a_node: bool, with_history: bool
-) -> Contents:
-    """Return the contents of an export's files, and the large messages without their body."""
+def questions(written: ExportInputs, *, with_history: bool) -> dict[str, DataFrame]:
+    """Return what ``contents_of`` asks of an export's files, to be collected together."""
     rows = {
         "messages": written.messages(MESSAGES),
         "bindings": without_counter(written.bindings()).select(*BINDINGS),
         "bodies": written.bodies().select(*BODIES),
     }
+    found = {"locks": written.node_manager()}
+    found[_ABSENT] = without_body(written.messages(), written.bodies())
     if with_history:
         rows["history"] = written.history(HISTORY)
-    tables = counted_together(rows, in_one_task=store.is_small)
-    absent = [row["seq"] for row in without_body(written.messages(), written.bodies()).collect()]
+        found[f"{_ABSENT} history"] = without_body(written.history(), written.bodies())
+    return found | {f"{_DIGEST}{name}": digest(frame) for name, frame in rows.items()}
+
+
+def contents_of(answers: Mapping[str, Rows], store: Inputs, locks_before: Rows) -> Contents:
+    """Return the contents of an export's files, and the large messages without their body.
+
+    ``answers`` are those to ``questions``.
+    """
+    tables = {
+        name.removeprefix(_DIGEST): _digest(*rows)
+        for name, rows in answers.items()
+        if name.startswith(_DIGEST)
+    }
+    absent = [row["seq"] for row in answers[_ABSENT]]
     damaged = still_there(absent, store.messages(["seq"])) if absent else []
-    if with_history:
-        kept = without_body(written.history(), written.bodies()).collect()
-        damaged += [row["seq"] for row in kept]
+    damaged += [row["seq"] for row in answers.get(f"{_ABSENT} history", ())]
     return Contents(
-        beside_a_node=beside_a_node,
+        beside_a_node=not is_at_rest(locks_before, answers["locks"]),
         tables=tables,
         left=sorted(set(absent) - set(damaged)),
         damaged=sorted(damaged),

@@ -2,9 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -12,13 +11,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import DateType, StringType, StructField, StructType
-from sqlalchemy import MetaData, func, select
 from typing_extensions import override
 
-from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, translate_errors
 from orthia.journal.file.inspect import read_fence
-from orthia.journal.sql.tables import history_table, large_messages_table, messages_table
 from orthia.pipeline.errors import PipelineError, WrongInput
 from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.jobs.manifest import NAME as MANIFEST
@@ -43,6 +38,7 @@ from orthia.pipeline.sources.schemas import (
     JOURNAL,
     NODE_MANAGER,
 )
+from orthia.pipeline.sources.sizes import SMALL_ROWS, UNKNOWN, Size
 from orthia.pipeline.sources.store import StoreReference
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
@@ -52,46 +48,12 @@ EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateTy
 """The history in an export: with the day messages left their queue, in UTC."""
 
 
-_SMALL_ROWS: Final = 50_000
-_SMALL_PIECES: Final = 500
-_SMALL_BYTES: Final = 64 * 1024 * 1024
-
-
-def is_small(counts: Iterable[int]) -> bool:
-    """Return whether tables of so many rows are worth one task each, and no more."""
-    return sum(counts) <= _SMALL_ROWS
-
-
-def is_small_store(database: Database, settings: DatabaseStoreSettings) -> bool:
-    """Return whether the tables of a store are small, counting no further; raises StoreError."""
-    metadata, dialect = MetaData(), database.dialect
-    bounds = (
-        (messages_table(metadata, settings.message_table_name, dialect), _SMALL_ROWS),
-        (history_table(metadata, settings.message_history_table_name, dialect), _SMALL_ROWS),
-        (large_messages_table(metadata, settings.large_message_table_name, dialect), _SMALL_PIECES),
-    )
-    with translate_errors("count the rows"), database.engine.connect() as connection:
-        for table, bound in bounds:
-            some = select(table.c.id).limit(bound + 1).subquery()
-            rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
-            if rows > bound:
-                return False
-    return True
-
-
-def is_small_directory(journal: FileReference) -> bool:
-    """Return whether the files of a journal are small."""
-    directories = (journal.directory, journal.large_messages_directory)
-    files = (path for one in directories for path in Path(one).glob("*"))
-    return sum(path.stat().st_size for path in files if path.is_file()) <= _SMALL_BYTES
-
-
 class Inputs(ABC):
     """The tables of one pair, as DataFrames and as an audit reads them."""
 
     spark: SparkSession
-    is_small: bool
-    """Whether all tables are small: each is one partition then, see ``session.small_data``."""
+    size: Size
+    """Where all tables are small each is one partition, see ``session.small_data``."""
 
     @property
     @abstractmethod
@@ -152,6 +114,11 @@ class Inputs(ABC):
     def _placed(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.is_small else frame
 
+    @property
+    def is_small(self) -> bool:
+        """Whether each table is one partition."""
+        return self.size.is_small
+
 
 class StoreInputs(Inputs):
     """The present tables of a store."""
@@ -165,13 +132,13 @@ class StoreInputs(Inputs):
         store: StoreReference | FileReference,
         partitions: int | None = None,
         *,
-        is_small: bool = False,
+        size: Size = UNKNOWN,
     ) -> None:
         self.spark = spark
-        self.is_small = is_small
+        self.size = size
         self._store = store
         self._options = store.to_options()
-        if is_small:
+        if size.is_small:
             partitions = 1
         self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
 
@@ -244,9 +211,9 @@ class FileInputs(StoreInputs):
         journal: FileReference,
         partitions: int | None = None,
         *,
-        is_small: bool = False,
+        size: Size = UNKNOWN,
     ) -> None:
-        super().__init__(spark, journal, partitions, is_small=is_small)
+        super().__init__(spark, journal, partitions, size=size)
         self._files = journal
 
     def failover_log(self) -> DataFrame:
@@ -265,8 +232,11 @@ class ExportInputs(Inputs):
     has_times = None
     has_links = False
 
-    def __init__(self, spark: SparkSession, directory: str) -> None:
-        """Find the runs and their manifests; raises WrongInput if a later version wrote them."""
+    def __init__(self, spark: SparkSession, directory: str, size: Size | None = None) -> None:
+        """Find the runs and their manifests; raises WrongInput if a later version wrote them.
+
+        ``size`` is that of what was exported; without it the manifests tell.
+        """
         self.spark = spark
         self._directory = directory.rstrip("/")
         files = Files(spark, self._directory)
@@ -278,8 +248,9 @@ class ExportInputs(Inputs):
             if files.exists(f"{one}/{MANIFEST}"):
                 text = files.read_text(f"{one}/{MANIFEST}")
                 self._manifests.append(Manifest.from_json(text, f"{one}/{MANIFEST}"))
+        rows = sum(map(_rows_of, self._manifests))
         known = len(self._manifests) == len(self._exports)
-        self.is_small = known and is_small(map(_rows_of, self._manifests))
+        self.size = size or Size(known and rows <= SMALL_ROWS, rows or None)
 
     @override
     def messages(

@@ -5,7 +5,13 @@ from typing import Final
 import click
 
 from orthia.broker.cli.group import example
-from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from orthia.broker.cli.pipeline.options import (
+    Source,
+    SparkOptions,
+    input_options,
+    rows_of,
+    spark_options,
+)
 from orthia.broker.cli.pipeline.output import Rows, show
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.node.exit_codes import ExitCode
@@ -55,9 +61,10 @@ def audit(
         from orthia.pipeline.jobs import audit as job
 
         spark_on.say("reading the journal")
-        found = job.examined(
-            inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
-        )
+        with spark_on.voice.bar_of_rows(inputs.spark, rows_of(inputs, history=with_history)):
+            found = job.examined(
+                inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
+            )
         spark_on.say(f"checked {sum(epoch['rows'] for epoch in found.epochs):,} rows")
     counts = found.counts
     listed: Rows = [one._asdict() for one in found.listed]

@@ -11,7 +11,13 @@ import click
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
 from orthia.broker.cli.pipeline.directories import Directory
-from orthia.broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
+from orthia.broker.cli.pipeline.options import (
+    SparkOptions,
+    inputs_of,
+    rows_of,
+    spark_options,
+    store_of,
+)
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
@@ -139,10 +145,14 @@ def export(
         # No error: a queue that clients create may come later, and a deleted one has a history.
         for name in absent(inputs.bindings(), queues):
             click.echo(f"orthia: there is no queue {name} now: is that its name?", err=True)
-        if incremental:
-            written = _export_what_is_new(inputs, settings, wanted)
-        else:
-            written = _export(inputs, wanted, wanted.target, selection.options(), None)
+        # Of an incremental run, or some queues, nobody knows before how much it is.
+        whole = not incremental and not selection.options()
+        rows = rows_of(inputs, history=with_history) if whole else None
+        with spark_on.voice.bar_of_rows(inputs.spark, rows):
+            if incremental:
+                written = _export_what_is_new(inputs, settings, wanted)
+            else:
+                written = _export(inputs, wanted, wanted.target, selection.options(), None)
     _print(written, wanted, as_json=as_json)
 
 
@@ -175,9 +185,10 @@ def _export(
     from orthia.pipeline.jobs import backup, unreadable
     from orthia.pipeline.jobs import export as job
     from orthia.pipeline.jobs.outputs import Files, whole
+    from orthia.pipeline.jobs.together import collected_together
     from orthia.pipeline.sources.inputs import ExportInputs
 
-    locks_before = inputs.node_manager().localCheckpoint()
+    locks_before = collected(inputs.node_manager())
     spark_on, format_ = wanted.spark_on, wanted.format
     with whole(inputs.spark, target) as directory:
         if wanted.with_history:
@@ -203,24 +214,27 @@ def _export(
         }
         for name, frame in small.items():
             job.writer(frame, format_).save(f"{directory}/{name}")
-        rows: Rows = []
-        left: Rows = []
-        if format_ == "parquet":
-            found = ExportInputs(inputs.spark, directory)
-            rows = collected(job.summary(found.messages()))
-            left = collected(job.summary(found.history())) if wanted.with_history else []
+        answers: dict[str, Rows] = {}
         contents = None
-        if format_ == "parquet" and wanted.with_bodies and not conditions:
-            at_rest = backup.is_at_rest(locks_before, found.node_manager())
-            contents = backup.contents_of(
-                found, inputs, beside_a_node=not at_rest, with_history=wanted.with_history
-            )
+        if format_ == "parquet":
+            found = ExportInputs(inputs.spark, directory, inputs.size)
+            asked = {"messages": job.summary(found.messages())}
+            if wanted.with_history:
+                asked["history"] = job.summary(found.history())
+            is_whole = wanted.with_bodies and not conditions
+            if is_whole:
+                asked |= backup.questions(found, with_history=wanted.with_history)
+            spark_on.say("reading what was written")
+            answers = collected_together(asked, in_one_task=inputs.is_small)
+            if is_whole:
+                contents = backup.contents_of(answers, inputs, locks_before)
         bad: Rows = []
         if counts.corrupt:
             again = inputs.messages(unreadable.COLUMNS, conditions)
             bad = collected(unreadable.listed(again))
         manifest = _manifest(wanted, counts, run, contents)
         Files(inputs.spark, directory).write_text(f"{directory}/{NAME}", manifest.to_json())
+    rows, left = answers.get("messages", []), answers.get("history", [])
     return _Written(target, manifest, rows, left, bad)
 
 
@@ -239,7 +253,7 @@ def _needing_bodies(
 
     columns = backup.LARGE
     if wanted.format == "parquet":
-        found = ExportInputs(inputs.spark, directory)
+        found = ExportInputs(inputs.spark, directory, inputs.size)
         of_history = [found.history(columns)] if wanted.with_history else []
         return [found.messages(columns), *of_history]
     of_history = [inputs.history(columns, conditions)] if wanted.with_history else []

@@ -15,6 +15,7 @@ import click
 from orthia.broker.cli.opening import check_started, check_stored, opened
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.failures import in_one_line
+from orthia.broker.cli.pipeline.progress import Voice
 from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
 from orthia.config.parts import Part
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from orthia.pipeline.sources.bodies import BodyReader
     from orthia.pipeline.sources.inputs import Inputs
+    from orthia.pipeline.sources.sizes import Size
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL: Final = "local[*]"
@@ -40,13 +42,12 @@ class SparkOptions:
     master: str
     settings: dict[str, str]
     partitions: int | None
-    quiet: bool
+    voice: Voice
     verbose: bool = False
 
     def say(self, text: str) -> None:
         """Report a job's progress to a person."""
-        if not self.quiet:
-            click.echo(f"orthia: {text}", err=True)
+        self.voice.say(text)
 
 
 def spark_options(command: _Command) -> _Command:
@@ -62,7 +63,7 @@ def spark_options(command: _Command) -> _Command:
         verbose: bool,
         **kwargs: Any,
     ) -> Any:
-        spark_on = SparkOptions(master, dict(conf), partitions, quiet, verbose)
+        spark_on = SparkOptions(master, dict(conf), partitions, Voice(quiet), verbose)
         with in_one_line(verbose=verbose):
             check_master(master)
             return command(*args, spark_on=spark_on, **kwargs)
@@ -133,27 +134,33 @@ def inputs_of(
         check_started(settings)
         with session(spark_on) as spark:
             from orthia.pipeline.sources.file_journal import FileReference
-            from orthia.pipeline.sources.inputs import FileInputs, is_small_directory
+            from orthia.pipeline.sources.inputs import FileInputs
+            from orthia.pipeline.sources.sizes import size_of_files
 
             files = FileReference.of(settings)
-            is_small = spark_on.partitions is None and is_small_directory(files)
-            with _suited(
-                FileInputs(spark, files, spark_on.partitions, is_small=is_small)
-            ) as inputs:
+            size = _wanted(size_of_files(files), spark_on)
+            with _suited(FileInputs(spark, files, spark_on.partitions, size=size)) as inputs:
                 yield inputs
         return
     require_extra()
     spark_on.say("asking the store")
     with opened(settings) as database:
-        from orthia.pipeline.sources.inputs import StoreInputs, is_small_store
+        from orthia.pipeline.sources.sizes import size_of_store
 
         reference, password = StoreReference.of(settings)
-        is_small = spark_on.partitions is None and is_small_store(database, settings)
+        size = _wanted(size_of_store(database, settings), spark_on)
     passwords = {} if password is None else {PASSWORD_VARIABLE: password}
     with session(spark_on, passwords) as spark:
-        store = StoreInputs(spark, reference, spark_on.partitions, is_small=is_small)
+        from orthia.pipeline.sources.inputs import StoreInputs
+
+        store = StoreInputs(spark, reference, spark_on.partitions, size=size)
         with _suited(store) as inputs:
             yield inputs
+
+
+def _wanted(size: "Size", spark_on: SparkOptions) -> "Size":
+    """Return a size that is not small if a number of tasks is asked for."""
+    return size if spark_on.partitions is None else size._replace(is_small=False)
 
 
 @contextmanager
@@ -206,6 +213,13 @@ class Source:
         return ExportBodyReader(inputs.bodies())
 
 
+def rows_of(inputs: "Inputs", *, history: bool) -> int | None:
+    """Return about how many rows a job reads that reads messages, and perhaps the history."""
+    counts = [inputs.size.messages, *([inputs.size.history] if history else [])]
+    known = [one for one in counts if one is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def _is_export(directory: Path) -> bool:
     """Return whether there are messages, of one export or of an incremental one's runs."""
     return any(one.is_dir() for one in (directory / "messages", *directory.glob("seq-*/messages")))
@@ -234,26 +248,31 @@ def session(
     is not.
     """
     require_extra()
-    from pyspark.sql import SparkSession
-
+    ours = not _is_running()
+    if ours:
+        # Before its modules are loaded, which takes a second or more.
+        spark_on.say(f"starting Spark on {spark_on.master}")
     from orthia.pipeline.session import build_session
 
     with ExitStack() as stack:
-        ours = SparkSession.getActiveSession() is None
         if ours:
-            spark_on.say(f"starting Spark on {spark_on.master}")
             stack.enter_context(_plain_interrupts())
         spark = build_session(
             spark_on.master,
             settings=spark_on.settings,
             passwords=passwords,
-            progress=sys.stderr.isatty() and not spark_on.quiet,
             verbose=spark_on.verbose,
         )
         if ours:
             stack.callback(spark.stop)
             stack.enter_context(_plain_interrupts())
         yield spark
+
+
+def _is_running() -> bool:
+    """Return whether this process has a session of Spark, without loading it to ask."""
+    loaded = sys.modules.get("pyspark.sql")
+    return loaded is not None and loaded.SparkSession.getActiveSession() is not None
 
 
 @contextmanager

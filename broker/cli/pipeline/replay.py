@@ -155,7 +155,7 @@ def replay(
             total = sum(row["messages"] for row in summary)
             with (
                 _bodies(source, inputs, summary) as bodies,
-                _progress(total, quiet=spark_on.quiet) as advance,
+                _progress(total, quiet=spark_on.voice.quiet) as advance,
             ):
                 engine = Replay(
                     link_to(**connection),

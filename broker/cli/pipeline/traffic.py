@@ -5,7 +5,13 @@ from datetime import UTC, datetime
 import click
 
 from orthia.broker.cli.group import example
-from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from orthia.broker.cli.pipeline.options import (
+    Source,
+    SparkOptions,
+    input_options,
+    rows_of,
+    spark_options,
+)
 from orthia.broker.cli.pipeline.output import show, show_unreadable
 from orthia.broker.cli.rendering import print_json
 
@@ -52,7 +58,8 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
         spark_on.say(
             "reading the journal and its history" if with_history else "reading the journal"
         )
-        found = collected_together(wanted, in_one_task=inputs.is_small)
+        with spark_on.voice.bar_of_rows(inputs.spark, rows_of(inputs, history=with_history)):
+            found = collected_together(wanted, in_one_task=inputs.is_small)
         rows.unpersist()
     (counted,) = found.pop("corrupt")
     corrupt = counted["rows"]
