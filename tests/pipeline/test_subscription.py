@@ -12,7 +12,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.errors import BadOption, StreamDetached
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.subscription.node import NodeReference
-from orthia.pipeline.subscription.reader import SubscriptionReader
+from orthia.pipeline.subscription.reader import Offset, SubscriptionReader
 from orthia.pipeline.subscription.source import SubscriptionSource
 from tests.pipeline.subscription_trial import VICTIMS, run_rounds, trial
 from tests.pipeline.support import ALL_AVAILABLE
@@ -41,7 +41,7 @@ def reader(url: str, api: str, *, fail_on_detached: bool = True) -> Subscription
     )
 
 
-def micro_batch(one: SubscriptionReader, start: dict[str, object]) -> tuple[list[bytes], object]:
+def micro_batch(one: SubscriptionReader, start: Offset) -> tuple[list[bytes], Offset]:
     """Read what there is as Spark does; return the bodies, and where that ends."""
     end = one.latestOffset(start, ALL_AVAILABLE)
     parts = one.partitions(start, end)
@@ -74,7 +74,9 @@ def test_a_stream_is_the_one_consumer_of_its_queue(tmp_path: Path) -> None:
         with pytest.raises(BrokerRefused, match="is read by stream"):
             client.holds(1, "orders")
         sender.send("orders", "three")
-        assert stream.reportLatestOffset()["messages"] == 4
+        told_by = stream.reportLatestOffset()
+        assert told_by is not None
+        assert told_by["messages"] == 4
         # Planning the next one acknowledges the one before it, though nobody said so.
         bodies, place = micro_batch(again, place)
         assert bodies == [b"three"]
