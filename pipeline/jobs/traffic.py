@@ -25,6 +25,8 @@ COLUMNS: Final = (
 HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "body_size")
 """The columns of the history that ``left`` reads."""
 
+_ACCURACY: Final = 10_000
+"""The error of a percentile's rank is one in so many."""
 _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
 """The header of a message that was dead-lettered or expired, as in Artemis."""
 
@@ -56,11 +58,11 @@ def by_queue(rows: DataFrame, now: Column) -> DataFrame:
         .agg(
             F.count("*").alias("messages"),
             F.sum("bytes").alias("bytes"),
-            F.expr("percentile(bytes, 0.5)").alias("median_bytes"),
+            _percentile("bytes", 0.5).alias("median_bytes"),
             F.max("bytes").alias("largest_bytes"),
             _per_second("written_at"),
-            F.expr("percentile(waited, 0.5)").alias("median_waited_seconds"),
-            F.expr("percentile(waited, 0.95)").alias("p95_waited_seconds"),
+            _percentile("waited", 0.5).alias("median_waited_seconds"),
+            _percentile("waited", 0.95).alias("p95_waited_seconds"),
             F.max("waited").alias("longest_waited_seconds"),
             F.count("origin").alias("dead_letters"),
         )
@@ -104,14 +106,23 @@ def left(history: DataFrame) -> DataFrame:
             F.count("*").alias("messages"),
             F.sum("body_size").alias("bytes"),
             _per_second("removed_at"),
-            F.expr("percentile(seconds, 0.5)").alias("median_seconds_in_queue"),
-            F.expr("percentile(seconds, 0.95)").alias("p95_seconds_in_queue"),
+            _percentile("seconds", 0.5).alias("median_seconds_in_queue"),
+            _percentile("seconds", 0.95).alias("p95_seconds_in_queue"),
             F.max("seconds").alias("longest_seconds_in_queue"),
             F.min("removed_at").alias("first"),
             F.max("removed_at").alias("last"),
         )
         .orderBy("queue", "reason")
     )
+
+
+def _percentile(column: str, share: float) -> Column:
+    """Return a value of a group that has ``share`` of its rows below it, give or take 0.01 %.
+
+    An exact one needs all different values of a queue in one task's memory: 8 million of them ended
+    it. This takes a summary of bounded size from each task.
+    """
+    return F.percentile_approx(column, share, _ACCURACY)
 
 
 def _per_second(moment: str) -> Column:

@@ -2,7 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -67,6 +68,10 @@ class Inputs(ABC):
     @abstractmethod
     def has_links(self) -> bool:
         """Whether ``pieces`` includes the references to each large body."""
+
+    def now(self) -> datetime:
+        """Return the present time by the clock that rows were written by, as far as it is known."""
+        return datetime.now(UTC)
 
     @abstractmethod
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
@@ -184,8 +189,18 @@ class StoreInputs(Inputs):
         """Query the store from the driver."""
         if isinstance(self._store, FileReference):
             return FileRecheck(self._store)
-        environment = {**os.environ, **self.spark.sparkContext.environment}
-        return StoreRecheck(self._store.settings(environment))
+        return StoreRecheck(self._settings(self._store))
+
+    @override
+    def now(self) -> datetime:
+        """Return the database's time; raises StoreError."""
+        if isinstance(self._store, FileReference):
+            return super().now()
+        with Database.from_settings(self._settings(self._store)) as database:
+            return database.server_now()
+
+    def _settings(self, store: StoreReference) -> DatabaseStoreSettings:
+        return store.settings({**os.environ, **self.spark.sparkContext.environment})
 
     def _journal(
         self, table: str, columns: Sequence[str] | None, conditions: Mapping[str, str] | None

@@ -1,7 +1,5 @@
 """``pipeline traffic``: what waits in the queues, since when, and how it came."""
 
-from datetime import UTC, datetime
-
 import click
 
 from orthia.broker.cli.group import example
@@ -47,7 +45,7 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
 
         rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
         wanted = {
-            "queues": job.by_queue(rows, F.lit(datetime.now(UTC))),
+            "queues": job.by_queue(rows, F.lit(inputs.now())),
             "hours": job.by_hour(rows),
             "dead_letters": job.dead_letters(rows),
             "corrupt": rows.agg(F.count_if(F.col("corrupt").isNotNull()).alias("rows")),
