@@ -6,7 +6,6 @@ which thread does that, ``shell.py`` and ``service.py`` how. Here is the process
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -27,6 +26,7 @@ from orthia.broker.node.configuration_watch import ConfigurationWatch
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
 from orthia.broker.node.driver import Driver
 from orthia.broker.node.events import LoopWedged, PartDied, StopRequested
+from orthia.broker.node.garbage import GarbageCollector
 from orthia.broker.node.out_of_memory import OutOfMemory, UnraisableErrors, end_at_once
 from orthia.broker.node.restarts import Life, begin
 from orthia.broker.node.service import Service
@@ -42,10 +42,6 @@ LOGGER = logging.getLogger("orthia.broker")
 _SWITCH_INTERVAL_SECONDS: Final = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
-_GARBAGE_THRESHOLDS: Final = (5_000, 5, 2)
-"""When the collector looks for cycles. Messages that wait are many objects and no cycles: with
-CPython's 700, looking through them again and again took a third of the time of a SEND. All objects
-are looked through about as often as by default: clients that are gone are cycles, and old ones."""
 _LONG_TURN: Final = "_ORTHIA_LONG_TURN_SECONDS"
 """Seconds of one turn of the loop above which the log says where it was: 1; tests set less."""
 
@@ -102,8 +98,6 @@ class BrokerNode:
     def run(self) -> int:
         """Run the node in the main thread and return its exit code."""
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-        gc.freeze()  # what was imported stays
-        gc.set_threshold(*_GARBAGE_THRESHOLDS)
         raise_limit(self._settings.stomp_limits.max_connections)
         for one in self._settings.not_applied:
             LOGGER.warning("THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES: not applied: %s", one)
@@ -141,6 +135,8 @@ class BrokerNode:
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
         self._service.runs_on(loop)
+        garbage = GarbageCollector(loop.call_later, lambda: self._service.connections)
+        garbage.start()
         loop.set_exception_handler(self._out_of_memory.loop_failed)
         self._finished = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -182,6 +178,7 @@ class BrokerNode:
         if analyzer is not None:
             analyzer.stop()
         meter.stop()
+        garbage.stop()
         if http is not None:
             http.close()
 

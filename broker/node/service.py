@@ -100,9 +100,15 @@ class Service:
             status=status,
             broker=lambda: self._broker,
             journal=lambda: self._journal,
-            connections=lambda: self._server.connections if self._server else 0,
+            connections=lambda: self.connections,
             certificates=self._certificates.validities,
         )
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected. Any thread."""
+        server = self._server
+        return 0 if server is None else server.connections
 
     @property
     def settings(self) -> Settings:
