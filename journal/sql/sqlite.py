@@ -30,6 +30,7 @@ from orthia.journal.model.records import (
     UserRecordType,
 )
 from orthia.journal.model.unit import AppendedMessage
+from orthia.journal.sql.checkpoints import Checkpoints
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
@@ -56,6 +57,7 @@ class SqliteStore(SqlStore):
         super().__init__(engine, names, token, statements)
         self._turnstile = turnstile
         self._reserve = SpaceReserve(engine.url.database)
+        self._checkpoints = Checkpoints(engine.url.database)
         self._is_full = False
         kind = int(UserRecordType.ADD_MESSAGE)
         add = int(RecordType.ADD_RECORD)
@@ -96,8 +98,11 @@ class SqliteStore(SqlStore):
 
     @override
     def store(self, batch: Batch) -> None:
+        size = batch.payload_bytes
         try:
+            self._checkpoints.before(self._cursor, size)
             super().store(batch)
+            self._checkpoints.after(size)
         except NoRoom:
             self._is_full = True
             self._reserve.release()
@@ -113,11 +118,13 @@ class SqliteStore(SqlStore):
     def close(self) -> None:
         # A node that does not write reserves no space.
         super().close()
+        self._checkpoints.close()
         self._reserve.release()
 
     @override
     def _use(self, connection: Any) -> None:
         self._opened = connection.cursor()
+        self._checkpoints.connected()
         self.max_record_bytes = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) // 2
 
     @override
