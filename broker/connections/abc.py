@@ -5,6 +5,7 @@ from typing import Protocol
 from orthia.broker.connections.client_memory import Account, Activity
 from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.core.errors import Refusal
+from orthia.broker.core.slices import Usage
 
 
 class Client(Protocol):
@@ -20,6 +21,10 @@ class Client(Protocol):
     """Bytes the broker holds for it, as last counted."""
     account: Account
     """The account whose bound it shares with others."""
+    usage: Usage
+    """How much of the loop's time it had lately."""
+    read_in: int
+    """The latest turn of the loop in which it sent much; see ``TurnReads``."""
     activity: Activity
     is_admitted: bool
     acceptor: OpenAcceptor
@@ -36,6 +41,12 @@ class Client(Protocol):
 
     def end(self, reason: str) -> None:
         """Tell the client why, unless it does not read, and disconnect it."""
+
+    def hold_reading(self) -> bool:
+        """Read nothing until ``update_reading``; return whether it was read from so far."""
+
+    def update_reading(self) -> None:
+        """Read from it while it reads from us and its bytes can be handled."""
 
     def resume_deliveries(self) -> None:
         """Resume deliveries: there is room."""

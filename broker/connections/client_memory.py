@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 from orthia.broker.core.limits.memory import Waiters
+from orthia.broker.core.slices import LIGHT_OF_MANY_SECONDS, Usage
 
 MIN_SHARE = 65_536
 """Bytes that a client may use however many are allowed; less once so many are connected that all of
@@ -55,7 +56,7 @@ _Client = TypeVar("_Client", bound=_Holding)
 class Account:
     """What the clients of one user, or of one address, use together."""
 
-    __slots__ = ("clients", "limit", "name", "used")
+    __slots__ = ("clients", "limit", "name", "usage", "used")
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
@@ -63,6 +64,8 @@ class Account:
         self.limit = limit
         self.used = 0
         self.clients = 0
+        self.usage = Usage(light_seconds=LIGHT_OF_MANY_SECONDS)
+        """How much of the loop's time they had lately."""
 
     @property
     def is_full(self) -> bool:

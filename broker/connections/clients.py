@@ -1,5 +1,6 @@
 """The clients of a live node: admission, users, and what they hold."""
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
@@ -7,6 +8,7 @@ from orthia.broker.connections.abc import Client
 from orthia.broker.connections.admission import Admission, MakesRoom, NotAdmitted
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
+from orthia.broker.connections.turn_reads import TurnReads
 from orthia.broker.connections.verifications import Verifications
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.failures import by_itself
@@ -51,6 +53,9 @@ class Clients(Generic[_Client]):
         self.verifications = Verifications()
         self.refusals = Refusals(refused)
         self.eviction = Eviction(self.memory, self.refusals)
+        self.reads = TurnReads[_Client](
+            lambda callback: asyncio.get_running_loop().call_soon(callback), lambda: self._clients
+        )
         self.are_accepted = False
         """Whether clients may connect; not those accepted by the system just before a stop."""
         self._are_read = True
@@ -147,6 +152,7 @@ class Clients(Generic[_Client]):
             self.memory.leave(client.account, client.held)
             client.account = self.memory.enter(name)
             client.account.used += client.held
+            client.usage.account = client.account.usage
 
     def end_users(self, names: Collection[str], reason: str) -> int:
         """End the connections of these users with ``reason``; return how many there were.

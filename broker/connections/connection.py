@@ -21,11 +21,12 @@ from orthia.broker.connections.clients import Clients
 from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.connections.socket_options import set_options
 from orthia.broker.connections.stream import WebSocketStream
+from orthia.broker.connections.turn_reads import LITTLE_BYTES
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.slices import GO_ON, Steps, Usage
 from orthia.broker.protocols.abc import Answered, ProtocolConnection, Socket
 from orthia.broker.protocols.foreign import ENOUGH, GET, ForeignClient, recognise, without_tls
 from orthia.broker.protocols.registry import greeted, may_greet
@@ -49,8 +50,10 @@ class Connection(asyncio.Protocol, Socket):
         "_lingering", "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading",
         "_received", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written",
         "acceptor", "account", "activity", "address", "held", "is_admitted", "port", "protocol",
-        "since_ms", "source",
+        "read_in", "since_ms", "source", "usage",
     )  # fmt: skip
+
+    usage: Usage
 
     def __init__(
         self, core: Broker, clients: "Clients[Connection]", acceptor: OpenAcceptor
@@ -68,6 +71,9 @@ class Connection(asyncio.Protocol, Socket):
         self.is_admitted = False
         self.account = clients.memory.unauthenticated
         """The account whose bound it shares with others."""
+        self.usage = Usage(self.account.usage)
+        self.read_in = 0
+        """The latest turn of the loop in which it sent much; see ``TurnReads``."""
         self.since_ms = time.time_ns() // 1_000_000
         """When it was accepted, milliseconds since 1970 UTC, for operators to see."""
         now = monotonic_seconds()
@@ -135,11 +141,14 @@ class Connection(asyncio.Protocol, Socket):
         """Hand bytes to the protocol, then look whether to read more; drop them once it is over."""
         if self._closing:
             return
-        self._received += len(data)
+        size = len(data)
+        self._received += size
         self._take(data)
         if not self._flushing:  # otherwise it is counted then, in the loop's next turn
             self._count()
         self._has_received()
+        if size > LITTLE_BYTES:
+            self._clients.reads.came(self, size)
 
     def _look(self, data: bytes) -> None:
         """Find out which protocol the client speaks; refuse one that is not served."""
@@ -240,7 +249,19 @@ class Connection(asyncio.Protocol, Socket):
             ends.callback(self._authentication.end)
             if self._stream is not None:
                 ends.callback(self._stream.abandon)
+        self._release()
         yield GO_ON
+
+    def _release(self) -> None:
+        """Let go of what refers back to this: no client that is gone is a cycle, with all it held.
+
+        What still calls this finds no transport.
+        """
+        self._transport = None
+        self._stream = None
+        self._take = _drop
+        self.protocol.release()
+        del self.protocol, self._authentication
 
     def pause_writing(self) -> None:
         """Stop deliveries: too much waits for the socket."""
@@ -260,16 +281,27 @@ class Connection(asyncio.Protocol, Socket):
     def update_reading(self) -> None:
         """Read from the client while it reads from us and its bytes can be handled."""
         transport = self._transport
+        if transport is None or self._closing:
+            return
         wanted = self._may_write and self._clients.takes_requests and not self.protocol.is_waiting
         if self._stream is not None and self._stream.is_late:
             wanted = False
-        if transport is None or self._closing or wanted == self._reading:
+        if wanted == self._reading:
             return
         self._reading = wanted
         if wanted:
             transport.resume_reading()
         else:
             transport.pause_reading()
+
+    def hold_reading(self) -> bool:
+        """Read nothing until ``update_reading``; return whether it was read from so far."""
+        transport = self._transport
+        if transport is None or self._closing or not self._reading:
+            return False
+        self._reading = False
+        transport.pause_reading()
+        return True
 
     @property
     def received(self) -> int:
@@ -389,6 +421,8 @@ class Connection(asyncio.Protocol, Socket):
 
     @override
     def wait_ended(self) -> None:
+        if self._transport is None:
+            return
         self._count()
         self._has_received()
 
@@ -448,3 +482,8 @@ class Connection(asyncio.Protocol, Socket):
         self._authentication.end()  # a login that is still being checked is not answered
         self._clients.is_leaving(self)
         self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)
+
+
+def _drop(data: bytes) -> None:
+    """Drop what comes from a client that is gone."""
+    del data

@@ -19,6 +19,10 @@ class _Owner(Protocol):
     def protocol(self) -> ProtocolConnection:
         """Takes what comes."""
 
+    @property
+    def usage(self) -> Usage:
+        """How much of the loop's time its client had lately."""
+
     def write_raw(self, data: bytes) -> int:
         """Write bytes of the WebSocket itself."""
 
@@ -44,7 +48,7 @@ class WebSocketStream:
         self._websocket = websocket
         self._owner = owner
         self._slices = slices
-        self._usage = Usage()
+        self._usage = owner.usage
         self._ending: tuple[int, str] | None = None
         self.is_late = False
         """Whether bytes are left for a later turn of the loop: no more are to be read."""

@@ -8,7 +8,9 @@ All tasks of all connections together have ``SLICE_SECONDS`` in one turn of the 
 in turns of ``QUANTUM_SECONDS``: a new task and one that has had a turn alternate. So short tasks
 end soon, however many long ones there are, and long ones never starve. A task without a turn comes
 first in the next turn of the loop, unless its client had much of the loop's time lately: see
-``Usage``. Then it waits behind the others that had.
+``Usage``. Then it waits behind the others that had. The tasks of clients that had little, but whose
+account (its user, or address) had much with all its clients together, are a line of their own,
+which alternates with the two: however many clients somebody has, others do not wait for all.
 
 *Ending* tasks come before all others, and leave them ``OTHERS_SECONDS`` of a turn. They end what
 the others began: what tells every client that its messages are stored is one task, whose work grows
@@ -34,6 +36,8 @@ OTHERS_SECONDS: Final = 0.001
 """The least that ending tasks leave to others of their time in one turn of the loop."""
 LIGHT_SECONDS: Final = 0.002
 """So much of the loop's time a client may have in ``USAGE_SECONDS`` before its tasks wait."""
+LIGHT_OF_MANY_SECONDS: Final = 0.05
+"""So much all clients of an account may have before the tasks of each wait for one another."""
 USAGE_SECONDS: Final = 1.0
 GO_ON: Final = False
 """Yielded where the work may be suspended, and could continue."""
@@ -90,15 +94,20 @@ def found(finding: Finding[_Result]) -> _Result:
 
 
 class Usage:
-    """How much of the loop's time one client had lately.
+    """How much of the loop's time one client had lately, or all of an account.
 
     Without it a client that sends one message would wait for one of each client that always has
     another.
     """
 
-    __slots__ = ("_since", "seconds")
+    __slots__ = ("_light_seconds", "_since", "account", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, account: "Usage | None" = None, *, light_seconds: float = LIGHT_SECONDS
+    ) -> None:
+        """``account`` is what all clients of its account had; ``light_seconds`` are little."""
+        self.account = account
+        self._light_seconds = light_seconds
         self.seconds = 0.0
         """What it had since the time began that is looked at."""
         self._since = 0.0
@@ -108,7 +117,12 @@ class Usage:
         if now - self._since > USAGE_SECONDS:
             self._since = now
             self.seconds = 0.0
-        return self.seconds < LIGHT_SECONDS
+        return self.seconds < self._light_seconds
+
+    def is_of_light(self, now: float) -> bool:
+        """Return whether all clients of its account together had little."""
+        account = self.account
+        return account is None or account.is_light(now)
 
 
 _Task = tuple[Steps, Usage | None]
@@ -118,8 +132,8 @@ class Slices:
     """The running tasks, and their time budget."""
 
     __slots__ = (
-        "_call_soon", "_clock", "_ending", "_is_due", "_left", "_new", "_prefers_new", "_resting",
-        "_ring", "_until",
+        "_call_soon", "_clock", "_ending", "_is_due", "_left", "_line", "_new", "_of_many",
+        "_resting", "_ring", "_until",
     )  # fmt: skip
 
     def __init__(
@@ -134,11 +148,14 @@ class Slices:
         """Tasks that come before all others, in order."""
         self._new: deque[_Task] = deque()
         """Tasks that had no turn yet, or resume after a wait."""
+        self._of_many: deque[_Task] = deque()
+        """Those of them whose client had little, and its account much."""
         self._ring: deque[_Task] = deque()
         """Unfinished tasks that had a turn, and those of clients that had much time."""
         self._resting: deque[_Task] = deque()
         """Tasks that cannot continue in this turn of the loop."""
-        self._prefers_new = True
+        self._line = 0
+        """Which of the three has the next turn."""
         self._left = SLICE_SECONDS
         """The time left in this turn of the loop."""
         self._until: float | None = None
@@ -148,7 +165,7 @@ class Slices:
     @property
     def is_idle(self) -> bool:
         """Whether no task is running."""
-        return not (self._ring or self._new or self._ending)
+        return not (self._ring or self._new or self._of_many or self._ending)
 
     def run(self, steps: Steps, usage: Usage | None = None) -> bool:
         """Run ``steps`` while there is time, the rest in later turns; return whether all are done.
@@ -191,15 +208,28 @@ class Slices:
             ended = self._clock()
             if usage is not None:
                 usage.seconds += ended - began
+                if usage.account is not None:
+                    usage.account.seconds += ended - began
             self._left = left = self._left - ended + began
             if left <= 0 or self._resting:
                 self._end_turn()
 
     def later(self, steps: Steps, usage: Usage | None = None) -> None:
         """Run ``steps`` in later turns."""
-        is_light = usage is None or usage.is_light(self._clock())
-        (self._new if is_light else self._ring).append((steps, usage))
+        if usage is None:
+            self._new.append((steps, None))
+        else:
+            self._append((steps, usage), usage, self._clock())
         self._go_on_soon()
+
+    def _append(self, task: _Task, usage: Usage, now: float) -> None:
+        """Append a task to the line of its client."""
+        if not usage.is_light(now):
+            self._ring.append(task)
+        elif usage.is_of_light(now):
+            self._new.append(task)
+        else:
+            self._of_many.append(task)
 
     def _go_on_soon(self) -> None:
         if not self._is_due:
@@ -220,14 +250,31 @@ class Slices:
                 return False
         return True
 
-    def _next(self) -> _Task | None:
-        """Return the next task, alternately a new one and another one."""
-        new, ring = self._new, self._ring
-        if new and (self._prefers_new or not ring):
-            self._prefers_new = False
-            return new.popleft()
-        self._prefers_new = True
-        return ring.popleft() if ring else None
+    def _next(self, now: float) -> _Task | None:
+        """Return the next task, of each line in turn."""
+        for _ in range(3):
+            line = self._line
+            self._line = (line + 1) % 3
+            if line == 0:
+                if (task := self._next_new(now)) is not None:
+                    return task
+            elif line == 1:
+                if self._of_many:
+                    return self._of_many.popleft()
+            elif self._ring:
+                return self._ring.popleft()
+        return None
+
+    def _next_new(self, now: float) -> _Task | None:
+        """Return the next new task; those whose account had much since are put into their line."""
+        new = self._new
+        while new:
+            task = new.popleft()
+            usage = task[1]
+            if usage is None or usage.is_of_light(now):
+                return task
+            self._of_many.append(task)
+        return None
 
     def _turn(self) -> None:
         """Continue the tasks while there is time."""
@@ -235,7 +282,7 @@ class Slices:
         self._left = SLICE_SECONDS
         if self.is_idle:
             return
-        clock, ring = self._clock, self._ring
+        clock = self._clock
         now = clock()
         end = now + SLICE_SECONDS
         try:
@@ -246,16 +293,20 @@ class Slices:
                     self._ending.appendleft(ending)
                 now = clock()
             end = max(end, now + OTHERS_SECONDS)  # however long the last of their steps took
-            while now < end and (task := self._next()) is not None:
+            while now < end and (task := self._next(now)) is not None:
                 steps, usage = task
                 self._until = until = min(now + QUANTUM_SECONDS, end)
                 done = self._advance(steps, until, usage)
                 began, now = now, clock()
                 if usage is not None:
                     usage.seconds += now - began
+                    if usage.account is not None:
+                        usage.account.seconds += now - began
                 if done is False:
-                    is_light = usage is not None and usage.is_light(now)
-                    (self._new if is_light else ring).append(task)
+                    if usage is None:
+                        self._ring.append(task)
+                    else:
+                        self._append(task, usage, now)
         finally:
             self._until = None
             self._left = end - clock()
@@ -266,5 +317,5 @@ class Slices:
         if self._resting:
             self._ring.extend(self._resting)
             self._resting.clear()
-        if self._ring or self._new or self._ending or self._left <= 0:
+        if not self.is_idle or self._left <= 0:
             self._go_on_soon()

@@ -16,6 +16,7 @@ from orthia.broker.core.api import OpenTransaction
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, Refusal
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.slices import Usage
 
 Answered = Callable[[Principal | BrokerError], None]
 """Receives the outcome of a login that is answered later."""
@@ -27,6 +28,11 @@ class Socket(ABC):
     """The socket side of a connection, as its protocol sees it."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """How much of the loop's time its client had lately: for the tasks of the protocol."""
 
     @abstractmethod
     def write(self, data: bytes) -> int:
@@ -147,6 +153,13 @@ class ProtocolConnection(ABC):
     @abstractmethod
     def connection_lost(self) -> None:
         """End the connection: the socket is gone. What was not acknowledged goes back."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of what refers back to this, after ``connection_lost``: nobody asks it more.
+
+        So that no client that is gone waits for the collector of garbage, with what it held.
+        """
 
     @abstractmethod
     def shut_down(self, reason: str) -> None:

@@ -106,6 +106,10 @@ class Echo(ProtocolConnection):
         self._is_closed = True
 
     @override
+    def release(self) -> None:
+        """Refer to nothing."""
+
+    @override
     def shut_down(self, reason: str) -> None:
         self._socket.write(self.farewell(reason))
         self.go_away()

@@ -1,6 +1,7 @@
 """The sockets: limits, backpressure, silence, and an ordinary client library."""
 
 import asyncio
+import gc
 import select
 import socket
 import ssl
@@ -207,6 +208,56 @@ def test_what_each_message_goes_through_has_fast_attributes() -> None:
         (connection,) = server.server.clients.all()
         for one in (server.broker, server.journal, queue, connection, connection.protocol):
             assert len(getattr(one, "__dict__", ())) <= 30, type(one)
+
+
+_WORK = (
+    b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n\0"
+    b"SUBSCRIBE\nid:2\ndestination:/topic/t\nselector:a=1\n\n\0"
+    b"BEGIN\ntransaction:x\n\n\0SEND\ndestination:/queue/q\ntransaction:x\n\nhello\0"
+    b"COMMIT\ntransaction:x\nreceipt:1\n\n\0"
+    b"BEGIN\ntransaction:y\n\n\0SEND\ndestination:/queue/q\ntransaction:y\n\nhello\0"
+    b"SEND\ndestination:/topic/t\na:1\n\nhi\0"
+)
+
+
+@pytest.mark.parametrize("end", [b"", b"DISCONNECT\nreceipt:r\n\n\0", b"NONSENSE\n\n\0"])
+@pytest.mark.parametrize("is_websocket", [False, True])
+def test_what_a_client_held_needs_no_collector(*, end: bytes, is_websocket: bool) -> None:
+    """However it ends: the collector of garbage may look through old objects very rarely."""
+    with serving() as server:
+
+        def serve_one() -> None:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
+                if is_websocket:
+                    client.sendall(head())
+                    read_until(client, b"\r\n\r\n")
+                for one in (CONNECT, _WORK, end):
+                    client.sendall(frame(0x82, one) if is_websocket and one else one)
+                    if one is not end:
+                        read_until(client, b"hi\0" if one is _WORK else b"CONNECTED")
+                if end:
+                    read_to_the_end(client)
+            wait_until(lambda: server.connections == 0, what="the connection is forgotten")
+            wait_until(
+                lambda: server.call(lambda: server.broker.slices.is_idle), what="its end is over"
+            )
+
+        serve_one()  # and all that is made once
+        gc.collect()
+        gc.disable()
+        debug = gc.get_debug()
+        try:
+            serve_one()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = {
+                type(one).__qualname__ for one in gc.garbage if "orthia" in type(one).__module__
+            }
+        finally:
+            gc.set_debug(debug)
+            gc.garbage.clear()
+            gc.enable()
+        assert not left
 
 
 def test_a_client_that_goes_on_sending_reads_why_it_was_ended(

@@ -10,6 +10,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.slices import (
     GO_ON,
+    LIGHT_OF_MANY_SECONDS,
     REST,
     SLICE_SECONDS,
     USAGE_SECONDS,
@@ -174,6 +175,39 @@ def test_who_had_little_time_waits_for_nobody_who_had_much() -> None:
     assert len(done) == 65
     work.now += 2 * USAGE_SECONDS
     assert busy[0].is_light(work.now)
+
+
+def test_who_is_alone_does_not_wait_for_all_clients_of_another_account() -> None:
+    """However many they are, and though each of them had as little time as the one."""
+    work = Work()
+    due: list[Callable[[], None]] = []
+    slices = Slices(due.append, work)
+    done: list[str] = []
+
+    def frame(name: str) -> Steps:
+        for _ in range(2):
+            yield GO_ON
+        done.append(name)
+
+    many = Usage(light_seconds=LIGHT_OF_MANY_SECONDS)
+    for _ in range(3_000):
+        slices.later(frame("many"), Usage(many))
+    slices.later(frame("alone"), Usage(Usage(light_seconds=LIGHT_OF_MANY_SECONDS)))
+    began = work.now
+    while "alone" not in done:
+        due.pop()()
+    assert work.now - began < 2 * LIGHT_OF_MANY_SECONDS
+    for _ in range(100):
+        slices.later(frame("many"), Usage(many))
+    slices.later(frame("again"), Usage())
+    turns = 0
+    while "again" not in done:
+        due.pop()()
+        turns += 1
+    assert turns <= 2
+    while due:
+        due.pop()()
+    assert len(done) == 3_102
 
 
 def test_what_nobody_waits_for_is_done_behind_what_is_new() -> None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.slices import Usage
 from orthia.broker.protocols.abc import Answered, Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
@@ -73,10 +74,16 @@ class SocketDouble(Socket):
         self._waited = waited
         self._has_room = has_room
         self._taken = taken
+        self._usage = Usage()
         self.answers_logins = True
         """Whether a login is answered."""
         self.answered: Answered | None = None
         """Where the answer to a login goes that was not answered."""
+
+    @property
+    @override
+    def usage(self) -> Usage:
+        return self._usage
 
     @override
     def write(self, data: bytes) -> int:

@@ -71,6 +71,10 @@ class _Publishing(NamedTuple):
     guarded: int | None
 
 
+_NO_UNIT: Final = Unit()
+"""The unit of a plan that is stored or undone."""
+
+
 class SendPlan:
     """What one unit sends; filled, applied once, then stored or undone. On the loop's thread."""
 
@@ -446,6 +450,8 @@ class SendPlan:
             self.note_ids()
         if self._bodies or self._taken:
             self._unpin()
+        # Which refers back to this plan: with its messages that would be a cycle.
+        self._unit = _NO_UNIT
         if self._done is not None:
             self._done()
 
@@ -463,6 +469,7 @@ class SendPlan:
             value.undo()
         self._charges.undo()
         self._unpin()
+        self._unit = _NO_UNIT
         self._on_refused(error)
 
 

@@ -19,7 +19,7 @@ from orthia.broker.core.api import Done, OpenTransaction
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, NotLive, Refusal
 from orthia.broker.core.limits.refusals import refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Usage, Wait
+from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.abc import Socket
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connect import LoginHandler
@@ -62,12 +62,14 @@ _STORING: Final = State.STORING
 class StompConnection(Session):
     """The protocol's side of one connection; whoever owns the socket calls it on the loop."""
 
+    __deletable__ = ("_sender", "_subscriber", "_transactions", "_uploads")
+
     def __init__(
         self, core: Broker, options: StompOptions, socket: Socket, clock: Callable[[], float]
     ) -> None:
         """Begin a connection; ``clock`` is monotonic, in seconds."""
         super().__init__(core, options, socket, clock)
-        self._usage = Usage()
+        self._usage = socket.usage
         self._is_late = False
         """Whether frames are left for a later turn of the loop."""
         self._steps: Steps | None = None
@@ -192,6 +194,13 @@ class StompConnection(Session):
         self._end(failed=True)
 
     @override
+    def release(self) -> None:
+        self._handlers = {}
+        self._row.clear()
+        self.receipts.release()
+        del self._sender, self._subscriber, self._transactions, self._uploads
+
+    @override
     def shut_down(self, reason: str) -> None:
         self.refuse(reason, None, None)
 
@@ -287,7 +296,7 @@ class StompConnection(Session):
     def resume_deliveries(self) -> None:
         if self.state in ENDING:
             self.receipts.look()
-        else:
+        elif not self.is_closed:
             self.set_writable(writable=self.output.is_writable)
 
     # --- the end

@@ -111,6 +111,10 @@ class Receipts:
         self._last = None if frame is None else frame.get(b"receipt")
         self._then = then
 
+    def release(self) -> None:
+        """Call nothing of what was given to ``end_with``."""
+        self._then = None
+
     def send_last(self) -> None:
         """Send the RECEIPT of the frame that was given to ``end_with``."""
         if self._last is not None:
