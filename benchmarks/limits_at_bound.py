@@ -4,6 +4,7 @@ Each work is on a node of its own, with the limits as they are without configura
 otherwise. What is not the loop's work has none here.
 """
 
+import selectors
 import socket
 import ssl
 import threading
@@ -191,6 +192,38 @@ def connections(stage: Stage) -> None:
     stage.send(clients, b"SUBSCRIBE\nid:1\ndestination:/topic/t\n\n\0")
     stage.send(clients[:1], b"SEND\ndestination:/topic/t\n\nx\0")
     stage.close(clients)
+    stage.send(stage.clients(1), b"")
+
+
+def at_once(stage: Stage) -> None:
+    """As many clients as one address may have; of them as many connect at a time as may."""
+    left = LIMITS.max_connections * 7 // 8 - 8
+    hello = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+    connecting: set[socket.socket] = set()
+    done: list[socket.socket] = []
+    with selectors.DefaultSelector() as selector:
+        while left or connecting:
+            while left and len(connecting) < LIMITS.max_unauthenticated_per_address - 8:
+                one = socket.socket()
+                one.settimeout(0)
+                one.connect_ex(("127.0.0.1", stage.node.port))
+                selector.register(one, selectors.EVENT_WRITE, one)
+                connecting.add(one)
+                left -= 1
+            for key, events in selector.select(_SILENCE_SECONDS):
+                one = key.data
+                if events & selectors.EVENT_WRITE:
+                    one.send(hello)
+                    selector.modify(one, selectors.EVENT_READ, one)
+                    continue
+                answer = one.recv(4_096)
+                if not answer.startswith(b"CONNECTED"):
+                    raise LoadError(f"the broker answered {answer[:200]!r}")
+                selector.unregister(one)
+                connecting.discard(one)
+                done.append(one)
+    for one in done:
+        one.close()
     stage.send(stage.clients(1), b"")
 
 
@@ -523,9 +556,13 @@ def _selected(
     stage.receive(taker, len(last))
 
 
+_MOST_LONG_SELECTORS: Final = 280
+"""More are too many bytes of selectors of one connection."""
+
+
 def durable_selectors(stage: Stage) -> None:
     """280 durable subscriptions with a selector of 4 KB, and ten messages for their topic."""
-    stage.subscribe_durably(280, lambda _: "t", long_selector)
+    stage.subscribe_durably(_MOST_LONG_SELECTORS, lambda _: "t", long_selector)
     frame = b"SEND\ndestination:/topic/t\na:%b\nreceipt:r\n\nx\0" % NEARLY_A_NUMBER.encode()
     stage.send(stage.clients(1), frame, 10)
 
@@ -651,13 +688,18 @@ def bad_cron(stage: Stage) -> None:
 def everything_stored(stage: Stage, share: float = 1.0) -> None:
     """Put into the store what one user, and all, may have there, or a share of it.
 
-    10,000 durable subscriptions with selectors of 4 KB; 4,000 that hear wildcards, each of which is
-    asked of each address; 34,000 queues with a message, and as many addresses; 1,000 whose names
-    nearly match; 20,000 messages that are due in an hour; 72,000 of as many groups.
+    10,000 durable subscriptions with selectors, 280 of them, as many as there may be, of 4 KB;
+    4,000 that hear wildcards, each of which is asked of each address; 34,000 queues with a message,
+    and as many addresses; 1,000 whose names nearly match; 20,000 messages that are due in an hour;
+    72,000 of as many groups.
     """
     hears = int(4_000 * share)
     stage.make_queues(int((LIMITS.max_queues - 100) * share) - int(15_000 * share) - 5, "n" * 240)
-    stage.subscribe_durably(int(LIMITS.max_queues_per_user * share), lambda _: "t", long_selector)
+    stage.subscribe_durably(
+        int(LIMITS.max_queues_per_user * share),
+        lambda _: "t",
+        lambda one: long_selector(one) if one < _MOST_LONG_SELECTORS * share else f"b={one}",
+    )
     stage.subscribe_durably(hears, lambda one: f"w.*.y{one}", prefix="w")
     stage.make_queues(int(1_000 * share), "w.a.x")
     at = 1000 * time.time() + 3_600_000
@@ -676,6 +718,7 @@ _ONE_ATTEMPT: Final = """<address-settings><address-setting match="#">
 
 WORKS: Final = {
     "connections": Work(connections),
+    "at-once": Work(at_once),
     "silent-sockets": Work(silent_sockets),
     "header-bytes": Work(header_bytes),
     "headers": Work(headers),
