@@ -14,6 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 from typing_extensions import override
 
+from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database import Database
 from orthia.journal.file.inspect import read_fence
 from orthia.pipeline.errors import PipelineError, WrongInput
 from orthia.pipeline.jobs.contents import Contents

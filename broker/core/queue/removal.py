@@ -56,7 +56,7 @@ def pop_oldest(queue: Queue, *, of_lowest: bool) -> MessageReference | None:
         delayed = next(iter(unsettled.delayed), None)
     selecting = queue.selecting
     if selecting is None and of_lowest and queue.log.levels is not None:
-        selecting = queue.match()  # what is lower may be in the table only
+        selecting = queue.deliver_selectively()  # what is lower may be in the table only
     if selecting is not None:
         oldest = selecting.take_oldest(delayed)
     else:

@@ -196,7 +196,7 @@ class StompConnection(Session):
     @override
     def release(self) -> None:
         self._handlers = {}
-        self._row.clear()
+        self._transitions.clear()
         self.receipts.release()
         del self._sender, self._subscriber, self._transactions, self._uploads
 
