@@ -135,8 +135,6 @@ class BrokerNode:
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
         self._service.runs_on(loop)
-        garbage = GarbageCollector(loop.call_later, lambda: self._service.connections)
-        garbage.start()
         loop.set_exception_handler(self._out_of_memory.loop_failed)
         self._finished = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -169,6 +167,8 @@ class BrokerNode:
             too_long=_say_long_turn,
         )
         meter.start()
+        garbage = GarbageCollector(loop.call_later, lambda: self._service.connections)
+        garbage.start()
         analyzer = self._analyzer(loop) if self._settings.critical_analyzer else None
         if analyzer is not None:
             analyzer.start()
