@@ -274,6 +274,19 @@ def test_a_page_of_another_site_purges_nothing(
     assert node.get(f"read/{ORDERS}/MessageCount")["value"] == left
 
 
+def test_a_plugin_finds_the_queues_of_classic_and_its_health(node: Jolokia) -> None:
+    """As predic8's check_activemq asks: all attributes of the broker, then those of each queue."""
+    broker = "org.apache.activemq:type=Broker,brokerName=localhost"
+    names = [one["objectName"] for one in node.get(f"read/{broker}")["value"]["Queues"]]
+    assert names == [
+        "org.apache.activemq:type=Broker,brokerName=test,destinationType=Queue,"
+        "destinationName=orders"
+    ]
+    queue = node.get(f"read/{names[0]}")["value"]
+    assert (queue["Name"], queue["QueueSize"]) == ("orders", 3)
+    assert node.get(f"read/{broker},service=Health/CurrentStatus")["value"] == "Good"
+
+
 def test_a_backup_has_its_broker_and_no_queue(node: Jolokia) -> None:
     """As Artemis' has: plugins ask it whether it is active; what is of queues is not there."""
     node.is_live = False

@@ -293,6 +293,16 @@ _OF_CLASSIC_BROKER: Final = {
     "MemoryPercentUsage": Attribute(
         INT, lambda one: _percent(one.messages_bytes, one.messages_limit), "memory"
     ),
+    "Queues": Attribute(
+        "[Ljavax.management.ObjectName;",
+        lambda found: [{"objectName": one} for one in _classic_names(*found)],
+        "named-queues",
+    ),
+}
+_OF_CLASSIC_HEALTH: Final = {
+    "CurrentStatus": _text(
+        lambda one: "The store is behind" if one.journal_full else "Good", "overview"
+    ),
 }
 _OF_CLASSIC_QUEUE: Final = {
     "Name": _text(lambda one: one.name),
@@ -854,7 +864,16 @@ CLASSIC_QUEUE: Final = Kind(
 PASSIVE_BROKER: Final = BROKER._replace(
     attributes={name: one for name, one in _OF_BROKER.items() if one.source == "node"}
 )
-KINDS: Final = (BROKER, ADDRESS, QUEUE, CLASSIC_BROKER, CLASSIC_QUEUE)
+CLASSIC_HEALTH: Final = Kind(
+    CLASSIC,
+    ("type", "brokerName", "service"),
+    {"type": "Broker", "service": "Health"},
+    "brokerName",
+    _OF_CLASSIC_HEALTH,
+    (),
+)
+KINDS: Final = (BROKER, ADDRESS, QUEUE, CLASSIC_BROKER, CLASSIC_HEALTH, CLASSIC_QUEUE)
+_OF_WHOLE_NODE: Final = (BROKER, CLASSIC_BROKER, CLASSIC_HEALTH)
 
 
 class Found(NamedTuple):
@@ -955,7 +974,7 @@ async def _one(
         subject = Subject(
             kind, {key: one.text for key, one in name.keys.items() if key not in kind.fixed}
         )
-        if kind in (BROKER, CLASSIC_BROKER):
+        if kind in _OF_WHOLE_NODE:
             return Found(subject, await _broker_sources(node, who, sources))
         if kind is ADDRESS:
             address = await node.address(who, subject.target)
@@ -997,6 +1016,8 @@ async def _broker_sources(
         found["memory"] = await node.memory(who)
     if "queues" in sources:
         found["queues"] = (await node.queues(who)).items
+    if "named-queues" in sources:
+        found["named-queues"] = node.name, (await node.queues(who)).items
     if "addresses" in sources:
         found["addresses"] = await node.addresses(who)
     return found
@@ -1010,7 +1031,7 @@ async def _matching(
     broker: Mapping[str, Any] = {}
     addresses: Iterable[AddressView] = ()
     queues: Iterable[QueueView] = ()
-    if BROKER in kinds or CLASSIC_BROKER in kinds:
+    if any(one in kinds for one in _OF_WHOLE_NODE):
         broker = await _broker_sources(node, who, sources)
     if ADDRESS in kinds:
         addresses = await node.addresses(who)
@@ -1020,7 +1041,7 @@ async def _matching(
 
     def candidates() -> Iterator[Found]:
         for kind in kinds:
-            if kind in (BROKER, CLASSIC_BROKER):
+            if kind in _OF_WHOLE_NODE:
                 yield Found(Subject(kind, {kind.broker_key: called}), broker)
             elif kind is ADDRESS:
                 for address in addresses:
@@ -1032,6 +1053,13 @@ async def _matching(
                         yield Found(_queue_subject(kind, queue, called), {"view": queue})
 
     return lambda: (one for one in candidates() if one.subject.is_named(name))
+
+
+def _classic_names(broker: str, queues: Iterable[QueueView]) -> Iterator[str]:
+    """Yield the names of the queues that Classic has as queues."""
+    for one in queues:
+        if one.routing_type is RoutingType.ANYCAST:
+            yield _queue_subject(CLASSIC_QUEUE, one, broker).name(canonical=False)
 
 
 def _queue_subject(kind: Kind, queue: QueueView, broker: str) -> Subject:
