@@ -13,6 +13,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Wait
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
+from orthia.journal.engine.abc import OutboxRow
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.encodings import FIRST_ENCODING
 from orthia.journal.model.message import LargeBody, Message
@@ -250,3 +251,15 @@ class FanOut(Protocol):
     @property
     def rest(self) -> bool | Wait:
         """The value that waiting steps yield."""
+
+
+class RowReader(ABC):
+    """What a row says; every protocol's words are its own."""
+
+    @abstractmethod
+    def sends(self, row: OutboxRow, principal: Principal) -> list[tuple[str, OutgoingMessage]]:
+        """Return the message of a row for each destination it names; raises OrthiaError."""
+
+    @abstractmethod
+    def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
+        """Return the message that tells of a row that cannot be sent."""

@@ -17,6 +17,7 @@ from orthia.broker.core.api import (
     FanOut,
     OnRefused,
     OutgoingMessage,
+    RowReader,
     SubscriptionHandle,
     TransactionWork,
     unheard,
@@ -29,7 +30,7 @@ from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.selectors import parse as parse_selector
-from orthia.broker.core.sending.relay import Relay, RowReader
+from orthia.broker.core.sending.relay import Relay
 from orthia.broker.core.sending.transaction import commit
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.upkeep.opening import open_queues

@@ -22,14 +22,13 @@ together with all that was sent behind it: the journal refuses those, too.
 """
 
 import logging
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from orthia.broker.core.api import Done, OutgoingMessage, TransactionWork
+from orthia.broker.core.api import Done, RowReader, TransactionWork
 from orthia.broker.core.destinations import parse
 from orthia.broker.core.errors import BrokerError, NoRoomInStore, NotLive, QuotaExceeded
 from orthia.broker.core.identity import Principal
@@ -68,18 +67,6 @@ _FIRST_RETRY_MS: Final = 100
 _LAST_RETRY_MS: Final = 5_000
 _LOCKED_RETRY_MS: Final = 1_000
 _STUCK_RETRY_MS: Final = 60_000
-
-
-class RowReader(ABC):
-    """What a row says; every protocol's words are its own."""
-
-    @abstractmethod
-    def sends(self, row: OutboxRow, principal: Principal) -> list[tuple[str, OutgoingMessage]]:
-        """Return the message of a row for each destination it names; raises OrthiaError."""
-
-    @abstractmethod
-    def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
-        """Return the message that tells of a row that cannot be sent."""
 
 
 class RelayStatus(NamedTuple):

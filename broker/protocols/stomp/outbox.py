@@ -7,10 +7,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import OutgoingMessage
+from orthia.broker.core.api import OutgoingMessage, RowReader
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.sending.relay import RowReader
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
