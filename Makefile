@@ -31,7 +31,7 @@ FIRST := run demo test test-all compiled wheel clean
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-mysql upgrade-test lint format docs fuzz model queue-model
+.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-api test-mysql upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock screenshots clean
 
 help: ## Show the targets
@@ -120,6 +120,15 @@ test-all: setup-test-all ## Run every test; half an hour
 
 test-extended: setup-test-all ## Run what test-all has beyond test
 	$(PYTEST) -m extended $(SLOWEST) $(PYTEST_ARGS)
+
+build/schemathesis/bin/schemathesis:
+	@echo "Installing schemathesis into build/schemathesis"
+	@$(PYTHON) -m venv build/schemathesis
+	@build/schemathesis/bin/pip --disable-pip-version-check --quiet install schemathesis==4.32.5
+
+test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
+	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
+		--max-examples $(or $(EXAMPLES),20)
 
 test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names mysqld if PATH does not
 	@mysqld='$(or $(MYSQLD),$(shell PATH=$$PATH:/usr/sbin command -v mysqld))'; \
