@@ -118,11 +118,13 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
     # may have kept from renewing for a while when it is killed.
     assert out_by >= story.killed_at - timedelta(seconds=2)
     assert story.killed_at - tolerance <= serving_at <= story.served_by + tolerance
-    # Both are stopped: that is an outage, which goes on.
+    # Both are gone, the one that served last in good order: that goes on, and was planned.
     (pair,) = found["availability"]
-    assert (pair["now"], pair["outages"], pair["error"]) == ("OUT", 2, None)
-    assert found["outages"][0]["cause"].startswith("released, and ")
-    assert (found["outages"][0]["open"], found["outages"][0]["ended"]) == (True, None)
+    assert (pair["now"], pair["outages"], pair["error"]) == ("stopped", 1, None)
+    crash, stop = found["outages"]
+    assert stop["cause"].startswith("released, and ")
+    assert (crash["planned"], stop["planned"]) == (False, True)
+    assert (stop["open"], stop["ended"]) == (True, None)
     # A node whose first reading of the database's clock was slow is corrected by the next one.
     assert [one for one in found["doubts"] if one["kind"] != "clock stepped"] == []
     assert found["overlaps"] == []
@@ -150,7 +152,8 @@ def test_a_pair_that_cannot_be_reached_is_a_row_of_the_report(
     assert "127.0.0.1" in by_name["away"]["error"]
     result = run("pipeline", "failovers", *pairs, "-q")
     assert "not read" in result.stdout
-    assert "STILL OUT" in result.stdout
+    assert "planned: released" in result.stdout
+    assert "OUT" not in result.stdout
     alone = run("pipeline", "failovers", "--pair", f"away={away}", "-q")
     assert (alone.exit_code, alone.stdout) == (69, "")
 
