@@ -21,10 +21,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.limits.quota import ShownUse
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management import queue_metrics
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
 from orthia.broker.tls.expiry import Validity
+from orthia.journal.engine.acks import AckStatus
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.model.history import HistoryTotals
 
@@ -160,6 +162,8 @@ class NodeMetrics:
         certificates: Callable[[], Mapping[str, Validity]] = dict,
         locks: Callable[[], LocksSeen] = lambda: NO_LOCKS,
         queues: Callable[[], Collection[QueueSeen]] = tuple,
+        outbox: Callable[[], RelayStatus | None] = lambda: None,
+        acks: Callable[[], AckStatus | None] = lambda: None,
     ) -> None:
         """Read these values whenever the metrics are rendered, on the rendering thread.
 
@@ -181,6 +185,31 @@ class NodeMetrics:
             MAX_QUEUES_SHOWN if self._queue_names.own else 0,
         )
         self.registry.register(watched)
+        self.registry.register(_BySql(outbox, acks))
+
+
+class _BySql(Collector):
+    """What applications send and acknowledge in their own transactions."""
+
+    def __init__(
+        self,
+        outbox: Callable[[], RelayStatus | None],
+        acks: Callable[[], AckStatus | None],
+    ) -> None:
+        self._outbox = outbox
+        self._acks = acks
+
+    def describe(self) -> Iterable[Metric]:
+        """Return no descriptions, so that registering reads no values."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of a live node."""
+        outbox, acks = self._outbox(), self._acks()
+        if outbox is not None:
+            yield from _outbox_metrics(outbox)
+        if acks is not None:
+            yield from _ack_metrics(acks)
 
 
 class _Queues(Collector):
@@ -345,6 +374,50 @@ def _journal_locks(seen: LocksSeen) -> Iterator[Metric]:
     for one in seen.sessions:
         sessions.add_metric([str(one.session), one.user, one.application], 1)
     yield sessions
+
+
+def _outbox_metrics(seen: RelayStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "orthia_outbox_rows", "Rows of the outbox that are not sent yet", value=seen.waiting
+    )
+    oldest = GaugeMetricFamily(
+        "orthia_outbox_oldest_timestamp_seconds", "When the oldest of them was inserted"
+    )
+    if seen.oldest_ms is not None:
+        oldest.add_metric([], seen.oldest_ms / 1000)
+    yield oldest
+    yield CounterMetricFamily(
+        "orthia_outbox_relayed", "Rows that became messages", value=seen.relayed
+    )
+    yield CounterMetricFamily(
+        "orthia_outbox_dead_lettered", "Rows that became dead letters", value=seen.dead_lettered
+    )
+    yield GaugeMetricFamily(
+        "orthia_outbox_held",
+        "1 while rows wait for a reason, which the log has; else 0",
+        value=seen.held is not None,
+    )
+
+
+def _ack_metrics(seen: AckStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "orthia_acks_waiting",
+        "Acknowledgements by SQL that are committed, whose messages are not gone yet",
+        value=seen.waiting,
+    )
+    yield GaugeMetricFamily(
+        "orthia_acks_oldest_seconds",
+        "For how long the node has known the first of them; 0 without any",
+        value=seen.oldest_seconds,
+    )
+    yield CounterMetricFamily(
+        "orthia_acks_settled", "Acknowledgements by SQL whose messages are gone", value=seen.settled
+    )
+    yield GaugeMetricFamily(
+        "orthia_acks_failing",
+        "1 while they cannot be read, the log says why; else 0",
+        value=seen.failure is not None,
+    )
 
 
 def _expiries(validities: Mapping[str, Validity]) -> Metric:

@@ -17,11 +17,13 @@ from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.seen import oldest_ms
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.config.address_settings import RoutingType
+from orthia.journal.engine.acks import AckStatus
 from orthia.journal.engine.locks import NO_LOCKS, LocksSeen
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.history import HistoryTotals
@@ -76,6 +78,8 @@ class RunningNode(HealthSource):
             certificates=certificates,
             locks=self.locks,
             queues=self.queues,
+            outbox=self.outbox,
+            acks=self.acks,
         )
 
     @property
@@ -156,6 +160,17 @@ class RunningNode(HealthSource):
         """Return the totals of retention; None without retention, or while this node is passive."""
         journal = self._journal()
         return None if journal is None else journal.history_totals
+
+    def outbox(self) -> RelayStatus | None:
+        """Return what there is of the outbox; None without one, or while this node is passive."""
+        broker = self._broker()
+        relay = None if broker is None else broker.relay
+        return None if relay is None else relay.status()
+
+    def acks(self) -> AckStatus | None:
+        """Return what applications acknowledged by SQL; None where they cannot."""
+        journal = self._journal()
+        return None if journal is None or journal.acks is None else journal.acks.status
 
     def locks(self) -> LocksSeen:
         """Return the locks of other sessions that the journal waits for now."""

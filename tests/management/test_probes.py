@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
 from orthia.broker.core.limits.quota import ShownUse
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.http.exposition import Exposition, RenderingError
@@ -39,6 +40,7 @@ from orthia.config.settings import HealthSettings, Settings
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database.lock_holders import SessionWithLock
+from orthia.journal.engine.acks import AckStatus
 from orthia.journal.engine.locks import LocksSeen
 from orthia.journal.model.history import HistoryTotals, Kept
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
@@ -221,6 +223,8 @@ def test_metrics_show_what_the_node_measured() -> None:
         history=lambda: HistoryTotals(Kept(2, 700), datetime(2026, 1, 1, tzinfo=UTC)),
         store_use=lambda: ShownUse(7_000, 9_000, frozenset({"disk"})),
         locks=lambda: LocksSeen(2.5, 4, [SessionWithLock(99, "ann", "some GUI", "")]),
+        outbox=lambda: RelayStatus(5, 2_500, 70, 1, "the store is full"),
+        acks=lambda: AckStatus(3, 1.5, 40, None),
     )
     lines = get("/metrics", node)[2].decode().splitlines()
     for line in (
@@ -244,6 +248,15 @@ def test_metrics_show_what_the_node_measured() -> None:
         "orthia_journal_put_aside 4.0",
         "orthia_journal_locked_seconds 2.5",
         'orthia_journal_locked_by{application="some GUI",session="99",user="ann"} 1.0',
+        "orthia_outbox_rows 5.0",
+        "orthia_outbox_oldest_timestamp_seconds 2.5",
+        "orthia_outbox_relayed_total 70.0",
+        "orthia_outbox_dead_lettered_total 1.0",
+        "orthia_outbox_held 1.0",
+        "orthia_acks_waiting 3.0",
+        "orthia_acks_oldest_seconds 1.5",
+        "orthia_acks_settled_total 40.0",
+        "orthia_acks_failing 0.0",
         "orthia_history_messages 2.0",
         "orthia_history_bytes 1100.0",
         "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
