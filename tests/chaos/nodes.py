@@ -219,6 +219,9 @@ def common_core(role: Role, *, is_tight: bool, has_outbox: bool = False) -> str:
         f"<max-delivery-attempts>{POISON_ATTEMPTS}</max-delivery-attempts></address-setting>"
         '<address-setting match="accounts">'
         "<default-group-rebalance>true</default-group-rebalance></address-setting>"
+        # What cannot be processed while the database is down is to be tried until it can.
+        '<address-setting match="ledger">'
+        "<max-delivery-attempts>-1</max-delivery-attempts></address-setting>"
         "</address-settings>"
     )
 
