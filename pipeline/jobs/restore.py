@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from sqlalchemy import MetaData, func, select, update
 
 from orthia import migrations
+from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import Piece
@@ -52,6 +54,8 @@ from orthia.pipeline.sources.store import Endpoint, StoreReference
 
 _MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
 _HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")
+_MOST_TASKS: Final = 4
+"""That write at a time: what one database takes."""
 _AGAIN: Final = "empty the database and begin again"
 
 Say = Callable[[str], None]
@@ -150,21 +154,29 @@ def _row(frame: DataFrame, *found: Column) -> list[int]:
 def _fill(rows: _RestoreRows, target: Endpoint, database: Database, token: int, say: Say) -> None:
     reserve_ids(database, target.settings, token, rows.highest_id)
     say("bringing back bodies of large messages")
-    _load(rows.bodies, _Loader(target.reference, token, _load_pieces))
+    tasks = _tasks(rows.messages, target)
+    _load(rows.bodies, _Loader(target.reference, token, _load_pieces), tasks=tasks)
     say("bringing back messages")
-    _load(rows.messages, _Loader(target.reference, token, _load_messages))
+    _load(rows.messages, _Loader(target.reference, token, _load_messages), tasks=tasks)
     if rows.history is not None:
         say("bringing back the history")
         history = rows.history.select(*_HISTORY_COLUMNS)
-        _load(history, _Loader(target.reference, token, _load_history))
+        _load(history, _Loader(target.reference, token, _load_history), tasks=tasks)
     # Last: without its queues no message can be delivered.
     bound = rows.bindings.select(*backup.BINDINGS)
     _load(bound, _Loader(target.reference, token, _load_bindings))
 
 
-def _load(rows: DataFrame, loader: "_Loader") -> None:
-    # One task: the journal has one writer.
-    rows.coalesce(1).mapInArrow(loader, "loaded long").agg(F.sum("loaded")).collect()
+def _load(rows: DataFrame, loader: "_Loader", *, tasks: int = 1) -> None:
+    """Write ``rows`` by so many tasks at a time; each transaction proves the fence by itself."""
+    rows.coalesce(tasks).mapInArrow(loader, "loaded long").agg(F.sum("loaded")).collect()
+
+
+def _tasks(rows: DataFrame, target: Endpoint) -> int:
+    """Return how many tasks may write at a time: SQLite has one writer."""
+    if target.settings.jdbc_connection_url.dialect is Dialect.SQLITE:
+        return 1
+    return min(_MOST_TASKS, rows.sparkSession.sparkContext.defaultParallelism)
 
 
 _Write = Callable[[BulkLoad, list[dict[str, Any]]], int]
@@ -191,18 +203,24 @@ class _Loader:
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
     """Yield rows in lists, each of which is one transaction."""
     for batch in batches:
-        portion: list[dict[str, Any]] = []
-        size = 0
-        for at in range(batch.num_rows):
-            (row,) = batch.slice(at, 1).to_pylist()
-            more = sum(len(value) for value in row.values() if isinstance(value, bytes))
-            if portion and (len(portion) >= BATCH_ROWS or size + more > BATCH_BYTES):
-                yield portion
-                portion, size = [], 0
-            portion.append(row)
+        begin = size = 0
+        for at, more in enumerate(_sizes(batch)):
+            if at > begin and (at - begin >= BATCH_ROWS or size + more > BATCH_BYTES):
+                yield batch.slice(begin, at - begin).to_pylist()
+                begin, size = at, 0
             size += more
-        if portion:
-            yield portion
+        if batch.num_rows > begin:
+            yield batch.slice(begin).to_pylist()
+
+
+def _sizes(batch: pa.RecordBatch) -> list[int]:
+    """Return the bytes of each row, of its columns of bytes."""
+    total = pa.array([0] * batch.num_rows, pa.int64())
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            lengths = pc.fill_null(pc.binary_length(column), 0)
+            total = pc.add(total, pc.cast(lengths, pa.int64()))
+    return list(total.to_pylist())
 
 
 def _load_messages(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
