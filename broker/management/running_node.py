@@ -165,7 +165,7 @@ class RunningNode(HealthSource):
         """Return what there is of the outbox; None without one, or while this node is passive."""
         broker = self._broker()
         relay = None if broker is None else broker.relay
-        return None if relay is None else relay.status()
+        return None if relay is None else relay.status
 
     def acks(self) -> AckStatus | None:
         """Return what applications acknowledged by SQL; None where they cannot."""
