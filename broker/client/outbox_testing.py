@@ -18,7 +18,7 @@ TABLE = "ORTHIA_OUTBOX"
 """``outbox-table-name``; without quotes, so in the case that each DBMS gives it."""
 
 
-class Cursor(Protocol):
+class _Cursor(Protocol):
     """A cursor of Python's DB-API, as far as it is needed here."""
 
     def execute(self, operation: str, /) -> object:
@@ -36,7 +36,7 @@ class SentMessage(NamedTuple):
     headers: dict[str, object]
 
 
-def sent(cursor: Cursor, table: str = TABLE) -> list[SentMessage]:
+def sent(cursor: _Cursor, table: str = TABLE) -> list[SentMessage]:
     """Return what the transaction of ``cursor`` and those before it send, in order.
 
     Raises the driver's error, and ValueError for headers that are no JSON object.
@@ -49,7 +49,7 @@ def sent(cursor: Cursor, table: str = TABLE) -> list[SentMessage]:
 
 
 def assert_sent(
-    cursor: Cursor,
+    cursor: _Cursor,
     *expected: SentMessage | tuple[str, bytes] | tuple[str, bytes, dict[str, object]],
     table: str = TABLE,
 ) -> None:
