@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 from orthia.broker.core.limits.quota import ShownUse
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.database.lock_holders import SessionWithLock
+from orthia.journal.engine.acks import AckStatus
 from orthia.journal.engine.locks import LocksSeen
 from orthia.journal.model.history import HistoryTotals, Kept
 
@@ -62,6 +64,8 @@ def exposed() -> dict[str, set[str]]:
         certificates=lambda: {"stomp": Validity("stomp", "leaf", now, now)},
         locks=lambda: LocksSeen(2.5, 4, [SessionWithLock(99, "ann", "some GUI", "")]),
         queues=lambda: [QueueSeen("q", "a", False, 3, 2, 1, 9, 6, 0, 0, 1_000, 0.5)],
+        outbox=lambda: RelayStatus(5, 2_500, 70, 1, "the store is full"),
+        acks=lambda: AckStatus(3, 1.5, 40, None),
     )
     found: dict[str, set[str]] = {}
     for family in metrics.registry.collect():
