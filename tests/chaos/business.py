@@ -13,7 +13,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from orthia.broker.client.connection import Connection, ServerFrame
+from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
 from orthia.config.errors import OrthiaError
 from orthia.database import Database, Dialect
 from tests.chaos.checker import Violations
@@ -153,10 +153,11 @@ class _AckingConsumer(Consumer):
 
     def received(self, connection: Connection, frame: ServerFrame) -> None:
         """Process a message; then, now and then, acknowledge it to the broker, too."""
+        leaves = self._random.random() < self._habits.crash_probability
         try:
             with self._database.engine.connect() as session:
                 self._process(session, frame)
-                if self._random.random() < self._habits.crash_probability:
+                if leaves:
                     connection.close()  # and commit when the message is on its way to another
                     self._stopping.wait(self._random.uniform(0, 0.1))
                 session.commit()
@@ -164,8 +165,11 @@ class _AckingConsumer(Consumer):
             self.refused += 1
         except _FAILURES:
             self._stopping.wait(_AGAIN_SECONDS)
-            connection.send("NACK", {"id": frame.headers["ack"]})
-            return
+            if not leaves:
+                connection.send("NACK", {"id": frame.headers["ack"]})
+                return
+        if leaves:
+            raise ConnectionLost("closed amid a transaction")
         if self._random.random() < 0.3:
             connection.send("ACK", {"id": frame.headers["ack"]})
 
