@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast
 
 from orthia.broker.protocols.stomp.outbox import OutboxMessages
-from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.address_settings import AddressFullPolicy, AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -160,6 +160,45 @@ def test_what_the_store_never_takes_becomes_a_dead_letter_or_stays() -> None:
     core.store_all()
     assert letters.texts == ["poison"]
     assert core.waiting == 0
+
+
+def test_large_rows_that_others_have_locked_do_not_hold_the_next() -> None:
+    """They count by themselves, however large they are together."""
+    core = Relayed()
+    core.come("first")
+    core.store_all()
+    for number in range(8):
+        core.come(str(number) * 1_000_000)
+        core.refuse(HeldElsewhere())
+    core.come("next")
+    core.store_all()
+    consumer = core.consume("/queue/q")
+    assert consumer.texts == ["first", "next"]
+    core.pass_time(2)
+    core.store_all()
+    assert len(consumer.texts) == 10
+    assert core.waiting == 0
+
+
+def test_what_was_refused_is_sent_again_though_the_last_one_behind_it_is_held() -> None:
+    """That one was waiting for room when the store refused the first."""
+    full = AddressSettings("full", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL)
+    slow = replace(full, match="slow", address_full_policy=AddressFullPolicy.BLOCK)
+    core = Relayed(replace(SETTINGS, address_settings=(full, slow)))
+    core.send("/queue/slow", "x")
+    core.come("first")
+    core.store_all()
+    core.come("a")
+    core.come("b", to="/queue/slow,/queue/full")
+    core.send("/queue/full", "x")
+    core.refuse(StoreFull("for a test"))
+    core.store_all()
+    core.consume("/queue/slow", auto=True)
+    core.store_all()
+    assert "full" in str(core.held)
+    core.pass_time(10)
+    core.store_all()
+    assert core.consume("/queue/q").texts == ["first", "a"]
 
 
 def test_rows_wait_for_a_full_address_and_are_counted() -> None:

@@ -63,6 +63,8 @@ MOST_ROWS: Final = 2_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 MOST_LOCKED: Final = 1_000
 """Rows that others have locked above which all others wait, too."""
+MOST_LOCKED_BYTES: Final = 64 * 1024 * 1024
+"""The same of their size."""
 _FIRST_RETRY_MS: Final = 100
 _LAST_RETRY_MS: Final = 5_000
 _LOCKED_RETRY_MS: Final = 1_000
@@ -135,6 +137,8 @@ class Relay:
         self._gone: set[int] = set()
         """Rows that were stored since the read under way began, which may still show them."""
         self._bytes = 0
+        """Of all but the locked rows, which would stop the reading of others."""
+        self._locked_bytes = 0
         self._number = 0
         self._is_reading = False
         self._is_sending = False
@@ -218,14 +222,20 @@ class Relay:
     def _go_on(self) -> None:
         """Send what is there and read more, unless that is under way or held."""
         self._read_on()
-        if self._unsent and not self._is_sending and self._held is None:
+        if self._has_work and not self._is_sending and self._held is None:
             self._is_sending = True
             self._slices.run(self._sending())
 
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._unsent or self._refused_rows)
+
     def _sending(self) -> Steps:
         try:
-            while self._unsent and self._held is None and self._gate.is_running:
-                if self._refused_rows or len(self._locked) >= MOST_LOCKED:
+            while self._has_work and self._held is None and self._gate.is_running:
+                if self._refused_rows and not self._in_flight:
+                    self._put_back()  # the last one on its way ended in no answer of the journal
+                if self._refused_rows or self._has_too_many_locked:
                     return  # what was refused comes first
                 if self._journal.is_full:
                     self._room = Wait(self._no_room_needed)
@@ -317,7 +327,13 @@ class Relay:
 
     def _try_later(self, sent: _Sent, after_ms: int) -> None:
         self._locked[sent.row.id] = sent
+        self._bytes -= _size(sent.row)
+        self._locked_bytes += _size(sent.row)
         self._timers.call_later(after_ms, partial(self._try_locked, sent))
+
+    @property
+    def _has_too_many_locked(self) -> bool:
+        return len(self._locked) >= MOST_LOCKED or self._locked_bytes >= MOST_LOCKED_BYTES
 
     @property
     def _sender(self) -> Sender:
@@ -352,7 +368,6 @@ class Relay:
         """Forget a row that is deleted."""
         row = sent.row
         self._in_flight.pop(row.id, None)
-        self._locked.pop(row.id, None)
         self._bytes -= _size(row)
         if self._is_reading:
             self._gone.add(row.id)
@@ -394,19 +409,25 @@ class Relay:
         """Send a row again that could not be sent."""
         if self._locked.pop(sent.row.id, None) is not None:
             sent.is_dead_letter = False
+            self._bytes += _size(sent.row)
+            self._locked_bytes -= _size(sent.row)
             self._unsent.appendleft(sent)
             self._go_on()
 
     def _send_again(self) -> None:
-        """Put what was refused back in its place."""
-        self._principal = None
-        back, self._refused_rows = self._refused_rows, []
-        back.sort(key=lambda one: one.number, reverse=True)
-        self._unsent.extendleft(back)
+        """Put what was refused back in its place, and go on."""
+        self._put_back()
         if self._held is not None:
             self._wait()
         else:
             self._go_on()
+
+    def _put_back(self) -> None:
+        self._principal = None
+        back, self._refused_rows = self._refused_rows, []
+        # A row behind them may have come back by itself.
+        back = sorted([*back, *self._unsent], key=lambda one: one.number)
+        self._unsent = deque(back)
 
     # --- hold
 
