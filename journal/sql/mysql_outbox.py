@@ -75,18 +75,25 @@ def without(holes: Iterable[Hole], ids: Sequence[int]) -> list[Hole]:
     return left
 
 
-def kept(holes: Iterable[Hole], uncommitted: Sequence[int], now: float) -> list[Hole]:
+def kept(
+    holes: Iterable[Hole], uncommitted: Sequence[int], now: float, *, looked_to: int | None = None
+) -> list[Hole]:
     """Return the holes that are still to be looked at, given the uncommitted rows, ascending.
 
-    Of too many those met last, and those with uncommitted rows.
+    Of too many those met last, and those with uncommitted rows. Behind ``looked_to``, if that is
+    given, nobody has looked.
     """
     found: list[Hole] = []
+    others: list[Hole] = []
     for hole in holes:
         place = bisect_left(uncommitted, hole.first)
         is_open = place < len(uncommitted) and uncommitted[place] <= hole.last
-        if is_open or now - hole.since < GRACE_SECONDS:
+        if is_open:
             found.append(hole)
-    return found[-MOST_HOLES:]
+        elif now - hole.since < GRACE_SECONDS or not (looked_to is None or hole.last <= looked_to):
+            others.append(hole)
+    found += others[max(0, len(others) - max(0, MOST_HOLES - len(found))) :]
+    return sorted(found, key=lambda one: one.first)
 
 
 class MysqlOutbox(Outbox):
@@ -107,7 +114,11 @@ class MysqlOutbox(Outbox):
         self._sweep_again = 0.0
         self._swept: int | None = None
         """The id up to which all rows were looked at; None if that is not under way."""
-        created = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000"
+        # An application may have set a date that is none.
+        created = (
+            "COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at),"
+            " TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) DIV 1000"
+        )
         by_key = f"FROM {table} FORCE INDEX (PRIMARY) WHERE "
         size = "LENGTH(body) + COALESCE(LENGTH(headers), 0)"
         self._sizes_sql = f"SELECT id, {size} {by_key}"
@@ -181,8 +192,9 @@ class MysqlOutbox(Outbox):
     def _forget_holes(self, cursor: Any, now: float) -> None:
         """Forget holes in which there is nothing."""
         uncommitted = self._uncommitted(cursor, " OR ".join(_ranges(self._holes)))
-        if len(uncommitted) < _MOST_UNCOMMITTED:
-            self._holes = kept(self._holes, uncommitted, now)
+        is_cut = len(uncommitted) == _MOST_UNCOMMITTED
+        looked_to = uncommitted[-1] if is_cut else None
+        self._holes = kept(self._holes, uncommitted, now, looked_to=looked_to)
 
     def _uncommitted(self, cursor: Any, where: str) -> list[int]:
         """Return the ids of rows, of those that are not committed, too."""

@@ -287,7 +287,9 @@ def _prepared_statements(table: str, channel: str) -> str:
     no statistics say which. An addition hides the transaction's column from the planner where the
     rows are to be walked in the order of id.
     """
-    created = "CAST(EXTRACT(EPOCH FROM o.created_at) * 1000 AS bigint)"
+    # An application may have set an infinite time.
+    finite = "CASE WHEN isfinite(o.created_at) THEN o.created_at ELSE now() END"
+    created = f"CAST(EXTRACT(EPOCH FROM {finite}) * 1000 AS bigint)"
     size = "octet_length(o.body) + coalesce(octet_length(o.headers), 0)"
 
     def sized(limit_bytes: str) -> str:
@@ -357,7 +359,9 @@ class SqliteOutbox(Outbox):
         table = TableNames.from_settings(s, Dialect.SQLITE).outbox
         self._session = OutboxSession(database, s)
         self._position = -1
-        created = "CAST((julianday(created_at) - 2440587.5) * 86400000 AS INTEGER)"
+        # An application may have set a text that is no time.
+        julian = "coalesce(julianday(created_at), julianday('now'))"
+        created = f"CAST(({julian} - 2440587.5) * 86400000 AS INTEGER)"
         size = "length(body) + coalesce(length(headers), 0)"
         self._read_sql = (
             f"SELECT id, destination, headers, body, {created}, {size} FROM {table}"
@@ -371,6 +375,8 @@ class SqliteOutbox(Outbox):
         rows: list[OutboxRow] = []
         size = 0
         with self._session.cursor("read the outbox") as cursor:
+            if self._session.is_new:
+                cursor.connection.text_factory = _as_text
             if self._clock() >= self._sweep_again:
                 self.start_over()
             for row_id, destination, headers, body, created_ms, row_size in cursor.execute(
@@ -379,8 +385,9 @@ class SqliteOutbox(Outbox):
                 size += row_size
                 if rows and size > max_bytes:
                     break
+                said = None if headers is None else _as_text(headers)
                 rows.append(
-                    OutboxRow(row_id, str(destination), headers, _as_bytes(body), created_ms)
+                    OutboxRow(row_id, _as_text(destination), said, _as_bytes(body), created_ms)
                 )
         if rows:
             self._position = rows[-1].id
@@ -402,6 +409,14 @@ class SqliteOutbox(Outbox):
         self._session.close()
 
 
+def _as_text(value: Any) -> str:
+    """Return what SQLite has in a column of texts, where an application may have put anything.
+
+    One row that cannot be decoded would keep all others from being read.
+    """
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def _as_bytes(body: Any) -> bytes:
-    """Return what SQLite has in a column of bytes, where an application may have put a text."""
-    return body.encode() if isinstance(body, str) else bytes(body)
+    """Return what SQLite has in a column of bytes: a text or a number is there as it was given."""
+    return body if isinstance(body, bytes) else str(body).encode()

@@ -23,7 +23,14 @@ from orthia.config.outbox import (
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, write_transaction
 from orthia.journal.engine.abc import Outbox
-from orthia.journal.sql.mysql_outbox import GRACE_SECONDS, Hole, holes_between, kept, without
+from orthia.journal.sql.mysql_outbox import (
+    GRACE_SECONDS,
+    MOST_HOLES,
+    Hole,
+    holes_between,
+    kept,
+    without,
+)
 from orthia.journal.sql.outbox import PostgresqlOutbox, open_outbox
 from orthia.journal.sql.outbox_session import SWEEP_SECONDS
 from orthia.migrations import TableNames
@@ -227,6 +234,47 @@ def test_holes_are_what_was_not_met() -> None:
     assert holes == [Hole(6, 6, 0.0), Hole(8, 8, 0.0)]
     assert kept(holes, [], GRACE_SECONDS - 1) == holes
     assert kept(holes, [8], GRACE_SECONDS) == [Hole(8, 8, 0.0)]
+
+
+def test_of_too_many_holes_those_of_open_transactions_stay() -> None:
+    """And those behind the last row that was looked at, of which nobody knows."""
+    young = [Hole(one, one, GRACE_SECONDS) for one in range(10, 2 * MOST_HOLES + 10, 2)]
+    left = kept([Hole(1, 2, 0.0), *young], [2], GRACE_SECONDS)
+    assert left == [Hole(1, 2, 0.0), *young[1:]]
+    holes = [Hole(1, 2, 0.0), Hole(5, 5, 0.0), Hole(9, 9, 0.0)]
+    assert kept(holes, [2, 7], GRACE_SECONDS, looked_to=7) == [holes[0], holes[2]]
+
+
+_ODD_VALUES = [
+    ("sqlite", "body", "3.5", b"3.5"),
+    ("sqlite", "body", "-1", b"-1"),
+    ("sqlite", "body", "1000000000000", b"1000000000000"),
+    ("sqlite", "body", "CAST(x'ff' AS TEXT)", "\ufffd".encode()),
+    ("sqlite", "destination", "CAST(x'ff' AS TEXT)", b""),
+    ("sqlite", "destination", "x'71'", b""),
+    ("sqlite", "created_at", "'never'", b""),
+    ("postgresql", "created_at", "'infinity'", b""),
+    ("mariadb", "created_at", "'0000-00-00'", b""),
+]
+
+
+@pytest.mark.parametrize(("server", "column", "value", "body"), _ODD_VALUES, indirect=["server"])
+def test_a_value_that_nobody_expects_stops_no_row(
+    application: Application, column: str, value: str, body: bytes
+) -> None:
+    """Whatever the database lets an application put into the table can be read."""
+    row = {"destination": "'q'", "body": "''", column: value}
+    names, values = ", ".join(row), ", ".join(row.values())
+    with application.session() as session:
+        if application.dialect is Dialect.MYSQL:
+            session.execute(text("SET SESSION sql_mode = ''"))
+        session.execute(text(f"INSERT INTO {application.table} ({names}) VALUES ({values})"))
+        session.commit()
+    application.commit("next")
+    first, following = application.reader.next_rows(10, 1_000)
+    assert (first.body, following.body) == (body, b"next")
+    assert first.created_ms > 0
+    assert isinstance(first.destination, str)
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
