@@ -8,6 +8,7 @@ later. An acknowledgement ends when its message is gone: then it is pruned here.
 import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from orthia.config.clock import monotonic_seconds
@@ -28,7 +29,11 @@ LONGEST_PAUSE_SECONDS: Final = 0.25
 _SHARE: Final = 4
 """The part of the time, one in so many, that looking for them may take."""
 _AGAIN_SECONDS: Final = 1.0
-"""After how long the loop is told again."""
+"""After how long the loop is told again; twice as long each time."""
+_LATEST_AGAIN_SECONDS: Final = 32.0
+_MOST_LEFT: Final = 10 * MOST_WAITING
+_LEFT_SECONDS: Final = 600.0
+"""How often those are looked at that were left in the table."""
 
 Listener = Callable[[Sequence[ApplicationAck]], None]
 
@@ -47,12 +52,13 @@ class AckStatus(NamedTuple):
 
 
 class _Waiting:
-    __slots__ = ("ack", "since", "told")
+    __slots__ = ("ack", "again_seconds", "since", "told")
 
     def __init__(self, ack: ApplicationAck, now: float) -> None:
         self.ack = ack
         self.since = now
         self.told = now
+        self.again_seconds = _AGAIN_SECONDS
 
 
 class AckReader:
@@ -71,6 +77,10 @@ class AckReader:
         self._clock = clock
         self._listener: Listener | None = None
         self._waiting: dict[int, _Waiting] = {}
+        self._left: SimpleQueue[Collection[int]] = SimpleQueue()
+        self._staying: set[int] = set()
+        """What was left, which some DBMS are read of again and again."""
+        self._look_at_left_seconds: float | None = None
         self._settled = 0
         self.status = AckStatus(0, 0.0, 0, None)
         """Any thread."""
@@ -83,6 +93,13 @@ class AckReader:
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with what was acknowledged, from now on; what waits comes again."""
         self._listener = listener
+
+    def leave(self, seqs: Collection[int]) -> None:
+        """Leave acknowledgements in the table, of messages that stay; any thread.
+
+        So that those of other messages find room, however many there are.
+        """
+        self._left.put(seqs)
 
     # --- before the journal is open
 
@@ -135,6 +152,7 @@ class AckReader:
 
     def _look(self, now: float) -> bool:
         """Look once; return whether there was anything."""
+        self._forget_left(now)
         has_pruned = self._prune()
         found: Sequence[ApplicationAck] = ()
         if len(self._waiting) < MOST_WAITING:
@@ -149,19 +167,35 @@ class AckReader:
         """Remember what was found; return those that were not known, and have a queue."""
         now, fresh = self._clock(), []
         for ack in found:
-            if ack.seq not in self._waiting:
+            if ack.seq not in self._waiting and ack.seq not in self._staying:
                 self._waiting[ack.seq] = _Waiting(ack, now)
                 if ack.queue_id is not None:
                     fresh.append(ack)
         return fresh
 
     def _to_tell_again(self, now: float) -> list[ApplicationAck]:
-        again = []
+        again: list[ApplicationAck] = []
         for one in self._waiting.values():
-            if now - one.told >= _AGAIN_SECONDS and one.ack.queue_id is not None:
+            if now - one.told >= one.again_seconds and one.ack.queue_id is not None:
                 one.told = now
+                one.again_seconds = min(2 * one.again_seconds, _LATEST_AGAIN_SECONDS)
                 again.append(one.ack)
+                if len(again) == READ_AT_ONCE:
+                    break  # the others with the next looks: the loop reads their messages
         return again
+
+    def _forget_left(self, now: float) -> None:
+        """Forget what was left in the table; now and then read all, to prune what is gone."""
+        while not self._left.empty():
+            for seq in self._left.get():
+                if len(self._staying) < _MOST_LEFT and self._waiting.pop(seq, None) is not None:
+                    self._staying.add(seq)
+            if self._look_at_left_seconds is None:
+                self._look_at_left_seconds = now + _LEFT_SECONDS
+        if self._look_at_left_seconds is not None and now >= self._look_at_left_seconds:
+            self._look_at_left_seconds = None
+            self._staying.clear()
+            self._acks.start_over()
 
     def _prune(self) -> bool:
         """Prune those whose messages are gone; return whether there were any."""

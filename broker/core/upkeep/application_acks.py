@@ -4,7 +4,7 @@ The journal tells which were committed. What a consumer has of them is acknowled
 had done so: that is credit again. What nobody has, since it came back or an earlier node delivered
 it, is taken out of its queue. What cannot be settled now is told again after a while: a message
 that a client's open transaction has, or whose queue is being counted, trimmed, or deleted.
-Non-destructive queues keep theirs.
+Non-destructive queues keep theirs: these acknowledgements stay in the table.
 """
 
 from collections.abc import Sequence
@@ -56,20 +56,27 @@ class ApplicationAckUpkeep:
         if any(self._queue(queue_id) is None for queue_id in by_queue):
             yield from self._looking_for_queues()
         left: list[int] = []
+        kept: list[int] = []
         for queue_id, seqs in by_queue.items():
             queue = self._queue(queue_id)
-            if queue is None or queue.options.non_destructive:
+            if queue is None:
+                continue
+            if queue.options.non_destructive:
+                kept += seqs
                 continue
             for subscription in queue.subscriptions:
                 if seqs and subscription.delivering:
                     subscription.settle_delivered(seqs)
                     yield GO_ON
             left += [seq for seq in seqs if self._may_wait_in(queue, seq)]
-        if left:
+        if kept and self._journal.acks is not None:
+            self._journal.acks.leave(kept)
+        for first in range(0, len(left), _TAKEN_AT_ONCE):
+            some = left[first : first + _TAKEN_AT_ONCE]  # with their bodies
             read = object()
             self._under_way.begin(read)
             self._journal.ask(
-                partial(self._journal.windows.stored, left), partial(self._read, read)
+                partial(self._journal.windows.stored, some), partial(self._read, read)
             )
 
     def _may_wait_in(self, queue: Queue, seq: int) -> bool:

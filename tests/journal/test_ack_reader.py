@@ -1,0 +1,95 @@
+"""What the reader of acknowledgements tells the loop, and how often."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from typing_extensions import override
+
+from orthia.journal.engine import acks
+from orthia.journal.engine.abc import ApplicationAck, ApplicationAcks
+from orthia.journal.engine.acks import READ_AT_ONCE, AckReader
+
+
+class FakeAcks(ApplicationAcks):
+    """A table of acknowledgements whose messages are all there."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [ApplicationAck(seq, 7) for seq in range(1, count + 1)]
+        self.position = 0
+
+    @override
+    def read(self, limit: int) -> Sequence[ApplicationAck]:
+        found = self.rows[self.position : self.position + limit]
+        self.position += len(found)
+        return found
+
+    @override
+    def prune(self, seqs: Sequence[int]) -> set[int]:
+        del seqs
+        return set()
+
+    @override
+    def start_over(self) -> None:
+        self.position = 0
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+class Reading:
+    """A reader whose looks the test makes."""
+
+    def __init__(self, count: int) -> None:
+        self.table = FakeAcks(count)
+        self.now = 0.0
+        self.told: list[int] = []
+        self.most = 0
+        self.reader = AckReader(self.table, post=self._post, clock=lambda: self.now)
+        self.reader.listen(self._listen)
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def _listen(self, found: Sequence[ApplicationAck]) -> None:
+        self.most = max(self.most, len(found))
+        self.told += [one.seq for one in found]
+
+    def look(self, count: int = 1) -> None:
+        """Look, some times."""
+        for _ in range(count):
+            self.reader._look(self.now)
+
+
+def test_what_is_not_settled_is_told_again_in_portions_and_ever_later() -> None:
+    """The loop reads the messages of all that it is told, with their bodies."""
+    reading = Reading(3 * READ_AT_ONCE)
+    reading.look(4)
+    assert len(reading.told) == 3 * READ_AT_ONCE
+    for seconds in (1.0, 2.0, 4.0):
+        reading.told.clear()
+        reading.now += seconds / 2
+        reading.look(4)
+        assert not reading.told
+        reading.now += seconds / 2
+        reading.look(4)
+        assert sorted(reading.told) == [one.seq for one in reading.table.rows]
+    assert reading.most <= 2 * READ_AT_ONCE
+
+
+def test_acknowledgements_that_stay_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of messages that a queue keeps; now and then all are looked at again."""
+    monkeypatch.setattr(acks, "MOST_WAITING", 3 * READ_AT_ONCE)
+    reading = Reading(acks.MOST_WAITING + 1)
+    reading.look(acks.MOST_WAITING // READ_AT_ONCE + 1)
+    assert len(reading.told) == acks.MOST_WAITING
+    reading.reader.leave(reading.told)
+    reading.look()
+    assert reading.told[-1] == acks.MOST_WAITING + 1
+    reading.told.clear()
+    reading.table.start_over()
+    reading.look(2)
+    assert not reading.told, "what was left is known"
+    reading.now += 3_600
+    reading.look(2)
+    assert 2 in reading.told
