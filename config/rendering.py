@@ -15,6 +15,7 @@ from orthia.config.settings import (
     ClientLimits,
     HaPolicy,
     HealthSettings,
+    OutboxSettings,
     Role,
     Settings,
 )
@@ -23,6 +24,7 @@ from orthia.config.store_settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
     LockerSettings,
+    RetentionSettings,
 )
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 from orthia.config.wildcards import WildcardAddresses
@@ -43,6 +45,7 @@ _Holder: TypeAlias = (
     | FileStoreSettings
     | HaPolicy
     | HealthSettings
+    | OutboxSettings
     | ClientLimits
     | WildcardAddresses
 )
@@ -122,6 +125,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         for name, value in settings.store.data_source_properties.items():
             shown = HIDDEN if is_secret(name) else without_passwords(value)
             yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", shown)
+        if settings.store.journal_retention is not None:
+            yield from _attributes(f"{_STORE}/journal-retention", settings.store.journal_retention)
     yield from _locker(settings.store)
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
@@ -163,6 +168,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
             yield EffectiveSetting(f"{path}/max-queues", written(limits.max_queues))
     if settings.health is not None:
         yield from _health(settings.health)
+    if settings.outbox is not None:
+        yield from _all("core/outbox", settings.outbox)
     yield from _all("core/stomp-limits", settings.stomp_limits)
 
 
@@ -274,7 +281,8 @@ def _address_setting(setting: AddressSettings) -> Iterator[EffectiveSetting]:
 
 
 def _attributes(
-    path: str, holder: LockerSettings | PropertiesLoginModule | TokenLoginModule
+    path: str,
+    holder: LockerSettings | PropertiesLoginModule | RetentionSettings | TokenLoginModule,
 ) -> Iterator[EffectiveSetting]:
     by_name = {one.name: one for one in fields(holder)}
     for attribute in find(path).attributes.values():

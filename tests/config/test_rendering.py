@@ -15,7 +15,8 @@ from orthia.config import (
     Settings,
     User,
 )
-from orthia.config.settings import VirtualTopicConsumers
+from orthia.config.settings import OutboxSettings, VirtualTopicConsumers
+from orthia.config.store_settings import RetentionSettings
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:postgresql://u:hunter2@h/db"))
 _SETTINGS = Settings("a", None, _STORE)
@@ -60,6 +61,26 @@ def test_passwords_are_hidden() -> None:
     )
     assert rendered["core/users/user[alice]"].value == "password ****, roles a,b"
     assert "hunter2" not in str(rendered)
+
+
+def test_an_outbox_is_shown_where_there_is_one() -> None:
+    """With what the file leaves out."""
+    shown = _rendered(replace(_SETTINGS, outbox=OutboxSettings(user="applications")))
+    assert shown["core/outbox/user"].value == "applications"
+    path = "core/outbox/poll-period"
+    assert shown[path] == EffectiveSetting(path, "100", "ms", is_default=True)
+    assert shown["core/outbox/notify"].value == "true"
+    assert "core/outbox/user" not in _rendered(_SETTINGS)
+
+
+def test_retention_is_shown_where_there_is_some() -> None:
+    """With what the file leaves out."""
+    store = replace(_STORE, journal_retention=RetentionSettings(storage_limit=5))
+    shown = _rendered(replace(_SETTINGS, store=store))
+    path = "core/store/database-store/journal-retention"
+    assert shown[f"{path}/@storage-limit"].value == "5"
+    assert shown[f"{path}/@unit"] == EffectiveSetting(f"{path}/@unit", "DAYS", is_default=True)
+    assert f"{path}/@unit" not in _rendered(_SETTINGS)
 
 
 def test_what_is_repeated_is_shown_by_name() -> None:
