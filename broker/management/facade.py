@@ -1009,7 +1009,7 @@ class Management:
         self._allow(principal, f"queue.{name}", "getStream")
         found = self._parts.streams.of(self._queue(name))
         if found is None:
-            raise NotFound("stream", name, ": no stream reads this queue")
+            raise NotFound("stream of queue", name, ": its consumers have it")
         return StreamView(name, found.id, found.user, found.since_ms)
 
     async def detach_stream(
@@ -1022,8 +1022,10 @@ class Management:
         self._allow(principal, f"queue.{name}", "detachStream", stream or "")
         queue = self._queue(name)
         found = self._parts.streams.of(queue)
-        if found is None or stream not in (None, found.id):
-            raise NotFound("stream", stream or name, f": it does not read queue {quoted(name)}")
+        if found is None:
+            raise NotFound("stream of queue", name, ": its consumers have it")
+        if stream is not None and stream != found.id:
+            raise NotFound("stream", stream, f": it does not read queue {quoted(name)}")
         answer = self._waiting.answer(bool)
         self._parts.streams.detach(queue, lambda: answer.set(True))
         await answer
