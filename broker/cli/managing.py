@@ -148,6 +148,11 @@ class NodeOptions:
             password = ask_password(confirm=False)
         return ManagementClient(addresses, self.user, password, tls)
 
+    @property
+    def has_password(self) -> bool:
+        """Whether there is something to log in with: it is asked for at a terminal."""
+        return self.password is not None or self.key_store is not None or sys.stdin.isatty()
+
     def command(self, words: str) -> str:
         """Return ``words`` as they are typed to ask the same node as the same user."""
         typed = [program(), words]
@@ -291,8 +296,14 @@ def explained(node: NodeOptions) -> "Iterator[None]":
 
 
 def _explained(error: OrthiaError, node: NodeOptions) -> OrthiaError:
-    from orthia.broker.client.management import ManagementRefused, ManagementUnreachable
+    from orthia.broker.client.management import (
+        LoginRefused,
+        ManagementRefused,
+        ManagementUnreachable,
+    )
 
+    if isinstance(error, LoginRefused):
+        return error  # the options of the store, within these, have explained it
     if isinstance(error, ManagementUnreachable):
         tried = "\n".join(f"  {where}: {why}" for where, why in error.reasons.items())
         if node.was_found:
@@ -310,13 +321,14 @@ def _explained(error: OrthiaError, node: NodeOptions) -> OrthiaError:
     if isinstance(error, ManagementRefused) and error.status == HTTPStatus.UNAUTHORIZED:
         live = node.client.live
         if node.user is None and node.key_store is None:
-            return ManagementRefused(
+            return LoginRefused(
                 error.status,
                 f"the node at {live} asks for a login: add --user NAME; the password is taken from"
                 " ORTHIA_PASSWORD, or typed when asked",
             )
         who = f"user {node.user!r}" if node.user is not None else node.key_store
-        return ManagementRefused(error.status, f"the node at {live} refuses {who}: {error}")
+        why = "" if node.has_password else "; no password was given: set ORTHIA_PASSWORD"
+        return LoginRefused(error.status, f"the node at {live} refuses {who}: {error}{why}")
     return error
 
 

@@ -45,6 +45,10 @@ class ManagementRefused(ManagementError):  # noqa: N818 - named for the state
         """The HTTP status."""
 
 
+class LoginRefused(ManagementRefused):
+    """The live node refuses the login, or asks for one; the text says where, and what to do."""
+
+
 class ManagementUnreachable(ManagementError):  # noqa: N818 - named for the state
     """None of the nodes answers, or none of those that answer is live."""
 

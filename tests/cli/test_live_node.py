@@ -265,11 +265,17 @@ def test_without_a_login_the_list_is_that_of_the_store(node: Node, run: Run) -> 
         " ORTHIA_PASSWORD, or typed when asked\n"
     )
     wrong = {"ORTHIA_PASSWORD": "no"}
-    refused = run("job", "list", "--management", at, "--user", "admin", environment=wrong)
-    assert refused.exit_code == 77
-    assert refused.stderr == (
-        f"orthia: the node at {at} refuses user 'admin': login or passcode is wrong\n"
-    )
+    said = f"orthia: the node at {at} refuses user 'admin': login or passcode is wrong"
+    for words in (
+        ("job", "list", "--management", at),
+        ("queue", "list", "--management", at),
+        ("queue", "list", "--config", node.config),
+    ):
+        refused = run(*words, "--user", "admin", environment=wrong)
+        assert refused.exit_code == 77
+        assert refused.stderr == f"{said}\n"
+    refused = run("queue", "list", "--management", at, "--user", "admin")
+    assert refused.stderr == f"{said}; no password was given: set ORTHIA_PASSWORD\n"
 
 
 def test_of_several_nodes_the_live_one_is_asked(node: Node, run: Run) -> None:
