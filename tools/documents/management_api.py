@@ -19,7 +19,7 @@ writes it. A node that is not live answers 503.
 `{PREFIX}/openapi.json` is the OpenAPI document of what is below.
 
 ```
-curl -u admin:PASSWORD http://127.0.0.1:8161{PREFIX}/queues?sort=-messages
+curl -u admin:PASSWORD "http://127.0.0.1:8161{PREFIX}/queues?sort=-messages"
 curl -u admin:PASSWORD -H 'Content-Type: application/json' \\
      -d '{{"kind": "move", "target": "orders.checked"}}' \\
      http://127.0.0.1:8161{PREFIX}/queues/orders/jobs
