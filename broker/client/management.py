@@ -18,10 +18,13 @@ from orthia.broker.client.tls import ClientTls, Words, explained
 from orthia.config.errors import OrthiaError
 
 PREFIX: Final = "/api/v1"
+_READY: Final = "/ready"
 _SCHEMES: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 130.0
 """More than a node takes for a request: it says itself that something takes too long."""
+PROBE_SECONDS: Final = 10.0
+"""More than a node takes to say whether it is live: after 5 s it says that its loop hangs."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _LONGEST_TEXT: Final = 300
 _WORDS: Final = Words(
@@ -104,11 +107,15 @@ class ManagementClient:
         user: str | None = None,
         password: str | None = None,
         tls: ClientTls | None = None,
+        *,
+        probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         """``addresses`` are those of the nodes, in any order; without a ``user`` as nobody.
 
-        ``tls`` says whom to trust, and as whom to log in by a certificate.
+        ``tls`` says whom to trust, and as whom to log in by a certificate. A node that says nothing
+        for ``probe_seconds`` when asked whether it is live is not asked for more.
         """
+        self._probe_seconds = probe_seconds
         self._tls = tls or ClientTls()
         self._addresses = list(addresses)
         self._headers = {"Accept": "application/json"}
@@ -139,7 +146,7 @@ class ManagementClient:
 
         Raises ManagementUnreachable.
         """
-        self._first_of_use("GET", "/ready", None)
+        self._first_of_use("GET", _READY, None)
         return self.live
 
     def _ask(
@@ -173,6 +180,9 @@ class ManagementClient:
         passive = False
         for address in list(self._addresses):
             try:
+                if len(self._addresses) > 1 and where != _READY:
+                    # A frozen node accepts connections and says nothing: the other one may serve.
+                    self._exchange(address, "GET", _READY, None)
                 status, found = self._exchange(address, method, where, body)
             except _NotSentError as error:
                 reasons[address] = str(error)
@@ -205,7 +215,7 @@ class ManagementClient:
                 raise _NotSentError(explained(error, address.host, _WORDS)) from None
             except OSError as error:
                 raise _NotSentError(error.strerror or str(error) or "no answer") from None
-            connection.sock.settimeout(ANSWER_SECONDS)
+            connection.sock.settimeout(self._probe_seconds if where == _READY else ANSWER_SECONDS)
             try:
                 connection.request(method, where, data, headers)
                 response = connection.getresponse()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -287,6 +288,20 @@ def test_of_several_nodes_the_live_one_is_asked(node: Node, run: Run) -> None:
         environment=node.environment,
     )
     assert asked.exit_code == 0, asked.output
+
+
+def test_a_node_that_says_nothing_is_left_for_the_live_one(node: Node) -> None:
+    """As a frozen one, which accepts connections: reads and changes go to the other."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        addresses = [
+            ManagementAddress("127.0.0.1", frozen.getsockname()[1]),
+            ManagementAddress("127.0.0.1", node.http),
+        ]
+        reads = ManagementClient(addresses, "admin", PASSWORD, probe_seconds=3)
+        reads.get("queues")
+        changes = ManagementClient(addresses, "admin", PASSWORD, probe_seconds=3)
+        changes.post("messages", body={"destination": "f.q", "body": ""})
+    assert [reads.live, changes.live] == [addresses[1]] * 2
 
 
 def test_what_is_scheduled_is_listed_and_cancelled(node: Node, run: Run) -> None:
