@@ -149,6 +149,7 @@ def test_the_console_of_either_node_is_shown_first_with_a_login(pair: Pair) -> N
     assert pair.status(1, "/console/pair") == 200
     os.kill(pair.live_pid, signal.SIGKILL)
     pair.wait_serving(pair.backup_port)
+    wait_until(lambda: pair.status(1, "/console/queues") != 503, what="the console serves")
     assert pair.status(1, "/console/queues") == 401
     assert pair.status(1, "/console/queues", password) == 200
     written = [file.read_bytes() for file in pair.data.rglob("*") if file.is_file()]

@@ -112,7 +112,8 @@ def test_what_leaves_a_queue_while_it_is_counted_makes_no_other_count(
 
     def acknowledge(_: object, __: object, statement: str, *___: object) -> None:
         nonlocal statements
-        statements += statement.lstrip().startswith("SELECT") and "queue_id" in statement
+        is_count = statement.lstrip().startswith("SELECT") and "queue_id" in statement
+        statements += is_count and "ORTHIA_ACKS" not in statement.upper()
         if statements == 2:
             statements += 1
             rows = sql_store.messages

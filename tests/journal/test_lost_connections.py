@@ -281,7 +281,8 @@ def test_a_window_takes_two_round_trips(proxied_store: ProxiedStore) -> None:
     assert proxied_store.bodies(journal) == ["a", "b"]
     with proxied_store.proxy.listening() as heard:
         assert proxied_store.bodies(journal) == ["a", "b"]
-    readers = {connection for connection, request in heard if b"queue_id" in request}
+    asked = [one for one in heard if b"ORTHIA_ACKS" not in one[1].upper()]
+    readers = {connection for connection, request in asked if b"queue_id" in request}
     assert len(readers) == 1
     assert len([request for connection, request in heard if connection in readers]) == 2, heard
 
