@@ -134,6 +134,29 @@ def test_a_late_commit_takes_a_message_out_of_its_queue(node: StoredNode) -> Non
     assert node.consume(2).texts == ["b", "c"]
 
 
+def test_a_late_commit_takes_out_what_could_not_become_a_dead_letter(
+    sql_store: SqlJournalStore,
+) -> None:
+    """The open transaction has locked the message, so it stays in its queue."""
+    node = StoredNode(sql_store, settings(max_delivery_attempts=1))
+    node.send("a")
+    consumer = node.consume(1)
+    with application(node) as connection:
+        acknowledge(connection, [consumer.take("a")[0].seq])
+        consumer.reject("a")
+        unsettled = node.broker.queues()[node.queue].unsettled
+
+        def is_back() -> bool:
+            node.journal.delete([], lambda: None)  # so that the loop goes on
+            return bool(unsettled.delayed)
+
+        node.store.loop.run_until(is_back, "it is back")
+        consumer.end.close()
+    wait_until_pruned(node)
+    assert node.stored() == []
+    assert node.depth() == 0
+
+
 def test_what_was_acknowledged_while_no_node_was_live_is_never_delivered(node: StoredNode) -> None:
     """The next live node deletes it before anybody can consume."""
     node.send(*"abcd", "shared")

@@ -56,7 +56,7 @@ class Unsettled:
 
     __slots__ = (
         "_behind", "_counters", "_log", "_pace", "_queue", "_services", "being_replaced", "delayed",
-        "delivered", "retries", "returned",
+        "delivered", "retries", "returned", "took_back",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,8 @@ class Unsettled:
         """The earliest redelivery of messages that an earlier node failed to deliver, by seq."""
         self.being_replaced: Collection[int] = frozenset()
         """The seqs of messages that a unit deletes which is on its way, with what replaces them."""
+        self.took_back = False
+        """Whether any message came back that could not be moved."""
         self._behind: Done | None = None
         """What follows the attempts that are stored next."""
 
@@ -274,6 +276,7 @@ class Unsettled:
 
     def take_back(self, reference: MessageReference, after_ms: int = BACK_OFF_MS) -> None:
         """Count a message again that could not be moved; it is delivered again after a while."""
+        self.took_back = True
         self._log.keep(reference)
         self._log.charge(size_in_store(reference.record))
         self._services.budget.claim(reference.size)

@@ -81,7 +81,8 @@ class ApplicationAckUpkeep:
 
     def _may_wait_in(self, queue: Queue, seq: int) -> bool:
         """Return whether a message that no consumer has may be in its queue, and be taken out."""
-        was_delivered = seq <= self._journal.recovery_horizon or queue.counters.redelivered > 0
+        came_back = queue.counters.redelivered > 0 or queue.unsettled.took_back
+        was_delivered = seq <= self._journal.recovery_horizon or came_back
         return was_delivered and queue.options.ring_size < 0
 
     def _queue(self, queue_id: int) -> Queue | None:
