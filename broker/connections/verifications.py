@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.errors import LimitExceeded, NotLive
 from orthia.broker.core.identity import Principal, Verification
 
 MOST_THREADS: Final = 4
@@ -39,6 +39,7 @@ class Verifications:
         self._all_free = asyncio.Semaphore(self._threads + _MORE_FOR_KNOWN)
         self._lanes: dict[tuple[str, str | None], _Lane] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def turn(self, source: str, known: str | None) -> AsyncIterator[None]:
@@ -55,12 +56,16 @@ class Verifications:
                 del self._lanes[key]
 
     async def run(self, work: Verification, *, is_known: bool) -> Principal:
-        """Return whose login it is; raises AuthenticationFailed, or LimitExceeded without memory.
+        """Return whose login it is; raises AuthenticationFailed, LimitExceeded, NotLive.
+
+        LimitExceeded without memory, NotLive once closed.
 
         Its thread and its turn stay taken until the check is done, also if its client leaves: so
         reconnecting is not faster.
         """
         async with contextlib.nullcontext() if is_known else self._free, self._all_free:
+            if self._is_closed:
+                raise NotLive("this node is stopping, and checks no login any more")
             if self._pool is None:
                 threads = self._threads + _MORE_FOR_KNOWN
                 self._pool = ThreadPoolExecutor(threads, "orthia-logins")
@@ -79,5 +84,6 @@ class Verifications:
 
     def close(self) -> None:
         """Start no further check."""
+        self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

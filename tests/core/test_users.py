@@ -259,6 +259,19 @@ def test_a_check_that_fails_is_answered(caplog: pytest.LogCaptureFixture) -> Non
     assert "checking the login of a client at 127.0.0.2 failed: ValueError" in caplog.text
 
 
+def test_a_node_that_stops_leaves_who_logs_in_to_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    """Its checks have ended, before the first or after: the client is cut off, without a fault."""
+    for has_checked in (False, True):
+        with serving(SECURED) as server:
+            have(server, hashed("bob"))
+            if has_checked:
+                assert answer_to(server, "bob", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+            server.call(server.server.clients.verifications.close)
+            assert answer_to(server, "bob", "s3cret!", "127.0.0.2") == b""
+            wait_until(lambda: server.connections == 0, what="they are forgotten")
+    assert "checking the login" not in caplog.text
+
+
 def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
     """The loop goes on, other addresses are verified, and of one address one at a time is."""
     slow, fast = SlowPassword("s3cret"), hashed("bob")
