@@ -1,7 +1,10 @@
 """What the collector of garbage looks through, and when: how long that takes is a parameter."""
 
+import gc
 import subprocess
 import sys
+import threading
+from types import FrameType
 
 import pytest
 
@@ -12,6 +15,7 @@ from orthia.broker.node.garbage import (
     SHORT_SECONDS,
     FullPasses,
 )
+from orthia.broker.node.stacks import stack_of
 
 SMALL = 400_000
 """Blocks that are looked through in a short time."""
@@ -132,3 +136,17 @@ def test_a_cycle_that_was_frozen_alive_is_freed(act: str) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_no_pass_is_made_while_a_stack_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter would crash if a thread left a frame meanwhile that is about to be shown."""
+    seen: list[bool] = []
+    frames = sys._current_frames
+
+    def current_frames() -> dict[int, FrameType]:
+        seen.append(gc.isenabled())
+        return frames()
+
+    monkeypatch.setattr(sys, "_current_frames", current_frames)
+    assert "test_no_pass_is_made" in stack_of(threading.get_ident())
+    assert (seen, gc.isenabled()) == ([False], True)
