@@ -393,8 +393,9 @@ def commit_of_bytes(stage: Stage) -> None:
     body = b"x" * 100_000
     frame = b"SEND\ndestination:/queue/q\ntransaction:t\ncontent-length:%d\n\n%b\0"
     stage.send(client, b"BEGIN\ntransaction:t\n\n\0")
-    for _ in range(13):
-        stage.send(client, frame % (len(body), body), 50)
+    fit = LIMITS.max_transaction_bytes // (len(body) + 1_024)
+    for sent in range(0, fit, 50):
+        stage.send(client, frame % (len(body), body), min(50, fit - sent))
     stage.send(client, b"COMMIT\ntransaction:t\nreceipt:r\n\n\0")
 
 

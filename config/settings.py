@@ -178,7 +178,7 @@ class ClientLimits:
     """Bytes of the body of a large message."""
     upload_timeout: int = 60_000
     """How long nothing may come of the body of a large message that is not whole."""
-    max_transaction_bytes: int = 67_108_864
+    max_transaction_bytes: int = 16_777_216
     max_transactions: int = 64
     max_transaction_entries: int = 10_000
     """Messages one transaction may send, acknowledge and reject together: its COMMIT, which is done
