@@ -66,7 +66,7 @@ def is_waiting(engine: Engine) -> bool:
         if engine.dialect.name == "postgresql"
         # What InnoDB shows of locks is not made anew while it is asked for again and again.
         else "SELECT COUNT(*) FROM information_schema.PROCESSLIST"
-        " WHERE state = 'Update' AND info LIKE 'INSERT INTO%' AND time_ms > 100"
+        " WHERE command = 'Query' AND id <> CONNECTION_ID() AND time_ms > 100"
     )
     with engine.connect() as connection:
         return bool(connection.execute(text(asked)).scalar_one())
