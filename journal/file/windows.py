@@ -6,7 +6,7 @@ that is not as planned is looked up again, and is corrupt only if the index stil
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
@@ -101,18 +101,8 @@ class FileWindows(Windows):
                 come = [one for one in found if one[0] <= latest]
                 sizes = [message.size for _, _, message in come]
                 taken = fitting(sizes, limit, max_bytes)
-                plan = [(one, self._index.find(one[2].body)) for one in come[:taken]]
-                reading.open({message.file_id for (_, _, message), _ in plan})
-                reading.open({body.file_id for _, body in plan if body is not None})
-            for (place, queue_id, message), body in plan:
-                try:
-                    stored = reading.message(message, body)
-                except CorruptRecord as error:
-                    reached.corrupt.append(error)
-                else:
-                    if stored is not None:
-                        timed = TimedMessage(queue_id, place.at_ms, stored)
-                        reached.messages.append(timed)
+                plan = reading.open_timed(come[:taken])
+            reading.timed(plan, reached)
         if taken < len(come):
             return reached._replace(next_after=come[taken - 1][0])
         later = [place.at_ms for place, *_ in found[taken:]]
@@ -134,17 +124,8 @@ class FileWindows(Windows):
                 found = list(islice(self._index.moments(kind, after), limit + 1))
                 ours = [one for one in found[:limit] if queue_ids is None or one[1] in queue_ids]
                 taken = fitting([message.size for _, _, message in ours], limit, max_bytes)
-                plan = [(one, self._index.find(one[2].body)) for one in ours[:taken]]
-                reading.open({message.file_id for (_, _, message), _ in plan})
-                reading.open({body.file_id for _, body in plan if body is not None})
-            for (place, queue_id, message), body in plan:
-                try:
-                    stored = reading.message(message, body)
-                except CorruptRecord as error:
-                    timed.corrupt.append(error)
-                else:
-                    if stored is not None:
-                        timed.messages.append(TimedMessage(queue_id, place.at_ms, stored))
+                plan = reading.open_timed(ours[:taken])
+            reading.timed(plan, timed)
         if taken < len(ours):
             return timed._replace(next_after=ours[taken - 1][0])
         return timed._replace(next_after=found[limit - 1][0] if len(found) > limit else None)
@@ -185,6 +166,9 @@ class FileWindows(Windows):
         """Do nothing: the files are closed with the journal."""
 
 
+_Timed = tuple[MomentPlace, int, QueuedMessage]
+
+
 class _Reading:
     """The files of one window."""
 
@@ -200,6 +184,24 @@ class _Reading:
             descriptor, mark = self._files.open_for_reading(file_id)
             self._closing.callback(os.close, descriptor)
             self._open[file_id] = descriptor, mark
+
+    def open_timed(self, found: Sequence[_Timed]) -> list[tuple[_Timed, Position | None]]:
+        """Open the files of messages that have a moment; return each with where its body is."""
+        plan = [(one, self._index.find(one[2].body)) for one in found]
+        self.open({message.file_id for (_, _, message), _ in plan})
+        self.open({body.file_id for _, body in plan if body is not None})
+        return plan
+
+    def timed(self, plan: Sequence[tuple[_Timed, Position | None]], reached: Reached) -> None:
+        """Add to ``reached`` the messages of ``open_timed`` that are there, or are corrupt."""
+        for (place, queue_id, message), body in plan:
+            try:
+                stored = self.message(message, body)
+            except CorruptRecord as error:
+                reached.corrupt.append(error)
+            else:
+                if stored is not None:
+                    reached.messages.append(TimedMessage(queue_id, place.at_ms, stored))
 
     def payload(self, position: Position) -> bytes | None:
         """Return the payload of a record; None if it was deleted meanwhile or is corrupt."""
