@@ -142,7 +142,7 @@ class QueueFactory:
         return queue
 
     def change(self, queue: Queue, options: QueueOptions) -> None:
-        """Have a queue follow other options, at once."""
+        """Apply changed options to a queue at once."""
         queue.change(options)
         for policy in queue.policies:
             if isinstance(policy, Retention):

@@ -267,7 +267,7 @@ class Queue(DeliveringQueue):
         return self.takers.stream
 
     def reserve(self, stream: str | None) -> None:
-        """Have a stream alone read the queue: deliver nothing, let nothing expire; None ends it."""
+        """Reserve the queue for a stream: deliver and expire nothing; None ends that."""
         self.takers.stream = stream
         self._pause("stream", is_paused=stream is not None)
 

@@ -153,7 +153,7 @@ class SelectingDelivery(Delivery):
         return reference
 
     def note_taken(self, queue_id: int, seq: int) -> None:
-        """Have windows not show a message that comes back beside them."""
+        """Leave a message out of windows that comes back beside them."""
         self._by_id[queue_id].taken.take(seq)
 
     def take_from_memory(self, seq: int) -> MessageReference | None:

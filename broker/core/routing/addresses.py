@@ -62,7 +62,7 @@ class _Factory(Protocol):
         """Return the queue of a binding; messages up to the seq are in the table only."""
 
     def change(self, queue: Queue, options: QueueOptions) -> None:
-        """Have a queue follow other options, at once."""
+        """Apply changed options to a queue at once."""
 
 
 class AddressBook:
@@ -142,7 +142,7 @@ class AddressBook:
             yield GO_ON
 
     def change_queue(self, name: str, options: QueueOptions, max_consumers: int) -> None:
-        """Have a queue follow other options, at once."""
+        """Apply changed options to a queue at once."""
         queue, binding = self.queues[name], self.bindings[name]
         binding = replace(binding, options=options, max_consumers=max_consumers)
         self.bindings[name] = binding

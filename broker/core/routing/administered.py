@@ -12,16 +12,16 @@ from dataclasses import asdict, fields, replace
 from typing import Final
 
 from orthia.broker.core.api import Done
-from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.queue.options import NEVER
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.routing.records import OperatorRecords
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
-from orthia.journal.errors import JournalClosed
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import AddressBinding, OperatorRecord
 from orthia.journal.model.unit import Unit
@@ -40,6 +40,7 @@ class Administered:
 
     def __init__(self, journal: MessageJournal, book: AddressBook) -> None:
         self._journal = journal
+        self._stored = OperatorRecords(journal)
         self._book = book
         self._addresses: dict[str, int] = {}
         """The ids of the bindings of created addresses, by name."""
@@ -76,14 +77,14 @@ class Administered:
                     self._open_changed(queue, binding)
             yield GO_ON
         if left_over.unbound:
-            self._append(left_over)
+            self._stored.append(left_over)
 
     # --- options of queues
 
     def change_queue(
         self, queue: Queue, options: QueueOptions, max_consumers: int, done: Done
     ) -> None:
-        """Have a queue follow other options from now on, and on nodes to come. Raises NotLive.
+        """Apply changed options to a queue, on this node and on those to come; raises NotLive.
 
         Its binding says how it was created, the record what has changed since.
         """
@@ -92,10 +93,10 @@ class Administered:
         if before is not None:
             unit.delete_binding(before)
         if queue.durable:
-            record_id = self._changed_queues[queue.id] = self._next_id()
+            record_id = self._changed_queues[queue.id] = self._stored.next_id()
             details = {_ID: queue.id, _MOST: max_consumers, _OPTIONS: asdict(options)}
             unit.add_binding(OperatorRecord(record_id, CHANGED_QUEUE, queue.name, details))
-        self._append(unit)
+        self._stored.append(unit)
         self._book.change_queue(queue.name, options, max_consumers)
 
     def _open_changed(self, queue: Queue, record: OperatorRecord) -> None:
@@ -121,9 +122,9 @@ class Administered:
         before = self._addresses.get(name)
         if before is not None:
             unit.delete_binding(before)
-        binding = AddressBinding(self._next_id(), name, types)
+        binding = AddressBinding(self._stored.next_id(), name, types)
         unit.add_binding(binding)
-        self._append(unit)
+        self._stored.append(unit)
         self._addresses[name] = binding.address_id
         self._book.address(name).create(types)
 
@@ -135,7 +136,7 @@ class Administered:
         binding_id = self._addresses.pop(name, None)
         if binding_id is not None:
             unit.delete_binding(binding_id)
-        self._append(unit)
+        self._stored.append(unit)
         address.create(frozenset())
         self._pause(address, is_paused=False)
 
@@ -145,10 +146,10 @@ class Administered:
         """Pause a queue; with ``is_stored`` also on the nodes to come. Raises NotLive."""
         unit = Unit(done)
         if is_stored and queue.id not in self._paused_queues:
-            record_id = self._next_id()
+            record_id = self._stored.next_id()
             unit.add_binding(OperatorRecord(record_id, PAUSED_QUEUE, queue.name, {_ID: queue.id}))
             self._paused_queues[queue.id] = record_id
-        self._append(unit)
+        self._stored.append(unit)
         queue.pause(is_paused=True)
 
     def resume_queue(self, queue: Queue, done: Done) -> None:
@@ -157,24 +158,24 @@ class Administered:
         record_id = self._paused_queues.pop(queue.id, None)
         if record_id is not None:
             unit.delete_binding(record_id)
-        self._append(unit)
+        self._stored.append(unit)
         queue.pause(is_paused=False)
 
     def pause_address(self, name: str, done: Done, *, is_stored: bool) -> None:
         """Pause the queues of an address; see ``pause_queue``. Raises NotLive."""
         unit = Unit(done)
         if is_stored and name not in self._paused_addresses:
-            record_id = self._next_id()
+            record_id = self._stored.next_id()
             unit.add_binding(OperatorRecord(record_id, PAUSED_ADDRESS, name))
             self._paused_addresses[name] = record_id
-        self._append(unit)
+        self._stored.append(unit)
         self._pause(self._book.address(name), is_paused=True)
 
     def resume_address(self, name: str, done: Done) -> None:
         """Deliver from the queues of an address again, but for those paused by themselves."""
         unit = Unit(done)
         self._unpause(unit, name)
-        self._append(unit)
+        self._stored.append(unit)
         self._pause(self._book.address(name), is_paused=False)
 
     def _unpause(self, unit: Unit, name: str) -> None:
@@ -187,17 +188,3 @@ class Administered:
         address.is_paused = is_paused
         for queue in (*address.anycast_queues, *address.multicast_queues):
             queue.pause_with_address(is_paused=is_paused)
-
-    # --- the journal
-
-    def _next_id(self) -> int:
-        try:
-            return self._journal.next_id()
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
-
-    def _append(self, unit: Unit) -> None:
-        try:
-            self._journal.append_unit(unit)
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None

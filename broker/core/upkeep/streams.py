@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orthia.broker.core.api import Done
-from orthia.broker.core.errors import DestinationRefused, NotLive, QueueInUse
+from orthia.broker.core.errors import DestinationRefused, QueueInUse
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.routing.records import OperatorRecords
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.quoting import quoted
-from orthia.journal.errors import JournalClosed
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.codec import OperatorRecord
 from orthia.journal.model.unit import Unit
@@ -43,6 +43,7 @@ class QueueStreams:
 
     def __init__(self, journal: MessageJournal, book: AddressBook) -> None:
         self._journal = journal
+        self._stored = OperatorRecords(journal)
         self._book = book
         self._records: dict[int, tuple[int, AttachedStream]] = {}
         """By the queue's id: the id of the record, and who it names."""
@@ -62,7 +63,7 @@ class QueueStreams:
                     queue.reserve(stream.id)
             yield GO_ON
         if left_over.unbound:
-            self._append(left_over)
+            self._stored.append(left_over)
 
     def of(self, queue: Queue) -> AttachedStream | None:
         """Return which stream reads a queue."""
@@ -77,7 +78,7 @@ class QueueStreams:
         """
         before = self.of(queue)
         if before is not None and before.id == stream.id:
-            self._append(Unit(done, behind_all=True))
+            self._stored.append(Unit(done, behind_all=True))
             return
         if before is not None:
             raise QueueInUse(
@@ -94,9 +95,9 @@ class QueueStreams:
             "user": stream.user,
             "since-ms": stream.since_ms,
         }
-        record_id = self._next_id()
+        record_id = self._stored.next_id()
         unit.add_binding(OperatorRecord(record_id, RECORD_KIND, queue.name, details))
-        self._append(unit)
+        self._stored.append(unit)
         self._records[queue.id] = record_id, stream
         queue.reserve(stream.id)
 
@@ -106,20 +107,8 @@ class QueueStreams:
         found = self._records.pop(queue.id, None)
         if found is not None:
             unit.delete_binding(found[0])
-        self._append(unit)
+        self._stored.append(unit)
         queue.reserve(None)
-
-    def _next_id(self) -> int:
-        try:
-            return self._journal.next_id()
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
-
-    def _append(self, unit: Unit) -> None:
-        try:
-            self._journal.append_unit(unit)
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
 
 
 def _read(details: dict[str, Any]) -> AttachedStream:
