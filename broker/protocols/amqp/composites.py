@@ -15,7 +15,6 @@ from orthia.broker.protocols.amqp.types import (
     BINARY_8,
     BINARY_32,
     BOOLEAN,
-    CUT_OFF,
     DESCRIBED,
     FALSE,
     LIST_0,
@@ -55,10 +54,12 @@ from orthia.broker.protocols.amqp.types import (
     utf8,
 )
 from orthia.broker.protocols.amqp.values import (
+    AmqpCutOffError,
     AmqpDecodeError,
     AmqpEncodeError,
     Array,
     Symbol,
+    Timestamp,
     Value,
 )
 
@@ -163,7 +164,7 @@ def decode_whole(body: bytes, allowed: frozenset[int], expected: str) -> tuple[A
     try:
         value, end = decode_composite(body, 0, allowed, expected, MAX_DEPTH)
     except (IndexError, struct.error):
-        raise AmqpDecodeError(len(body), CUT_OFF) from None
+        raise AmqpCutOffError(len(body)) from None
     return value, end
 
 
@@ -328,7 +329,7 @@ def _sized_field(data: bytes, at: int, code: int, kind: int) -> tuple[Any, int]:
     elif code not in (SYMBOL_8, SYMBOL_32):
         raise _WrongKind
     if end > len(data):
-        raise AmqpDecodeError(len(data), CUT_OFF)
+        raise AmqpCutOffError(len(data))
     raw = data[begin:end]
     if kind == A_BINARY:
         return raw, end
@@ -417,4 +418,6 @@ def _encode_field(kind: int, value: Any) -> bytes:
         return encode_map(value)
     if kind == ANYTHING:
         return encode(value)
+    if kind == A_TIMESTAMP:
+        return encode(Timestamp(value))
     return encode_composite(value)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from orthia.broker.protocols.amqp.values import (
+    AmqpCutOffError,
     AmqpDecodeError,
     AmqpEncodeError,
     Array,
@@ -99,7 +100,6 @@ _I64: Final = struct.Struct(">q")
 _F32: Final = struct.Struct(">f")
 _F64: Final = struct.Struct(">d")
 _TWO_U32: Final = struct.Struct(">II")
-CUT_OFF: Final = "more bytes: the value is cut off here"
 
 
 def decode(data: bytes | memoryview, at: int = 0) -> tuple[Value, int]:
@@ -111,7 +111,7 @@ def decode(data: bytes | memoryview, at: int = 0) -> tuple[Value, int]:
     try:
         return decode_value(data, at, MAX_DEPTH)
     except (IndexError, struct.error):
-        raise AmqpDecodeError(len(data), CUT_OFF) from None
+        raise AmqpCutOffError(len(data)) from None
 
 
 def end_of(data: bytes | memoryview, at: int = 0) -> int:
@@ -123,7 +123,7 @@ def end_of(data: bytes | memoryview, at: int = 0) -> int:
     try:
         return skip_value(data, at)
     except (IndexError, struct.error):
-        raise AmqpDecodeError(len(data), CUT_OFF) from None
+        raise AmqpCutOffError(len(data)) from None
 
 
 def skip_value(data: bytes, at: int) -> int:
@@ -151,7 +151,7 @@ def skip_value(data: bytes, at: int) -> int:
         elif width != 4:
             raise AmqpDecodeError(end - 1, f"a format code, found 0x{code:02x}")
     if end > len(data):
-        raise AmqpDecodeError(len(data), CUT_OFF)
+        raise AmqpCutOffError(len(data))
     return end
 
 
@@ -197,7 +197,7 @@ def _of_code(data: bytes, code: int, at: int, depth: int) -> tuple[Value, int]:
     if code in (UUID_CODE, DECIMAL_128):
         raw = data[at : at + 16]
         if len(raw) != 16:
-            raise AmqpDecodeError(len(data), CUT_OFF)
+            raise AmqpCutOffError(len(data))
         return (UUID(bytes=raw) if code == UUID_CODE else Decimal(raw)), at + 16
     raise _no_such_code(code, at - 1)
 
@@ -275,7 +275,7 @@ def _of_eight_bytes(data: bytes, code: int, at: int) -> Value:
 def _variable(data: bytes, code: int, at: int, end: int) -> Value:
     """Return bytes or a text."""
     if end > len(data):
-        raise AmqpDecodeError(len(data), CUT_OFF)
+        raise AmqpCutOffError(len(data))
     raw = data[at:end]
     if code in (STRING_8, STRING_32):
         return utf8(raw, at)
@@ -316,7 +316,7 @@ def compound_extent(data: bytes, code: int, at: int) -> tuple[int, int, int]:
         first, counting = at + 2, 1
     end = first - counting + int(size)
     if end > len(data):
-        raise AmqpDecodeError(len(data), CUT_OFF)
+        raise AmqpCutOffError(len(data))
     if end < first:
         raise AmqpDecodeError(at, f"a size of at least {counting}, found {size}")
     # An element of a list has a byte at least. One of an array may have none: a count of them

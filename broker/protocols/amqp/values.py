@@ -24,6 +24,13 @@ class AmqpDecodeError(AmqpError):
         self.expected = expected
 
 
+class AmqpCutOffError(AmqpDecodeError):
+    """Bytes end before what they begin does."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at, "more bytes: what begins before is cut off here")
+
+
 class AmqpFramingError(AmqpDecodeError):
     """What should be a frame is none, or is longer than may be."""
 
