@@ -186,6 +186,29 @@ class SubscriptionHandle(Protocol):
         """
 
 
+class SingleSubscription(SubscriptionHandle, Protocol):
+    """The core's side of a subscription to one destination, which can be asked more."""
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether messages that are there may still follow without a ``resume``.
+
+        False if the consumer has all that it gets for now, whatever its credit.
+        """
+
+    def release(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Return messages that were not processed, which is no failed delivery.
+
+        ``done`` follows once the queue has them.
+        """
+
+    def dead_letter(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Move messages to the dead-letter address, as nobody is to get them again.
+
+        ``done`` follows once that is stored.
+        """
+
+
 class Settlement(ABC):
     """A transaction's settlement of delivered messages; it ends once, committed or refused."""
 

@@ -18,7 +18,7 @@ from orthia.broker.core.api import (
     OnRefused,
     OutgoingMessage,
     RowReader,
-    SubscriptionHandle,
+    SingleSubscription,
     TransactionWork,
     unheard,
 )
@@ -69,6 +69,8 @@ class Broker:
         milliseconds since 1970 UTC, stamps messages and says when they expire. ``clock``, in
         seconds, measures how long the loop has worked. ``audit`` takes the lines of the audit log.
         """
+        self.name = settings.name
+        """What the configuration calls the broker: the same for both nodes of a pair."""
         self.slices = Slices(partial(call_later, 0), clock or time.monotonic)
         gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
@@ -76,6 +78,8 @@ class Broker:
         self.security = Security(settings, clock or monotonic_seconds, audit)
         """Who may connect, and who may do what."""
         timers = LoopTimers(gate, call_later, time_ms)
+        self.call_later: Callable[[int, Done], None] = timers.call_later
+        """Calls back after so many milliseconds, unless the core was stopped by then."""
         parts = CoreParts(settings, journal, self.security, self.slices, gate, timers)
         self.parts = parts
         self.store_use = parts.store_use
@@ -258,7 +262,7 @@ class Broker:
         durable: str | None = None,
         no_local: bool = False,
         selector: str | None = None,
-    ) -> SubscriptionHandle:
+    ) -> SingleSubscription:
         """Attach a consumer to a queue or a topic, which is created where that is allowed.
 
         ``prefetch`` 0 does not bound the number of unacknowledged messages, and ``window`` bounds
@@ -293,7 +297,7 @@ class Broker:
         prefetch: int,
         window: int | None = None,
         selector: str | None = None,
-    ) -> SubscriptionHandle:
+    ) -> SingleSubscription:
         """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
 
         It gets the messages present at this moment; ``Browser.browsed`` follows the last one.
@@ -321,6 +325,10 @@ class Broker:
         """
         self._gate.refuse_if_stopped()
         return self.parts.temporaries.create(principal, kind, name)
+
+    def end_temporary(self, principal: Principal, destination: str) -> None:
+        """Delete one of the principal's temporary destinations, by its real name."""
+        self.parts.temporaries.end_one(principal, parse(destination).address)
 
     def end_temporaries(self, principal: Principal) -> None:
         """Delete the temporary destinations of a connection that has ended."""

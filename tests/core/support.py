@@ -13,7 +13,7 @@ from orthia.broker.core.api import (
     MessageReference,
     OnRefused,
     OutgoingMessage,
-    SubscriptionHandle,
+    SingleSubscription,
     TransactionWork,
     unheard,
 )
@@ -91,7 +91,7 @@ class FakeConsumer:
     failures: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     """What of each the metric counts."""
-    subscription: SubscriptionHandle | None = None
+    subscription: SingleSubscription | None = None
     auto: bool = False
     held: int = 0
     told_settled: list[MessageReference] = field(default_factory=list)
@@ -128,7 +128,7 @@ class FakeConsumer:
         return ANYONE
 
     @property
-    def end(self) -> SubscriptionHandle:
+    def end(self) -> SingleSubscription:
         """The core's end."""
         assert self.subscription is not None
         return self.subscription

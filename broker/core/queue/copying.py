@@ -120,6 +120,11 @@ class CopyingDelivery(Delivery):
     def resume(self) -> None:
         self.below.resume()
 
+    def is_looking_for(self, subscription: QueueSubscription) -> bool:
+        """Return whether something may still be shown to a consumer."""
+        onlooker = self._onlookers.get(subscription)
+        return onlooker is not None and onlooker.is_looking_for(subscription)
+
     def shows_to(self, onlooker: "Onlooker") -> bool:
         """Return whether a consumer is shown anything at this moment."""
         if not self._queue.delivers:

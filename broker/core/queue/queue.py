@@ -500,6 +500,19 @@ class Queue(DeliveringQueue):
         values = self.last_values
         return values is None or values.is_current(queue_id, reference)
 
+    @override
+    def is_looking_for(self, subscription: QueueSubscription) -> bool:
+        if self.is_leaving or not self.delivers:
+            return False
+        if self._copying is not None:
+            return self._copying.is_looking_for(subscription)
+        pace = self.pace
+        if pace.held or pace.is_going_on or pace.waits_for_journal:
+            return True
+        if self.selecting is not None:
+            return self.selecting.is_looking_for(subscription)
+        return self.refill.is_reading
+
     # --- acknowledged
 
     @override
@@ -560,22 +573,24 @@ class Queue(DeliveringQueue):
         references: Sequence[MessageReference],
         *,
         attempted: Sequence[MessageReference] = (),
+        is_last: bool = False,
         done: Done | None = None,
     ) -> None:
         stored = [one.seq for one in references if one.location is not None]
         if not stored or self._journal.acks is None or not self._gate.is_running:
-            self.unsettled.give_back(references, attempted, done)
+            self.unsettled.give_back(references, attempted, done, is_last=is_last)
             return
         # Nothing is delivered meanwhile: what comes back may be older than what is next.
         self.pace.suspend()
         self.undecided += 1
-        answered = partial(self._give_rest_back, references, attempted, done)
+        answered = partial(self._give_rest_back, references, attempted, is_last, done)
         self._journal.ask(partial(self._journal.windows.acknowledged, stored), answered)
 
     def _give_rest_back(
         self,
         references: Sequence[MessageReference],
         attempted: Sequence[MessageReference],
+        is_last: bool,  # noqa: FBT001 - it is passed on by ``partial``
         done: Done | None,
         acknowledged: set[int] | OrthiaError,
     ) -> None:
@@ -591,7 +606,7 @@ class Queue(DeliveringQueue):
                 self.acknowledge(settled, None)
         self.undecided -= 1
         self.pace.unsuspend()
-        self.unsettled.give_back(references, attempted, done)
+        self.unsettled.give_back(references, attempted, done, is_last=is_last)
 
     def returning(self, references: Sequence[MessageReference]) -> Sequence[MessageReference]:
         """Return those of the messages given back that the queue still keeps."""

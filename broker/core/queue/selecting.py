@@ -458,6 +458,11 @@ class SelectingDelivery(Delivery):
         view.turns.join(subscription)
         self._active[view] = None
 
+    def is_looking_for(self, subscription: QueueSubscription) -> bool:
+        """Return whether something may still be found for a consumer."""
+        view = subscription.view
+        return isinstance(view, View) and (view in self._active or view in self._reads.waiting)
+
     @staticmethod
     def _view_of(subscription: QueueSubscription) -> View:
         view = subscription.view

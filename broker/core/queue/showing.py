@@ -231,6 +231,10 @@ class Showing(Source[MessageReference]):
         self._consumer.holds(-sum(one.size for one in references))
 
     @override
+    def is_looking_for(self, subscription: Subscription[MessageReference]) -> bool:
+        return self._is_showing or self._is_reading
+
+    @override
     def acknowledge(self, taken: Sequence[MessageReference], done: Done | None) -> None:
         self._answered(taken)
         if done is not None:
@@ -243,6 +247,7 @@ class Showing(Source[MessageReference]):
         references: Sequence[MessageReference],
         *,
         attempted: Sequence[MessageReference] = (),
+        is_last: bool = False,
         done: Done | None = None,
     ) -> None:
         self._answered(references)

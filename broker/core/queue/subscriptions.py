@@ -45,6 +45,10 @@ class Source(ABC, Generic[Reference]):
         """Deliver nothing more to a consumer that was closed."""
 
     @abstractmethod
+    def is_looking_for(self, subscription: "Subscription[Reference]") -> bool:
+        """Return whether messages that are there may still follow without a ``resume``."""
+
+    @abstractmethod
     def acknowledge(self, taken: Sequence[Reference], done: Done | None) -> None:
         """Delete delivered messages for good, then deliver on; ``done`` follows the commit."""
 
@@ -54,11 +58,13 @@ class Source(ABC, Generic[Reference]):
         references: Sequence[Reference],
         *,
         attempted: Sequence[MessageReference] = (),
+        is_last: bool = False,
         done: Done | None = None,
     ) -> None:
         """Take delivered messages back; delivery of the ``attempted`` failed.
 
-        ``done`` follows once that is stored, and what becomes of a message for it.
+        If the attempt ``is_last``, they are dead letters. ``done`` follows once that is stored, and
+        what becomes of a message for it.
         """
 
     @abstractmethod
@@ -277,6 +283,20 @@ class Subscription(Generic[Reference]):
         """Give delivered messages back after a failed attempt; ``done`` once that is stored."""
         taken = self.take(references)
         self._queue.give_back(taken, attempted=taken, done=done)
+
+    def release(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Give delivered messages back that nobody has tried to process."""
+        self._queue.give_back(self.take(references), done=done)
+
+    def dead_letter(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Make dead letters of delivered messages; ``done`` follows once that is stored."""
+        taken = self.take(references)
+        self._queue.give_back(taken, attempted=taken, is_last=True, done=done)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether messages that are there may still follow without a ``resume``."""
+        return not self.is_closed and self._queue.is_looking_for(self)
 
     def resume(self) -> None:
         """Go on delivering: the connection takes more, or there is memory again."""

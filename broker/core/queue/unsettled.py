@@ -51,6 +51,24 @@ class _OwningQueue(Protocol):
         """Discount a message that moves to another queue or is dropped."""
 
 
+class _Attempted:
+    """Messages whose delivery failed."""
+
+    __slots__ = ("_references", "is_last")
+
+    def __init__(self, references: Sequence[MessageReference], *, is_last: bool) -> None:
+        self._references = set(references)
+        self.is_last = is_last
+        """Whether nobody is to get them again."""
+
+    def __contains__(self, reference: MessageReference) -> bool:
+        """Return whether a message is one of them."""
+        return reference in self._references
+
+
+_NOTHING: Final = _Attempted((), is_last=False)
+
+
 class Unsettled:
     """What is out of a queue's log and not acknowledged; all calls on the loop's thread."""
 
@@ -147,12 +165,15 @@ class Unsettled:
         references: Sequence[MessageReference],
         attempted: Sequence[MessageReference],
         done: Done | None,
+        *,
+        is_last: bool = False,
     ) -> None:
         """Put messages back in their place; delivery of the ``attempted`` failed.
 
-        Of many the rest is done in later turns of the loop.
+        If the attempt ``is_last``, they are dead letters, however few there were. Of many the rest
+        is done in later turns of the loop.
         """
-        failed = set(attempted)
+        failed = _Attempted(attempted, is_last=is_last)
         if len(references) <= AT_ONCE:
             self._give_last_back(references, failed, done)
             self._queue.dispatch()
@@ -162,7 +183,7 @@ class Unsettled:
     def _give_last_back(
         self,
         references: Sequence[MessageReference],
-        failed: set[MessageReference],
+        failed: _Attempted,
         done: Done | None,
     ) -> None:
         """Give back the last of what comes back together, and call ``done`` behind it."""
@@ -177,7 +198,7 @@ class Unsettled:
     def _giving_back(
         self,
         references: Sequence[MessageReference],
-        failed: set[MessageReference],
+        failed: _Attempted,
         done: Done | None,
     ) -> Steps:
         first = 0
@@ -200,9 +221,7 @@ class Unsettled:
             self._pace.held -= 1
         self._queue.dispatch()
 
-    def _give_some_back(
-        self, references: Sequence[MessageReference], failed: set[MessageReference]
-    ) -> None:
+    def _give_some_back(self, references: Sequence[MessageReference], failed: _Attempted) -> None:
         queue = self._queue
         references = queue.returning(references)
         self.delivered -= len(references)
@@ -214,7 +233,7 @@ class Unsettled:
                 self._log.release(size_in_store(lost.record))
             return
         if queue.is_leaving:
-            failed = set()  # what is moved from here on would be deleted here, too
+            failed = _NOTHING  # what is moved from here on would be deleted here, too
         later: dict[int, list[MessageReference]] = {}
         counted: list[tuple[MessageReference, int]] = []
         left = iter(references)
@@ -223,7 +242,7 @@ class Unsettled:
                 reference.redelivered = True
                 delay_ms = 0
                 if reference in failed:
-                    after = self._after_attempt(reference)
+                    after = self._after_attempt(reference, is_last=failed.is_last)
                     if after is None:
                         continue
                     delay_ms = after
@@ -257,12 +276,12 @@ class Unsettled:
         now_ms = services.timers.time_ms()
         keep_attempts(services.journal, self._log.known_id_for, stored, now_ms, done)
 
-    def _after_attempt(self, reference: MessageReference) -> int | None:
+    def _after_attempt(self, reference: MessageReference, *, is_last: bool) -> int | None:
         """Count an attempt; return when to try again, or None if the message is a dead letter."""
         reference.attempts += 1
         settings = self._queue.settings
         delay_ms = redelivery_delay_ms(settings, reference.attempts, random.random)
-        if not 0 < settings.max_delivery_attempts <= reference.attempts:
+        if not (is_last or 0 < settings.max_delivery_attempts <= reference.attempts):
             return delay_ms
         if not self._queue.disposal.dead_letter(self._queue, reference):
             return max(delay_ms, BACK_OFF_MS)

@@ -75,8 +75,8 @@ class Undeliverable:
             return False
         if is_first:
             LOGGER.warning(
-                "delivery of message %d of queue %s failed %d times (max-delivery-attempts); it"
-                " is %s (logged once for each queue)",
+                "delivery of message %d of queue %s failed %d times (max-delivery-attempts), or its"
+                " consumer rejected it; it is %s (logged once for each queue)",
                 reference.seq,
                 queue.name,
                 reference.attempts,

@@ -193,6 +193,10 @@ class VolatileQueue(Source[PublishedReference]):
             self._memory.release(reference.publication)
 
     @override
+    def is_looking_for(self, subscription: Subscription[PublishedReference]) -> bool:
+        return self._pace.is_going_on
+
+    @override
     def acknowledge(self, taken: Sequence[PublishedReference], done: Done | None) -> None:
         for reference in taken:
             publication = reference.publication
@@ -211,6 +215,7 @@ class VolatileQueue(Source[PublishedReference]):
         references: Sequence[PublishedReference],
         *,
         attempted: Sequence[MessageReference] = (),
+        is_last: bool = False,
         done: Done | None = None,
     ) -> None:
         self._release(references)

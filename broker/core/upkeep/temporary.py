@@ -78,13 +78,23 @@ class TemporaryDestinations:
     def end(self, principal: Principal) -> None:
         """End those of a connection that is over: nothing is routed to them from now on."""
         for name in self._owned.pop(principal, ()):
-            del self._addresses.temporary[name]
-            address = self._addresses.address(name)
-            address.declare(frozenset())
-            # Scheduled messages for it go, too.
-            own = (*address.anycast_queues, *address.schedules)
-            for queue in [queue for queue in own if not queue.is_leaving]:
-                self._deletions.end_temporary(queue)
+            self._end(name)
+
+    def end_one(self, principal: Principal, name: str) -> None:
+        """End one of a connection's, by its address; do nothing if it has ended."""
+        owned = self._owned.get(principal, [])
+        if name in owned:
+            owned.remove(name)
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        del self._addresses.temporary[name]
+        address = self._addresses.address(name)
+        address.declare(frozenset())
+        # Scheduled messages for it go, too.
+        own = (*address.anycast_queues, *address.schedules)
+        for queue in [queue for queue in own if not queue.is_leaving]:
+            self._deletions.end_temporary(queue)
 
     def deleting_left(self) -> Steps:
         """Delete temporary and other non-durable queues that earlier nodes left."""
