@@ -393,6 +393,11 @@ class Connection(asyncio.Protocol, Socket):
 
     # --- the protocol's side
 
+    @property
+    @override
+    def has_certificate(self) -> bool:
+        return self.certificate() is not None
+
     @override
     def has_room(self) -> bool:
         memory, account = self._memory, self.account

@@ -58,6 +58,11 @@ class Socket(ABC):
         Raises BrokerError if the login is refused at once.
         """
 
+    @property
+    @abstractmethod
+    def has_certificate(self) -> bool:
+        """Whether the client has shown a certificate that was verified."""
+
     @abstractmethod
     def has_room(self) -> bool:
         """Return whether there is memory for another delivery.

@@ -11,12 +11,12 @@ from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Usage
 from orthia.broker.protocols.abc import Answered, Socket
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -109,6 +109,11 @@ class SocketDouble(Socket):
             return found
         found.run()
         return found.principal()
+
+    @property
+    @override
+    def has_certificate(self) -> bool:
+        return False
 
     @override
     def has_room(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.management import operations
-from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import AcceptorSettings
 from tests.core.support import CoreUnderTest, settings

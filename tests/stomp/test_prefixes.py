@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.config.settings import AcceptorSettings
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import Client

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.settings import AcceptorSettings, Settings, VirtualTopicConsumers
 from tests.core.support import CoreUnderTest, settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.config.settings import AcceptorSettings, Settings
 from orthia.config.wildcards import WildcardAddresses
 from tests.core.support import SETTINGS, CoreUnderTest

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orthia.broker.protocols.abc import UNAUTHENTICATED_BYTES
+from orthia.broker.protocols.prefixes import Prefixes
 from orthia.broker.protocols.stomp.frames import Version
-from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.unknown_headers import UnknownHeaders
 from orthia.broker.protocols.stomp.virtual_topics import VirtualTopics
 from orthia.config.settings import AcceptorSettings, ClientLimits

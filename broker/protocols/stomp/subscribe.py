@@ -9,7 +9,7 @@ from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.selectors import SelectorRefused, parsing
 from orthia.broker.core.slices import GO_ON, Steps, Wait
-from orthia.broker.protocols.stomp.attempts import attempted
+from orthia.broker.protocols.attempts import attempted
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.composite import CompositeHandle, Member, destinations_of
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, is_whole_number
