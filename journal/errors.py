@@ -2,10 +2,14 @@
 
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
+
+_MOST_LISTED: Final = 5
 
 
 class JournalError(OrthiaError):
@@ -95,6 +99,19 @@ class OutboxRowsGone(PermanentStoreError):
         )
         self.all_of_them = all_of_them
         """Whether none of the rows is there: so it is after a commit of the same batch."""
+
+
+class AcknowledgedBefore(JournalError):
+    """Applications acknowledged messages that a batch moves; nothing of the batch is stored."""
+
+    def __init__(self, seqs: Collection[int]) -> None:
+        listed = ", ".join(map(str, sorted(seqs)[:_MOST_LISTED]))
+        more = ", ..." if len(seqs) > _MOST_LISTED else ""
+        super().__init__(
+            "an application has acknowledged in its own transaction what was to be moved (message"
+            f" {listed}{more}): nothing is moved, and what was acknowledged is deleted"
+        )
+        self.seqs = frozenset(seqs)
 
 
 class SentBehindRefused(JournalError):

@@ -139,7 +139,7 @@ class CoreParts:
             undeliverable.look,
         )
         self.application_acks: Final = ApplicationAckUpkeep(
-            journal, self.book, slices, undeliverable.look
+            journal, self.book, self.schedule, slices, undeliverable.look
         )
         self.reconfiguration: Final = Reconfiguration(
             self.book,

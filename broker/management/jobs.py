@@ -55,7 +55,7 @@ from orthia.broker.management.views import JobKind, JobState, JobView
 from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import AcknowledgedBefore, StoreFull
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.codec import OperatorRecord
 from orthia.journal.model.message import Message
@@ -580,6 +580,11 @@ class Jobs:
         try:
             await answer
         except _RefusedError as error:
+            if isinstance(error.reason, AcknowledgedBefore):
+                gone = error.reason.seqs  # they are deleted by who looks after acknowledgements
+                job.left += len(gone)
+                await self._step(job, queue, [one for one in chosen if one.seq not in gone])
+                return
             is_full = isinstance(error.reason, StoreFull) and _only_deletes(job)
             if not (is_full and job.records):
                 raise

@@ -68,7 +68,8 @@ class BatchStore(ABC):
     def store(self, batch: Batch) -> None:
         """Store ``batch`` in one transaction that proves the fence; returns after the commit.
 
-        Raises Fenced if the token is not the newest.
+        Raises Fenced if the token is not the newest, and AcknowledgedBefore if applications have
+        acknowledged messages that it moves; after that the connection is used again.
         """
 
     @abstractmethod

@@ -28,14 +28,15 @@ SHORTEST_PAUSE_SECONDS: Final = 0.004
 LONGEST_PAUSE_SECONDS: Final = 0.25
 _SHARE: Final = 4
 """The part of the time, one in so many, that looking for them may take."""
-_AGAIN_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 0.25
 """After how long the loop is told again; twice as long each time."""
 _LATEST_AGAIN_SECONDS: Final = 32.0
 _MOST_LEFT: Final = 10 * MOST_WAITING
 _LEFT_SECONDS: Final = 600.0
 """How often those are looked at that were left in the table."""
 
-Listener = Callable[[Sequence[ApplicationAck]], None]
+Listener = Callable[[Sequence[ApplicationAck], Sequence[ApplicationAck]], None]
+"""Gets what was found, and then what it was told before and is still there."""
 
 
 class AckStatus(NamedTuple):
@@ -157,11 +158,11 @@ class AckReader:
         found: Sequence[ApplicationAck] = ()
         if len(self._waiting) < MOST_WAITING:
             found = self._acks.read(READ_AT_ONCE)
-        fresh = self._note(found) + self._to_tell_again(now)
+        fresh, again = self._note(found), self._to_tell_again(now)
         listener = self._listener
-        if fresh and listener is not None:
-            self._worker.tell(self._post, partial(listener, fresh))
-        return has_pruned or bool(fresh)
+        if (fresh or again) and listener is not None:
+            self._worker.tell(self._post, partial(listener, fresh, again))
+        return has_pruned or bool(fresh or again)
 
     def _note(self, found: Sequence[ApplicationAck]) -> list[ApplicationAck]:
         """Remember what was found; return those that were not known, and have a queue."""

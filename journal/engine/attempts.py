@@ -96,7 +96,9 @@ class Attempts:
         ``after_failure_of_another`` that the connection is to be made anew. None if it was
         abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
         takes nothing that grows; ``after_no_room`` only for what can be parted: all that is left
-        for one unit is to try on. MeetsLock if it cannot be stored as it is.
+        for one unit is to try on. MeetsLock if it cannot be stored as it is, AcknowledgedBefore if
+        some units are to be refused: an earlier attempt has not stored those, or no application
+        could have acknowledged their messages.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None

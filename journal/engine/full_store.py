@@ -15,9 +15,9 @@ from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.attempts import AtFault, MeetsLock, OutOfRoom
 from orthia.journal.engine.batch import Batch, BatchReport, batch_of
 from orthia.journal.engine.retry import RoomNeeded, room_needed
-from orthia.journal.engine.senders import refusal_before
+from orthia.journal.engine.senders import in_turn, refusal_before
 from orthia.journal.engine.storing import Parts, Storing
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import AcknowledgedBefore, StoreFull
 from orthia.journal.model.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -133,6 +133,11 @@ class FullStore:
                 parts.appendleft((left, unresolved))
             if not part.items:
                 continue
+            refusal = refusal_before(part.items[0])
+            if refusal is not None:
+                for item in part.items:
+                    storing.refuse(item, refusal)
+                continue
             if len(part.items) >= max(2, too_many):
                 parts.extendleft((one, unresolved) for one in reversed(part.split()))
                 continue
@@ -151,6 +156,11 @@ class FullStore:
                 )
             except MeetsLock as met:
                 parts.appendleft((part, met.unresolved))
+                continue
+            except AcknowledgedBefore as found:
+                storing.note_acknowledged(part, found)
+                runs = [batch_of(some) for _, some in in_turn(part.items)]
+                parts.extendleft((run, unresolved) for run in reversed(runs))
                 continue
             except AtFault as fault:  # a probe had room, so this failed for another reason
                 has_failed = True

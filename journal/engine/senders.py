@@ -9,6 +9,8 @@ it would come before an earlier one. So what is stored of a sender is a prefix o
 | stores a message                            | refused, without being tried                 |
 | only deletes                                | stored: it takes no room, and nothing's place |
 
+A unit that was refused itself, and is still among others, says so in its ``refusal``.
+
 The mark is in the sender, which lives as long as its session and its last unit. Only the writer's
 thread sets and reads it.
 """
@@ -19,7 +21,7 @@ from itertools import groupby
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.errors import SentBehindRefused
-from orthia.journal.model.unit import Appended, AppendedMessage
+from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 
 def mark_refused(item: Appended, reason: OrthiaError) -> None:
@@ -29,7 +31,9 @@ def mark_refused(item: Appended, reason: OrthiaError) -> None:
 
 
 def refusal_before(item: Appended) -> OrthiaError | None:
-    """Return why a unit is refused because of an earlier one; None if it is not."""
+    """Return why a unit is refused, itself or because of an earlier one; None if it is not."""
+    if isinstance(item, Unit) and item.refusal is not None:
+        return item.refusal
     sender = item.sender
     if sender is None or sender.refusal is None:
         return None
@@ -37,7 +41,7 @@ def refusal_before(item: Appended) -> OrthiaError | None:
 
 
 def storable(batch: Batch) -> Batch:
-    """Return ``batch`` without units refused because of earlier ones; itself if there are none."""
+    """Return ``batch`` without the units that are refused; itself if there are none."""
     left = [item for item in batch.items if refusal_before(item) is None]
     return batch if len(left) == len(batch.items) else batch_of(left)
 

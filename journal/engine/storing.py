@@ -20,7 +20,7 @@ from orthia.journal.engine.lock_watch import LockWatch
 from orthia.journal.engine.locked_rows import LockedRows
 from orthia.journal.engine.retry import NextStep, after_probe, is_answer
 from orthia.journal.engine.senders import mark_refused
-from orthia.journal.errors import OutboxRowsGone, UnitRefused
+from orthia.journal.errors import AcknowledgedBefore, OutboxRowsGone, UnitRefused
 from orthia.journal.model.unit import Appended, Unit
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -75,6 +75,15 @@ class Storing:
         mark_refused(item, reason)
         self.has_refused = True
         self._refused(item, reason)
+
+    def note_acknowledged(self, batch: Batch, found: AcknowledgedBefore) -> None:
+        """Refuse the units that move what applications have acknowledged, when it is their turn."""
+        self.has_refused = True
+        for item in batch.items:
+            if isinstance(item, Unit):
+                seqs = found.seqs.intersection(item.moved)
+                if seqs:
+                    item.refusal = AcknowledgedBefore(seqs)
 
     def part_or_refuse(self, parts: Parts, batch: Batch, fault: AtFault) -> None:
         """Put back the parts of a batch that is at fault, or refuse its only unit."""

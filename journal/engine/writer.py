@@ -24,7 +24,7 @@ from orthia.journal.engine.senders import in_turn, storable
 from orthia.journal.engine.storing import Parts, Storing
 from orthia.journal.engine.storing_rate import LEAST_ROWS, StoringRate
 from orthia.journal.engine.worker import Worker
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import AcknowledgedBefore, StoreFull
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.unit import Appended, Unit
 
@@ -186,6 +186,10 @@ class Writer:
                 )
             except MeetsLock as met:
                 parts.appendleft((part, met.unresolved))
+                continue
+            except AcknowledgedBefore as found:
+                storing.note_acknowledged(stored, found)
+                parts.appendleft((part, unresolved))
                 continue
             except OutOfRoom as out_of_room:
                 full.store_what_frees(part, out_of_room, again=again)

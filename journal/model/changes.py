@@ -99,6 +99,7 @@ class Changes:
         "deletes",
         "id_limit",
         "linked",
+        "moved",
         "outbox_rows",
         "payload_bytes",
         "reasons",
@@ -120,6 +121,9 @@ class Changes:
         self.linked: Sequence[LargeReference] = ()
         self.unlinked: Sequence[LargeReference] = ()
         """After ``linked``: what one unit links, a later one may unlink."""
+        self.moved: Sequence[int] = ()
+        """Those of ``deletes`` whose messages go on elsewhere, as a copy: unless an application has
+        acknowledged one of them, or nothing is changed."""
         self.outbox_rows: Sequence[int] = ()
         """Rows of the outbox that are taken: all of them, or nothing is changed."""
         self.timed: Sequence[MessageTime] = ()
@@ -148,6 +152,8 @@ class Changes:
             self.linked = extended(self.linked, other.linked)
         if other.unlinked:
             self.unlinked = extended(self.unlinked, other.unlinked)
+        if other.moved:
+            self.moved = extended(self.moved, other.moved)
         if other.outbox_rows:
             self.outbox_rows = extended(self.outbox_rows, other.outbox_rows)
         if other.timed:

@@ -75,7 +75,7 @@ class Unit(Changes):
     __slots__ = (
         *("attempted", "behind_all", "completes", "deleted", "done", "dropped", "duplicate_ids"),
         *("ended_caches", "guarded", "last_seq", "messages", "only_deletes", "record_version"),
-        *("refused", "replaced", "sender"),
+        *("refusal", "refused", "replaced", "sender"),
     )
 
     def __init__(
@@ -115,6 +115,9 @@ class Unit(Changes):
         self.refused: Refused | None = None
         """Called instead of ``done`` if the store takes others and not this; without it, and for
         a unit that stores no message, that ends the journal."""
+        self.refusal: OrthiaError | None = None
+        """Why it is refused, once the store has said that of this unit; the writer's thread only.
+        """
         self.sender: Sender | None = None
         """Whose it is, of a unit that may be ``refused``; None for the broker's own."""
 
@@ -157,6 +160,14 @@ class Unit(Changes):
             if self.reasons is NO_REASONS:
                 self.reasons = {}
             self.reasons[location.seq] = reason
+
+    def move(self, location: MessageLocation, reason: RemovalReason) -> None:
+        """Delete a queue's message that goes on as one of ``messages``, or to a topic.
+
+        The unit is refused by ``AcknowledgedBefore`` if an application has acknowledged it by SQL.
+        """
+        self.delete(location, reason)
+        self.moved = extended(self.moved, (location.seq,))
 
     def replace(self, location: MessageLocation, by: int) -> None:
         """Delete a queue's message if one of ``messages``, which has that number, is stored."""

@@ -217,6 +217,16 @@ class MysqlStore(SqlStore):
         return there
 
     @override
+    def _acknowledged(self, seqs: Sequence[int]) -> Collection[int]:
+        found: list[int] = []
+        for listed in _lists(seqs):
+            self._cursor.execute(
+                f"SELECT message_id FROM {self._names.acks} WHERE message_id IN ({listed})"
+            )
+            found += [seq for (seq,) in self._cursor.fetchall()]
+        return found
+
+    @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         """Find unreferenced bodies by primary key, one range for each, and delete them."""
         table = self._names.messages

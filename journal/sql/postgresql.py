@@ -215,6 +215,11 @@ class PostgresqlStore(SqlStore):
         return there
 
     @override
+    def _acknowledged(self, seqs: Sequence[int]) -> Collection[int]:
+        self._cursor.execute("EXECUTE orthia_acknowledged(%s)", (list(seqs),))
+        return [seq for (seq,) in self._cursor.fetchall()]
+
+    @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         seqs, references = zip(*bodies, strict=True)
         self._cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
@@ -260,6 +265,7 @@ def _changes_more(batch: Batch) -> bool:
         batch.rows
         or batch.bodies
         or batch.forgotten
+        or batch.moved
         or batch.outbox_rows
         or batch.touches_bindings
         or batch.touches_large_bodies
@@ -354,6 +360,8 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
             DELETE FROM {messages} WHERE seq = ANY($1);
         PREPARE orthia_take(bigint[]) AS
             DELETE FROM {names.outbox} WHERE id = ANY($1);
+        PREPARE orthia_acknowledged(bigint[]) AS
+            SELECT message_id FROM {names.acks} WHERE message_id = ANY($1);
         PREPARE orthia_delete_bodies(bigint[], bigint[]) AS
             DELETE FROM {messages} AS body USING unnest($1, $2) AS gone(seq, total)
             WHERE body.seq = gone.seq AND NOT EXISTS (SELECT 1 FROM {messages} AS reference

@@ -23,6 +23,7 @@ class TableNames:
     large_messages: str
     times: str
     outbox: str
+    acks: str
     history: str | None
     """None without retention."""
 
@@ -41,6 +42,7 @@ class TableNames:
             quoted(s.large_message_table_name),
             quoted(s.message_times_table_name),
             quoted(s.outbox_table_name),
+            quoted(s.acks_table_name),
             None if s.journal_retention is None else quoted(s.message_history_table_name),
         )
 

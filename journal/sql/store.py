@@ -8,6 +8,7 @@ outbox      deletes rows of the outbox, every one of which must be there
 insert      rows of MESSAGES
 keep        with retention, a copy of what is deleted next in the history
 delete      rows of MESSAGES
+moved       looks whether an application has acknowledged one of them that goes on as a copy
 forget      rows of MESSAGES that are duplicate ids, which no history keeps
 bodies      rows of MESSAGES that lost their last reference
 times       rows of MESSAGE_TIMES, then the end of rows
@@ -18,7 +19,10 @@ commit      after which callers are told
 ==========  ==============================================================================
 
 In this order a unit can delete a row that an earlier one of its batch inserts, and the history
-reads a row before its deletion. A module beside this one has each step in the SQL of its DBMS, and
+reads a row before its deletion. ``moved`` comes after the deletion, which waits for whoever has
+locked the row: an application that acknowledges a message has, until the end of its transaction. So
+either that is committed by then, and found, or it waits for this transaction in turn, and then
+fails, for its message is gone. A module beside this one has each step in the SQL of its DBMS, and
 may have a faster way for the most frequent batches: one statement with the fence in it, which
 commits itself.
 """
@@ -37,7 +41,7 @@ from typing_extensions import override
 from orthia.database import StoreUnavailable, translate_errors
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
-from orthia.journal.errors import OutboxRowsGone
+from orthia.journal.errors import AcknowledgedBefore, OutboxRowsGone
 from orthia.journal.model.changes import Body, Row
 from orthia.journal.model.moments import MessageTime
 from orthia.journal.model.records import RemovalReason
@@ -141,6 +145,10 @@ class SqlStore(BatchStore):
             if names.history is not None:
                 self._keep(batch.deletes_by_reason())
             self._delete(names.messages, batch.deletes)
+        if batch.moved:
+            acknowledged = self._acknowledged(batch.moved)
+            if acknowledged:
+                raise AcknowledgedBefore(acknowledged)
         if batch.forgotten:
             self._delete(names.messages, batch.forgotten)
         if batch.bodies:
@@ -201,6 +209,14 @@ class SqlStore(BatchStore):
     @abstractmethod
     def _take(self, ids: Sequence[int]) -> int:
         """Delete rows of the outbox; return how many were there."""
+
+    def _acknowledged(self, seqs: Sequence[int]) -> Collection[int]:  # noqa: ARG002 - a default
+        """Return which messages applications have acknowledged by a commit before this moment.
+
+        The rows of the messages are deleted by this transaction. Without locking any row of
+        ORTHIA_ACKS: whoever has inserted one waits for this transaction.
+        """
+        return ()
 
     @abstractmethod
     def _delete_bodies(self, bodies: Collection[Body]) -> None:

@@ -236,6 +236,24 @@ def test_a_non_destructive_queue_keeps_its_messages(sql_store: SqlJournalStore) 
     assert waiting(node) == 1
 
 
+@pytest.mark.parametrize("where", ["in memory", "in the table", "beside a selector"])
+def test_what_no_consumer_has_had_is_gone_once_it_is_acknowledged(
+    sql_store: SqlJournalStore, where: str
+) -> None:
+    """Its id came from a look into the queue; the others are delivered in their order."""
+    is_paged = where == "in the table"
+    node = StoredNode(sql_store, settings(max_size_messages=1) if is_paged else settings())
+    node.send(*"abcd")
+    if where == "beside a selector":
+        node.consume(0, selector="a = 1")
+    acknowledged(node, "b", "d")
+    wait_until_pruned(node)
+    assert node.stored() == ["a", "c"]
+    assert node.depth() == 2
+    assert counters(node).acknowledged == 2
+    assert node.consume(2).texts == ["a", "c"]
+
+
 def test_the_second_processing_of_a_redelivery_fails(node: StoredNode) -> None:
     """Whoever has it already when the first one commits, or comes later, cannot acknowledge it."""
     node.send("a")

@@ -12,10 +12,11 @@ from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.locks import RowKey
 from orthia.journal.engine.writer import Writer
-from orthia.journal.errors import StoreFull
+from orthia.journal.errors import AcknowledgedBefore, StoreFull
 from orthia.journal.limits import JournalLimits
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.codec import QueueBinding, encode_duplicate_id
+from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Appended, AppendedMessage, Sender, Unit
 from tests.support.waiting import wait_until
 
@@ -262,6 +263,28 @@ def deletion(*seqs: int) -> Unit:
     unit = Unit(None, max(seqs))
     unit.add_deletes([MessageLocation(seq) for seq in seqs])
     return unit
+
+
+def move(seq: int, *, moved: int, copy: bool = True) -> Unit:
+    """Return a dead letter on its way, as a copy, or to the subscribers of a topic."""
+    unit = Unit(None, seq)
+    unit.refused = lambda _: None
+    if copy:
+        unit.add_message([QUEUE], b"x")
+    unit.move(MessageLocation(moved), RemovalReason.DEAD_LETTERED)
+    unit.place(seq)
+    unit.last_seq = seq
+    return unit
+
+
+def acknowledged(*seqs: int) -> Rule:
+    """Say of these messages that an application has acknowledged them."""
+
+    def rule(batch: Batch) -> Exception | None:
+        found = set(seqs).intersection(batch.moved)
+        return AcknowledgedBefore(found) if found else None
+
+    return rule
 
 
 def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> Unit:

@@ -13,7 +13,7 @@ from orthia.database import (
 )
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retry import ATTEMPTS
-from orthia.journal.errors import JournalError
+from orthia.journal.errors import AcknowledgedBefore, JournalError
 from orthia.journal.model.changes import DuplicateId, MessageLocation
 from orthia.journal.model.unit import Unit
 from tests.journal.scripted import (
@@ -23,11 +23,13 @@ from tests.journal.scripted import (
     Rule,
     ScriptedStore,
     Writing,
+    acknowledged,
     binding,
     deletion,
     end_of_ids,
     failing,
     message,
+    move,
     only_frees,
     unbinding,
 )
@@ -208,6 +210,22 @@ def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_
     writing.disk.most_deletes = 1_000
     writing.wait(lambda: writing.told == [("stored", 9)])
     assert writing.store.confirmed == 1
+    writing.end()
+
+
+def test_a_move_of_what_an_application_acknowledged_is_refused_without_room_too() -> None:
+    """In its turn; one to the subscribers of a topic alone needs no room."""
+    writing = FullWriting(None, acknowledged(2, 4))
+    moves = [move(20 + seq, moved=seq, copy=seq == 4) for seq in (1, 2, 3, 4)]
+    writing.submit(message(11), deletion(8), *moves, deletion(9))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 7)
+    assert writing.told == [
+        *(("refused", 11), ("stored", 8), ("stored", 21), ("refused", 22)),
+        *(("stored", 23), ("refused", 24), ("stored", 9)),
+    ]
+    assert type(writing.reasons[22]) is type(writing.reasons[24]) is AcknowledgedBefore
+    assert writing.store.deleted == [8, 1, 3, 9]
     writing.end()
 
 

@@ -201,9 +201,16 @@ class SendPlan:
         reason: RemovalReason,
         body: LargeBody | None,
     ) -> None:
-        """Take a message out of a queue for good, with its large ``body`` if it has one."""
+        """Take a message out of a queue for good, with its large ``body`` if it has one.
+
+        A plan that sends anything is refused by AcknowledgedBefore if an application has
+        acknowledged the message in its own transaction: it is not to be in two places.
+        """
         if location is not None:
-            self._unit.delete(location, reason)
+            if reason is RemovalReason.ACKNOWLEDGED or self._context.journal.acks is None:
+                self._unit.delete(location, reason)
+            else:
+                self._unit.move(location, reason)
         if body is not None:
             self._taken.append(body)
         self._sources.append(queue)
@@ -322,6 +329,8 @@ class SendPlan:
         self._done, self._on_refused = done, on_refused
         if context.values.is_used:
             self._values = _replaced_values(unit, self._messages)
+        if not (self._messages or self._heard):
+            unit.moved = ()
         if self._heard:
             self._number()
         unit.done, unit.refused = self._stored, self._refused

@@ -29,7 +29,7 @@ from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
 from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import HeldElsewhere, JournalClosed, StoreFull
+from orthia.journal.errors import AcknowledgedBefore, HeldElsewhere, JournalClosed, StoreFull
 from orthia.journal.journal import MessageJournal
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.fields import decode_fields, encode_fields
@@ -318,9 +318,10 @@ class Schedule:
         self._outstanding += is_awaited
 
     def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
-        """Try again later. A store without room is logged elsewhere."""
+        """Try again later, unless somebody deletes it first; some reasons are logged elsewhere."""
         self._retry_ms = self._timers.time_ms() + _AFTER_REFUSAL_MS
-        if not isinstance(error, StoreFull | HeldElsewhere) and seq not in self._told:
+        is_told = isinstance(error, StoreFull | HeldElsewhere | AcknowledgedBefore)
+        if not is_told and seq not in self._told:
             self._told.add(seq)
             LOGGER.error(
                 "message %d of queue %s is due and cannot be delivered: %s; it stays there,"

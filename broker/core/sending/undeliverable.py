@@ -24,7 +24,7 @@ from orthia.broker.core.sending.context import SendContext
 from orthia.broker.core.sending.plan import SendPlan
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import HeldElsewhere, StoreFull
+from orthia.journal.errors import AcknowledgedBefore, HeldElsewhere, StoreFull
 from orthia.journal.model.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -127,7 +127,8 @@ class Undeliverable:
         error: OrthiaError,
     ) -> None:
         """Log that the store refused to move a message, and give it back to its queue."""
-        if not isinstance(error, StoreFull | HeldElsewhere):  # which are logged once
+        # The first two are logged once; what an application acknowledged is deleted soon.
+        if not isinstance(error, StoreFull | HeldElsewhere | AcknowledgedBefore):
             LOGGER.error(
                 "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                 reference.seq,

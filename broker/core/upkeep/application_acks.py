@@ -1,20 +1,36 @@
 """Settling messages that applications acknowledged in their own transactions.
 
-The journal tells which were committed. What a consumer has of them is acknowledged as if its client
-had done so: that is credit again. What nobody has, since it came back or an earlier node delivered
-it, is taken out of its queue. What cannot be settled now is told again after a while: a message
-that a client's open transaction has, or whose queue is being counted, trimmed, or deleted.
-Non-destructive queues keep theirs: these acknowledgements stay in the table.
+The journal tells which were committed:
+
+============================================  ====================================================
+a message                                     what happens to it
+============================================  ====================================================
+that a consumer has                           acknowledged, as if its client had: credit again
+that came back, or an earlier node delivered  taken out of its queue
+that nobody had so far                        the same, when it is told for the second time
+that is to be delivered later                 cancelled
+that is on its way to another queue           stays; its move is refused, see ``SendPlan.take_out``
+of a ring, and no consumer has it             stays until it is delivered, or the ring drops it
+of a non-destructive queue                    stays, and its acknowledgement in the table
+============================================  ====================================================
+
+What cannot be settled now is told again after a while: a message that a client's open transaction
+has, or whose queue is being counted, trimmed, or deleted. Most messages that nobody has are those
+whose deletion is on its way, for the client acknowledged them, too: they are read only if they are
+still there when they are told again.
 """
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.taken import ExpiryLook
 from orthia.broker.core.queue.taking import is_known, may_take, take_acknowledged, taken
 from orthia.broker.core.routing.addresses import AddressBook
+from orthia.broker.core.sending.schedule import Schedule
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import ApplicationAck
@@ -31,10 +47,16 @@ class ApplicationAckUpkeep:
     """Settles what the journal tells; on the loop's thread."""
 
     def __init__(
-        self, journal: MessageJournal, book: AddressBook, slices: Slices, look: ExpiryLook
+        self,
+        journal: MessageJournal,
+        book: AddressBook,
+        schedule: Schedule,
+        slices: Slices,
+        look: ExpiryLook,
     ) -> None:
         self._journal = journal
         self._book = book
+        self._schedule = schedule
         self._slices = slices
         self._under_way = look
         self._queues: dict[int, Queue] = {}
@@ -45,10 +67,13 @@ class ApplicationAckUpkeep:
         if self._journal.acks is not None:
             self._journal.acks.listen(self._found)
 
-    def _found(self, acks: Sequence[ApplicationAck]) -> None:
-        self._slices.run(self._settling(acks))
+    def _found(self, new: Sequence[ApplicationAck], again: Sequence[ApplicationAck]) -> None:
+        if new:
+            self._slices.run(self._settling(new, are_new=True))
+        if again:
+            self._slices.run(self._settling(again, are_new=False))
 
-    def _settling(self, acks: Sequence[ApplicationAck]) -> Steps:
+    def _settling(self, acks: Sequence[ApplicationAck], *, are_new: bool) -> Steps:
         by_queue: dict[int, set[int]] = {}
         for seq, queue_id in acks:
             if queue_id is not None:
@@ -61,6 +86,11 @@ class ApplicationAckUpkeep:
             queue = self._queue(queue_id)
             if queue is None:
                 continue
+            if is_schedule(queue.name):
+                for seq in seqs:
+                    self._cancel(queue, seq)
+                    yield GO_ON
+                continue
             if queue.options.non_destructive:
                 kept += seqs
                 continue
@@ -68,7 +98,8 @@ class ApplicationAckUpkeep:
                 if seqs and subscription.delivering:
                     subscription.settle_delivered(seqs)
                     yield GO_ON
-            left += [seq for seq in seqs if self._may_wait_in(queue, seq)]
+            if queue.options.ring_size < 0:
+                left += [seq for seq in seqs if not are_new or self._came_back(queue, seq)]
         if kept and self._journal.acks is not None:
             self._journal.acks.leave(kept)
         for first in range(0, len(left), _TAKEN_AT_ONCE):
@@ -79,11 +110,14 @@ class ApplicationAckUpkeep:
                 partial(self._journal.windows.stored, some), partial(self._read, read)
             )
 
-    def _may_wait_in(self, queue: Queue, seq: int) -> bool:
-        """Return whether a message that no consumer has may be in its queue, and be taken out."""
+    def _came_back(self, queue: Queue, seq: int) -> bool:
+        """Return whether a message may be in its queue though a consumer had it."""
         came_back = queue.counters.redelivered > 0 or queue.unsettled.took_back
-        was_delivered = seq <= self._journal.recovery_horizon or came_back
-        return was_delivered and queue.options.ring_size < 0
+        return seq <= self._journal.recovery_horizon or came_back
+
+    def _cancel(self, schedule: Queue, seq: int) -> None:
+        with contextlib.suppress(JournalClosed):  # the next live node deletes it
+            self._schedule.cancel(schedule, seq, lambda _: None)
 
     def _queue(self, queue_id: int) -> Queue | None:
         """Return the queue whose messages are stored under ``queue_id``, if it is known."""
@@ -93,7 +127,7 @@ class ApplicationAckUpkeep:
 
     def _looking_for_queues(self) -> Steps:
         self._queues.clear()
-        for number, queue in enumerate(self._book.consumable_queues(), 1):
+        for number, queue in enumerate(list(self._book.queues.values()), 1):
             self._queues.update(dict.fromkeys(queue.log.ids, queue))
             if not number % _LOOKED_AT_ONCE:
                 yield GO_ON
