@@ -48,11 +48,15 @@ REST: Final = True
 class Wait:
     """Yielded where the work may wait long; it continues once this object is called."""
 
-    __slots__ = ("_dropped", "_is_over", "_then")
+    __slots__ = ("_dropped", "_is_over", "_then", "reason")
 
-    def __init__(self, dropped: "Callable[[Wait], None]") -> None:
+    def __init__(
+        self, dropped: "Callable[[Wait], None]", reason: Callable[[], str] | None = None
+    ) -> None:
         """``dropped`` is called if the waiting work is abandoned."""
         self._dropped = dropped
+        self.reason = reason
+        """Returns what the work waits for, in words for operators; None if nobody asks that."""
         self._is_over = False
         self._then: Callable[[], None] | None = None
 

@@ -14,9 +14,10 @@ from tests.core.support import ANYONE, settings
 from tests.journal.conftest import sql_store as sql_store
 from tests.journal.conftest import store_settings as store_settings
 from tests.journal.support import SqlJournalStore
+from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 
 
 @pytest.fixture

@@ -25,8 +25,9 @@ from tests.journal.conftest import sql_store as sql_store
 from tests.journal.conftest import store_settings as store_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.management.support import OnStore
+from tests.support.servers import SERVER_NAMES
 
-pytestmark = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 
 
 def commit(node: StoredNode, *seqs: int) -> None:

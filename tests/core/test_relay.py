@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from orthia.broker.protocols.stomp.outbox import OutboxMessages
 from orthia.config.address_settings import AddressFullPolicy, AddressSettings
 from orthia.config.errors import OrthiaError
@@ -198,6 +200,45 @@ def test_what_was_refused_is_sent_again_though_the_last_one_behind_it_is_held() 
     assert "full" in str(core.held)
     core.pass_time(10)
     core.store_all()
+    assert core.consume("/queue/q").texts == ["first", "a"]
+
+
+def test_an_address_that_blocks_is_named_where_it_holds_the_relay_for_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A moment of it is back-pressure; the log says once that rows wait, and that they go on."""
+    core = Relayed(settings("q", max_size_messages=1, address_full_policy=AddressFullPolicy.BLOCK))
+    core.come(*"abcd")
+    core.store_all()
+    core.pass_time(0.5)
+    assert core.held is None
+    core.pass_time(2)
+    assert "address 'q' is full (address-full-policy BLOCK): it holds" in str(core.held)
+    core.pass_time(60)
+    assert caplog.text.count("rows of the outbox wait: address 'q' is full") == 1
+    consumer = core.consume("/queue/q", auto=True)
+    for _ in range(4):
+        core.store_all()
+    assert consumer.texts == [*"abcd"]
+    assert core.held is None
+    assert caplog.text.count("rows of the outbox are sent again") == 1
+
+
+def test_a_store_that_takes_nothing_for_long_is_named() -> None:
+    """The relay waits as soon as the journal has enough to store."""
+    core = Relayed()
+    core.come("first")
+    core.store_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(core.journal), "is_full", property(lambda _: True))
+        core.come("a")
+        core.pass_time(2)
+        assert core.held == "the database has not stored yet what was sent before"
+    assert core.broker.relay is not None
+    core.broker.relay._has_room()
+    core.settle()
+    core.store_all()
+    assert core.held is None
     assert core.consume("/queue/q").texts == ["first", "a"]
 
 

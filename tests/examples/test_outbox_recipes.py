@@ -15,8 +15,9 @@ from orthia.broker.client.outbox_testing import SentMessage, assert_sent, sent
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
+from tests.support.servers import SERVER_NAMES
 
-pytestmark = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "outbox.md"
 STORED = 5
 """The id of a message in a queue."""

@@ -35,8 +35,9 @@ from orthia.journal.sql.outbox import PostgresqlOutbox, open_outbox
 from orthia.journal.sql.outbox_session import SWEEP_SECONDS
 from orthia.migrations import TableNames
 from tests.database.test_pooling import PGBOUNCER, pgbouncer
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES
 
-SERVERS = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 """Where several transactions write at a time."""
 
 
@@ -205,7 +206,7 @@ def test_a_row_of_another_servers_past_is_found(application: Application) -> Non
     assert "r" in application.reads()
 
 
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
 def test_what_comes_into_a_forgotten_hole_is_found(application: Application) -> None:
     """A row whose id was given out long before."""
     application.commit("a", "b")

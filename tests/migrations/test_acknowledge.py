@@ -13,10 +13,10 @@ from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
-from tests.support.servers import PASSWORD, StoreServer, url_with_password
+from tests.support.servers import PASSWORD, SERVER_NAMES, StoreServer, url_with_password
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 HELD, BODY, OTHER = 5, 6, 7
 """Messages of a queue, and the body that several queues share."""
 

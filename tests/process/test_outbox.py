@@ -22,6 +22,7 @@ from tests.support.servers import (
     LAPSING_NODE_LEASE_MS,
     NODE_LEASE_MS,
     NODE_NETWORK_TIMEOUT_MS,
+    SERVER_NAMES,
     url_with_password,
 )
 from tests.support.waiting import wait_until
@@ -294,7 +295,7 @@ def test_each_committed_row_is_delivered_once_though_nodes_are_killed(shop: Shop
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_node_that_thaws_sends_nothing_again(shop: Shop) -> None:
     """Its unit deletes rows under a fence that is no longer its own."""
     for node in shop.nodes:

@@ -286,9 +286,15 @@ class AddressUse:
     @property
     def rest(self) -> bool | Wait:
         """What steps yield to wait for room."""
-        wait = Wait(self._leave)
+        wait = Wait(self._leave, self._describe)
         self._waiting[wait] = None
         return wait
+
+    def _describe(self) -> str:
+        return (
+            f"address {quoted(self.name)} is full (address-full-policy BLOCK): it holds"
+            f" {self.messages} messages, {self.used} bytes; consume messages, or raise its limit"
+        )
 
     def _leave(self, wait: Wait) -> None:
         self._waiting.pop(wait, None)

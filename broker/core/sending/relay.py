@@ -11,7 +11,8 @@ a row                                    what happens to it
 =======================================  =========================================================
 that is sent                             deleted in the transaction that stores its message
 that cannot be read, routed or admitted  sent to the dead-letter address, with the reason
-for which there is no room now           waits, and all behind it; tried again
+for which there is no room now           waits, and all behind it; tried again, or, where the
+                                         address blocks, sent once there is room
 that another session has locked          waits; those behind it are sent
 that the store takes in no form          stays in the table; tried again every minute
 that is gone before it is sent           was deleted by somebody else: nothing is sent
@@ -23,7 +24,8 @@ together with all that was sent behind it: the journal refuses those, too.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -69,6 +71,9 @@ _FIRST_RETRY_MS: Final = 100
 _LAST_RETRY_MS: Final = 5_000
 _LOCKED_RETRY_MS: Final = 1_000
 _STUCK_RETRY_MS: Final = 60_000
+_LONG_WAIT_MS: Final = 1_000
+"""After how long an operator is told what rows wait for: a moment of it is back-pressure."""
+_NOT_STORED_YET: Final = "the database has not stored yet what was sent before"
 
 
 class RelayStatus(NamedTuple):
@@ -145,6 +150,12 @@ class Relay:
         self._room: Wait | None = None
         self._retry_ms = _FIRST_RETRY_MS
         self._held: str | None = None
+        self._waits_for: Wait | None = None
+        """Until what has happened a row waits that is being sent."""
+        self._is_watched = False
+        """Whether a timer will see if that lasts."""
+        self._long_wait: str | None = None
+        """For what it waits, once that lasts."""
         self._is_told = False
         """Whether the log has said why rows are held."""
         self._is_waiting = False
@@ -178,7 +189,7 @@ class Relay:
             oldest,
             self._relayed,
             self._dead_lettered,
-            self._held or self._reader.failure,
+            self._held or self._long_wait or self._locked_too_many or self._reader.failure,
         )
 
     # --- read
@@ -235,15 +246,16 @@ class Relay:
             while self._has_work and self._held is None and self._gate.is_running:
                 if self._refused_rows and not self._in_flight:
                     self._put_back()  # the last one on its way ended in no answer of the journal
-                if self._refused_rows or self._has_too_many_locked:
+                if self._refused_rows or self._locked_too_many is not None:
                     return  # what was refused comes first
                 if self._journal.is_full:
-                    self._room = Wait(self._no_room_needed)
-                    yield self._room
+                    self._room = Wait(self._no_room_needed, lambda: _NOT_STORED_YET)
+                    yield from self._watched(iter((self._room,)))
                     continue
                 sent = self._unsent.popleft()
                 try:
-                    yield from self._send(sent)
+                    with closing(self._send(sent)) as steps:
+                        yield from self._watched(steps)
                 except NotLive:
                     return
                 yield GO_ON
@@ -252,7 +264,33 @@ class Relay:
             self._is_sending = False
         self._read_on()
 
-    def _send(self, sent: _Sent) -> Steps:
+    def _watched(self, steps: Steps) -> Steps:
+        """Do steps, and have an operator told for what they wait long."""
+        try:
+            for rest in steps:
+                if isinstance(rest, Wait):
+                    self._waits_for = rest
+                    self._watch()
+                yield rest
+                self._waits_for = self._long_wait = None
+        finally:
+            self._waits_for = self._long_wait = None
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._timers.call_later(_LONG_WAIT_MS, partial(self._still_waits, self._waits_for))
+
+    def _still_waits(self, wait: Wait | None) -> None:
+        self._is_watched = False
+        if wait is None or wait is not self._waits_for or wait.reason is None:
+            if self._waits_for is not None:
+                self._watch()
+            return
+        self._long_wait = wait.reason()
+        self._say_waits(self._long_wait)
+
+    def _send(self, sent: _Sent) -> Generator[bool | Wait, None, None]:
         row = sent.row
         principal = self._principal
         if principal is None:
@@ -332,8 +370,13 @@ class Relay:
         self._timers.call_later(after_ms, partial(self._try_locked, sent))
 
     @property
-    def _has_too_many_locked(self) -> bool:
-        return len(self._locked) >= MOST_LOCKED or self._locked_bytes >= MOST_LOCKED_BYTES
+    def _locked_too_many(self) -> str | None:
+        if len(self._locked) < MOST_LOCKED and self._locked_bytes < MOST_LOCKED_BYTES:
+            return None
+        return (
+            f"other sessions have locked {len(self._locked)} rows, or these cannot be sent, as the"
+            " log says of each"
+        )
 
     @property
     def _sender(self) -> Sender:
@@ -371,7 +414,7 @@ class Relay:
         self._bytes -= _size(row)
         if self._is_reading:
             self._gone.add(row.id)
-        if self._held is None:
+        if self._held is None and self._long_wait is None:
             self._retry_ms = _FIRST_RETRY_MS
             if self._is_told:
                 self._is_told = False
@@ -439,6 +482,9 @@ class Relay:
 
     def _say_held(self, reason: str) -> None:
         self._held = reason
+        self._say_waits(reason)
+
+    def _say_waits(self, reason: str) -> None:
         if not self._is_told:
             self._is_told = True
             LOGGER.warning("rows of the outbox wait: %s; they are tried again", reason)
