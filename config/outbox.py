@@ -9,8 +9,11 @@ fails, the reader has it, and is to be woken by NOTIFY."""
 MAX_BODY_BYTES: Final = 1_048_576
 """The longest body of a message that is sent by SQL."""
 MAX_DESTINATION_LENGTH: Final = 1_024
-MAX_HEADERS_BYTES: Final = 65_536
-"""As ``max-header-bytes`` of a STOMP frame by default."""
+READ_BODY_BYTES: Final = 4 * MAX_BODY_BYTES
+"""A longer body is never read into memory, where a constraint is missing that refuses it; one up to
+this is, to become a dead letter."""
+READ_HEADERS: Final = 1_048_576
+"""The number of characters of headers that are read; longer ones are cut, and refused."""
 RESERVED_PREFIXES: Final = ("_AMQ_", "AMQ_", "JMSX")
 """What names of headers begin with that only the known ones may have."""
 KNOWN_HEADERS: Final = (

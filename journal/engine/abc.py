@@ -302,6 +302,8 @@ class OutboxRow(NamedTuple):
     body: bytes
     created_ms: int
     """When it was inserted, milliseconds since 1970 UTC."""
+    unread_bytes: int = 0
+    """The size of a body that is longer than ``READ_BODY_BYTES``: ``body`` has nothing of it."""
 
 
 class Outbox(ABC):
@@ -310,6 +312,10 @@ class Outbox(ABC):
     Rows of one transaction come in the order of their inserts. Of two transactions of which one
     inserted only after the other was committed, that one comes later. One that is open holds
     nobody up, and comes once it is committed. Used by one thread; every method may block.
+
+    No row takes more memory than ``orthia.config.outbox`` says, whatever is in the table: a longer
+    body is left out, and of longer headers and destinations there is the beginning, which is longer
+    than any that is valid.
     """
 
     @abstractmethod

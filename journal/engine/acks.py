@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.reminders import Reminder
-from orthia.database import Locked, StoreError
+from orthia.database import Locked
 from orthia.journal.engine.abc import ApplicationAck, ApplicationAcks, BatchStore, Windows
 from orthia.journal.engine.batch import batch_of
-from orthia.journal.engine.retry import STUCK_SECONDS, pause_seconds
+from orthia.journal.engine.retry import STUCK_SECONDS, failure_of, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.model.unit import Unit
 
@@ -138,11 +138,12 @@ class AckReader:
             began = self._clock()
             try:
                 is_busy = self._look(began)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would read them
                 failures += 1
                 self._acks.start_over()
-                self._say(str(error))
-                reminder = self._say_stuck(reminder, error)
+                failure = failure_of("acknowledgements", error)
+                self._say(failure)
+                reminder = self._say_stuck(reminder, failure)
                 pause = pause_seconds(failures)
                 continue
             failures, reminder = 0, None
@@ -214,13 +215,13 @@ class AckReader:
         age = 0.0 if oldest is None else self._clock() - oldest.since
         self.status = AckStatus(len(self._waiting), age, self._settled, failure)
 
-    def _say_stuck(self, reminder: Reminder | None, error: StoreError) -> Reminder:
+    def _say_stuck(self, reminder: Reminder | None, failure: str) -> Reminder:
         now = self._clock()
         if reminder is None:
             return Reminder(now, first_seconds=STUCK_SECONDS)
         seconds = reminder.due(now)
         if seconds is not None:
             LOGGER.warning(
-                "reading acknowledgements has failed for %.0f s: %s; retrying", seconds, error
+                "reading acknowledgements has failed for %.0f s: %s; retrying", seconds, failure
             )
         return reminder

@@ -11,13 +11,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
-from orthia.database import StoreError
 from orthia.journal.engine.abc import Outbox, OutboxRow
-from orthia.journal.engine.retry import STUCK_SECONDS, pause_seconds
+from orthia.journal.engine.retry import STUCK_SECONDS, failure_of, pause_seconds
 from orthia.journal.engine.worker import Worker
-from orthia.journal.errors import JournalError
 
 LOGGER = logging.getLogger("orthia.journal")
 SHORTEST_PAUSE_SECONDS: Final = 0.002
@@ -93,7 +90,7 @@ class OutboxReader:
                     self._outbox.rest(pause, self._stopping)
             except Exception as error:  # noqa: BLE001 - nobody else would read the outbox
                 failures += 1
-                self.failure = str(_as_ours(error))
+                self.failure = failure_of("the outbox", error)
                 reminder = self._say_stuck(reminder, self.failure)
                 self._outbox.start_over()
                 self._stopping.wait(pause_seconds(failures))
@@ -122,9 +119,3 @@ class OutboxReader:
                 "reading the outbox has failed for %.0f s: %s; retrying", seconds, failure
             )
         return reminder
-
-
-def _as_ours(error: Exception) -> OrthiaError:
-    if isinstance(error, StoreError):
-        return error
-    return JournalError(f"reading the outbox failed: {type(error).__name__}: {error}")

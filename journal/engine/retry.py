@@ -186,3 +186,10 @@ def pause_seconds(failures: int) -> float:
     """Return how long to wait after the ``failures``-th failure of a batch in a row."""
     doubled: float = FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10)
     return min(doubled, LONGEST_PAUSE_SECONDS)
+
+
+def failure_of(what: str, error: Exception) -> str:
+    """Return why reading ``what`` failed, in the words of an error of ours, or of any other."""
+    if isinstance(error, OrthiaError):
+        return str(error)
+    return f"reading {what} failed: {type(error).__name__}: {error}"

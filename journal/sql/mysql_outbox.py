@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.dialects import Dialect
+from orthia.config.outbox import READ_BODY_BYTES, READ_HEADERS
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.engine.abc import Outbox, OutboxRow
@@ -123,7 +124,11 @@ class MysqlOutbox(Outbox):
         size = "LENGTH(body) + COALESCE(LENGTH(headers), 0)"
         self._sizes_sql = f"SELECT id, {size} {by_key}"
         self._ids_sql = f"SELECT id {by_key}"
-        self._rows_sql = f"SELECT id, destination, headers, body, {created} {by_key}"
+        is_long = f"LENGTH(body) > {READ_BODY_BYTES:d}"
+        self._rows_sql = (
+            f"SELECT id, destination, LEFT(headers, {READ_HEADERS:d}), IF({is_long}, '', body),"
+            f" {created}, IF({is_long}, LENGTH(body), 0) {by_key}"
+        )
         self._count_sql = f"SELECT COUNT(*) FROM (SELECT 1 {by_key} id > %s LIMIT %s) AS c"
 
     @override
@@ -157,8 +162,8 @@ class MysqlOutbox(Outbox):
         ids = ",".join(str(one) for one, _ in sizes[:taken])
         cursor.execute(f"{self._rows_sql} id IN ({ids}) ORDER BY id")
         return [
-            OutboxRow(int(row_id), destination, headers, bytes(body), int(created_ms))
-            for row_id, destination, headers, body, created_ms in cursor.fetchall()
+            OutboxRow(int(row_id), to, headers, bytes(body), int(created_ms), int(unread))
+            for row_id, to, headers, body, created_ms, unread in cursor.fetchall()
         ]
 
     def _begin(self, cursor: Any, first: int, now: float) -> None:

@@ -25,7 +25,12 @@ from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.dialects import Dialect
-from orthia.config.outbox import OUTBOX_LOCK
+from orthia.config.outbox import (
+    MAX_DESTINATION_LENGTH,
+    OUTBOX_LOCK,
+    READ_BODY_BYTES,
+    READ_HEADERS,
+)
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, fold_table_name
 from orthia.journal.engine.abc import Outbox, OutboxRow
@@ -274,8 +279,8 @@ class PostgresqlOutbox(Outbox):
 
 def _rows(found: list[tuple[Any, ...]]) -> list[OutboxRow]:
     return [
-        OutboxRow(row_id, destination, headers, bytes(body), int(created_ms))
-        for row_id, destination, headers, body, created_ms in found
+        OutboxRow(row_id, destination, headers, bytes(body), int(created_ms), unread)
+        for row_id, destination, headers, body, created_ms, unread in found
         if row_id is not None
     ]
 
@@ -291,11 +296,16 @@ def _prepared_statements(table: str, channel: str) -> str:
     finite = "CASE WHEN isfinite(o.created_at) THEN o.created_at ELSE now() END"
     created = f"CAST(EXTRACT(EPOCH FROM {finite}) * 1000 AS bigint)"
     size = "octet_length(o.body) + coalesce(octet_length(o.headers), 0)"
+    is_long = f"octet_length(o.body) > {READ_BODY_BYTES:d}"
 
     def sized(limit_bytes: str) -> str:
         return f"""(
-            SELECT id, destination, headers, body, created_ms FROM (
-                SELECT o.id, o.destination, o.headers, o.body, {created} AS created_ms,
+            SELECT id, destination, headers, body, created_ms, unread FROM (
+                SELECT o.id, o.destination, {created} AS created_ms,
+                    CASE WHEN octet_length(o.headers) > {READ_HEADERS:d}
+                        THEN left(o.headers, {READ_HEADERS:d}) ELSE o.headers END AS headers,
+                    CASE WHEN {is_long} THEN '' ELSE o.body END AS body,
+                    CASE WHEN {is_long} THEN octet_length(o.body) ELSE 0 END AS unread,
                     sum({size}) OVER (ORDER BY o.id) AS total,
                     row_number() OVER (ORDER BY o.id) AS place
                 FROM taken JOIN {table} AS o ON o.id = taken.id
@@ -362,10 +372,18 @@ class SqliteOutbox(Outbox):
         # An application may have set a text that is no time.
         julian = "coalesce(julianday(created_at), julianday('now'))"
         created = f"CAST(({julian} - 2440587.5) * 86400000 AS INTEGER)"
-        size = "length(body) + coalesce(length(headers), 0)"
+        # Any column may have a text or bytes of any length.
+        body, headers = (
+            f"CASE typeof({one}) WHEN 'blob' THEN length({one})"
+            f" ELSE coalesce(length(CAST({one} AS BLOB)), 0) END"
+            for one in ("body", "headers")
+        )
+        is_long = f"{body} > {READ_BODY_BYTES:d}"
         self._read_sql = (
-            f"SELECT id, destination, headers, body, {created}, {size} FROM {table}"
-            " WHERE id > ? ORDER BY id LIMIT ?"
+            f"SELECT id, substr(destination, 1, {MAX_DESTINATION_LENGTH + 1:d}),"
+            f" substr(headers, 1, {READ_HEADERS:d}), CASE WHEN {is_long} THEN x'' ELSE body END,"
+            f" {created}, CASE WHEN {is_long} THEN {body} ELSE 0 END, {body} + {headers}"
+            f" FROM {table} WHERE id > ? ORDER BY id LIMIT ?"
         )
         self._count_sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE id > ? LIMIT ?)"
         self._sweep_again = 0.0
@@ -379,16 +397,15 @@ class SqliteOutbox(Outbox):
                 cursor.connection.text_factory = _as_text
             if self._clock() >= self._sweep_again:
                 self.start_over()
-            for row_id, destination, headers, body, created_ms, row_size in cursor.execute(
+            for row_id, destination, headers, body, created_ms, unread, size_of in cursor.execute(
                 self._read_sql, (self._position, limit)
             ):
-                size += row_size
+                size += size_of
                 if rows and size > max_bytes:
                     break
                 said = None if headers is None else _as_text(headers)
-                rows.append(
-                    OutboxRow(row_id, _as_text(destination), said, _as_bytes(body), created_ms)
-                )
+                to, payload = _as_text(destination), _as_bytes(body)
+                rows.append(OutboxRow(row_id, to, said, payload, created_ms, unread))
         if rows:
             self._position = rows[-1].id
         return rows

@@ -1,5 +1,6 @@
 """What the reader of acknowledgements tells the loop, and how often."""
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -8,6 +9,7 @@ from typing_extensions import override
 from orthia.journal.engine import acks
 from orthia.journal.engine.abc import ApplicationAck, ApplicationAcks
 from orthia.journal.engine.acks import READ_AT_ONCE, AckReader
+from tests.support.waiting import wait_until
 
 
 class FakeAcks(ApplicationAcks):
@@ -75,6 +77,37 @@ def test_what_is_not_settled_is_told_again_in_portions_and_ever_later() -> None:
         reading.look(4)
         assert sorted(reading.told) == [one.seq for one in reading.table.rows]
     assert reading.most <= 2 * READ_AT_ONCE
+
+
+def test_an_error_that_nobody_expects_is_told_and_reading_goes_on() -> None:
+    """As of a row of a type that a driver does not know: it names the error, and begins anew."""
+
+    class Strange(FakeAcks):
+        failures = 2
+
+        @override
+        def read(self, limit: int) -> Sequence[ApplicationAck]:
+            if self.failures:
+                self.failures -= 1
+                raise TypeError("what is that")
+            return super().read(limit)
+
+    table, told = Strange(3), threading.Event()
+    failures: list[str | None] = []
+    reader = AckReader(table, post=lambda callback: callback())
+
+    def listen(new: Sequence[ApplicationAck], _: Sequence[ApplicationAck]) -> None:
+        if len(new) == 3:
+            told.set()
+
+    reader.listen(listen)
+    table.start_over = lambda: failures.append(reader.status.failure)  # type: ignore[method-assign]
+    reader.start()
+    assert told.wait(60)
+    wait_until(lambda: reader.status.failure is None, what="it is over")
+    reader.stop()
+    reader.join(60)
+    assert failures == [None, "reading acknowledgements failed: TypeError: what is that"]
 
 
 def test_acknowledgements_that_stay_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,9 @@ from orthia.broker.protocols.stomp.headers import HEADERS, Rule
 from orthia.config.outbox import (
     KNOWN_HEADERS,
     MAX_BODY_BYTES,
+    MAX_DESTINATION_LENGTH,
+    READ_BODY_BYTES,
+    READ_HEADERS,
     REFUSED_HEADERS,
     RESERVED_PREFIXES,
     send_function,
@@ -100,6 +103,37 @@ def test_rows_come_once_in_the_order_of_their_inserts(application: Application) 
     assert application.reads() == ""
     application.commit("e")
     assert application.reads() == "e"
+
+
+def test_what_is_too_long_is_not_read_into_memory(application: Application) -> None:
+    """Where no constraint refused it; those behind it come in the same look."""
+    table, body = application.table, "c" * (READ_BODY_BYTES + 1)
+    long = {"body": body, "headers": "h" * (READ_HEADERS + 5), "to": "d" * 5_000}
+    is_sqlite = application.dialect is Dialect.SQLITE
+    with application.session() as session:
+        if is_sqlite:
+            session.execute(text("PRAGMA ignore_check_constraints = ON"))
+        elif application.dialect is Dialect.POSTGRESQL:
+            session.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {table}_check"))
+        else:
+            for one in ("headers", "body"):
+                session.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {table}_{one}"))
+        insert = f"INSERT INTO {table} (destination, headers, body) VALUES "
+        session.execute(text(insert + "('q', NULL, :body)"), {"body": body.encode()})
+        session.execute(text(insert + "('q', :headers, 'b')"), {"headers": long["headers"]})
+        if is_sqlite:
+            session.execute(text(insert + "(:to, NULL, :body)"), long)
+        session.commit()
+    application.commit("d")
+    rows = [row for _ in range(4) for row in application.reader.next_rows(100, 10_000_000)]
+    first, second, *third, last = rows
+    assert (first.body, first.unread_bytes) == (b"", READ_BODY_BYTES + 1)
+    assert (second.body, second.unread_bytes) == (b"b", 0)
+    assert len(second.headers or "") == READ_HEADERS
+    assert [(len(row.destination), row.unread_bytes) for row in third] == (
+        [(MAX_DESTINATION_LENGTH + 1, READ_BODY_BYTES + 1)] if is_sqlite else []
+    )
+    assert last.body == b"d"
 
 
 def test_a_window_is_bounded_by_bytes(application: Application) -> None:

@@ -15,6 +15,7 @@ for which there is no room now           waits, and all behind it; tried again, 
                                          address blocks, sent once there is room
 that another session has locked          waits; those behind it are sent
 that the store takes in no form          stays in the table; tried again every minute
+whose body is too long to be read        stays in the table; looked at again every minute or so
 that is gone before it is sent           was deleted by somebody else: nothing is sent
 =======================================  =========================================================
 
@@ -44,6 +45,7 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DROP
 from orthia.config.errors import OrthiaError
+from orthia.config.outbox import MAX_BODY_BYTES
 from orthia.journal.engine.abc import OutboxRow
 from orthia.journal.engine.outbox import OutboxReader
 from orthia.journal.errors import (
@@ -292,6 +294,13 @@ class Relay:
 
     def _send(self, sent: _Sent) -> Generator[bool | Wait, None, None]:
         row = sent.row
+        if row.unread_bytes:
+            self._park(
+                sent,
+                f"its body has {row.unread_bytes} bytes; expected {MAX_BODY_BYTES} at most: delete"
+                " it, and send it by STOMP",
+            )
+            return
         principal = self._principal
         if principal is None:
             principal = self._principal = self._new_principal()
@@ -451,6 +460,9 @@ class Relay:
     def _try_locked(self, sent: _Sent) -> None:
         """Send a row again that could not be sent."""
         if self._locked.pop(sent.row.id, None) is not None:
+            if sent.row.unread_bytes:
+                self._locked_bytes -= _size(sent.row)
+                return  # if it is still there, it is read once more
             sent.is_dead_letter = False
             self._bytes += _size(sent.row)
             self._locked_bytes -= _size(sent.row)

@@ -20,6 +20,7 @@ from orthia.broker.quoting import quoted
 from orthia.config.outbox import (
     KNOWN_HEADERS,
     MAX_BODY_BYTES,
+    MAX_DESTINATION_LENGTH,
     REFUSED_HEADERS,
     RESERVED_PREFIXES,
 )
@@ -52,6 +53,11 @@ class OutboxMessages(RowReader):
                 " larger ones by STOMP"
             )
         destination = row.destination
+        if len(destination) > MAX_DESTINATION_LENGTH:
+            raise DestinationRefused(
+                f"destination {quoted(destination[:300])} goes on; expected"
+                f" {MAX_DESTINATION_LENGTH} characters at most"
+            )
         if destination.startswith(_TEMPORARY) or destination.encode() in DESTINATIONS:
             raise DestinationRefused(
                 f"destination {quoted(destination[:300])} is for connections; expected /queue/NAME,"
