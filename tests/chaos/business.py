@@ -1,34 +1,84 @@
 """Applications whose messages and acknowledgements are in the transactions of their own rows.
 
 Each business transaction notes what it sends in a table, and half of them are rolled back; each
-consumer notes what it processed in another, with ``orthia_ack``. At the end both tables say the
-same, each once: by SQL, whatever clients and nodes believe.
+consumer notes what it processed in another and counts it, with ``orthia_ack``. At the end the
+tables say the same, each once: by SQL, whatever clients and nodes believe. SQLite has no
+``orthia_ack``: there each committed row is one message, which may be delivered more than once.
 """
 
+import pickle
 import random
+import subprocess
+import sys
 import threading
+from abc import abstractmethod
 from collections import Counter
-from typing import Final
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
+from typing_extensions import override
 
 from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
-from orthia.config.errors import OrthiaError
 from orthia.database import Database, Dialect
 from tests.chaos.checker import Violations
-from tests.chaos.clients import Client, Given
+from tests.chaos.clients import Client, Given, number_of
 from tests.chaos.consumers import Consumer, Habits
 from tests.chaos.ground import Ground
+from tests.chaos.merchant import AGAIN_SECONDS, FAILURES, QUEUE
 
-QUEUE: Final = "ledger"
 PRODUCERS: Final = 4
 CONSUMERS: Final = 3
-_PAUSE_SECONDS: Final = (0.02, 0.3)
-_MOST_SENT: Final = 3
 _CRASHES: Final = 0.02
-_AGAIN_SECONDS: Final = 0.3
-_FAILURES: Final = (SQLAlchemyError, OrthiaError)
+_LIVES_SECONDS: Final = (15.0, 60.0)
+"""How long a producer works before it is killed."""
+_STOP_SECONDS: Final = 120
+_TABLES: Final = """
+CREATE TABLE business_sent (name VARCHAR(100) NOT NULL);
+CREATE TABLE business_done (name VARCHAR(100) NOT NULL, message_id BIGINT NOT NULL);
+CREATE TABLE business_counter (processed BIGINT NOT NULL);
+INSERT INTO business_counter VALUES (0);
+"""
+
+
+class Processed(NamedTuple):
+    """A message that was processed."""
+
+    name: str
+    message_id: int
+
+
+def check_business(
+    sent: Collection[str],
+    done: Collection[Processed],
+    processed: int,
+    rolled_back: Collection[str],
+    violations: Violations,
+) -> None:
+    """Compare what is committed as sent and as processed, each once, and in the producers' order.
+
+    ``processed`` is what the counter says; ``rolled_back`` is what was never sent.
+    """
+    were_sent, were_done = Counter(sent), Counter(one.name for one in done)
+    never = frozenset(rolled_back)
+    for name in were_sent - were_done:
+        violations.add("business", f"{name} was sent and never processed")
+    for name in were_done - were_sent:
+        ids = sorted(one.message_id for one in done if one.name == name)
+        what = "was rolled back" if name in never else f"was sent {were_sent[name]}x"
+        violations.add("business", f"{name} {what} and processed {were_done[name]}x, as {ids}")
+    if processed != len(done):
+        violations.add("business", f"{len(done)} messages are processed, {processed} are counted")
+    highest: dict[str, Processed] = {}
+    for one in sorted(done, key=lambda one: one.message_id):
+        producer = one.name.rpartition("/")[0]
+        before = highest.get(producer)
+        if before is not None and number_of(one.name) < number_of(before.name):
+            violations.add("business", f"{before.name} came before {one.name}")
+        else:
+            highest[producer] = one
 
 
 class Business:
@@ -36,123 +86,166 @@ class Business:
 
     def __init__(self, ground: Ground, given: Given) -> None:
         """Make the tables; only in a world where ``is_possible``."""
-        self._ground = ground
         self._database = ground.open_database()
-        self._tables = ("ORTHIA_OUTBOX", "ORTHIA_ACKS")
+        self._waiting = ["ORTHIA_OUTBOX", "ORTHIA_ACKS"]
         with self._database.engine.begin() as connection:
-            for table in ("business_sent", "business_done"):
-                connection.execute(sa.text(f"CREATE TABLE {table} (name VARCHAR(100) NOT NULL)"))
-        self.producers = [
-            _Producer(f"business-{n}", ground.open_database(), given.seed) for n in range(PRODUCERS)
-        ]
-        self.consumers: list[Client] = [
-            _AckingConsumer(f"bookkeeper-{n}", given, ground.open_database())
+            for statement in filter(None, map(str.strip, _TABLES.split(";"))):
+                connection.execute(sa.text(statement))
+        self._producers = [_Producer(f"merchant-{n}", ground, given.seed) for n in range(PRODUCERS)]
+        self._consumers: list[_Bookkeeper] = [
+            _Receiver(f"bookkeeper-{n}", given)
+            if self._database.dialect is Dialect.SQLITE
+            else _Acknowledger(f"bookkeeper-{n}", given, ground.open_database())
             for n in range(CONSUMERS)
         ]
 
     @staticmethod
     def is_possible(ground: Ground) -> bool:
-        """Return whether applications have routines to call."""
-        return {"sql", "server"} <= ground.has
+        """Return whether there is a database to send by."""
+        return "sql" in ground.has
+
+    @property
+    def consumers(self) -> list[Client]:
+        """Those who process, for the run to start and to stop."""
+        return [*self._consumers]
+
+    def start(self) -> None:
+        """Begin to send."""
+        for one in self._producers:
+            one.start()
 
     def stop(self) -> None:
         """Have the producers end, and wait until they have."""
-        for one in self.producers:
+        for one in self._producers:
             one.stopping.set()
-        for one in self.producers:
-            one.join(120)
+        for one in self._producers:
+            one.join(_STOP_SECONDS)
 
     def is_settled(self) -> bool:
         """Return whether all that was sent is processed, and nothing waits."""
         try:
             with self._database.engine.connect() as connection:
-                sent, done, *left = (
+                sent, *left = (
                     connection.execute(sa.text(f"SELECT COUNT(*) FROM {table}")).scalar_one()
-                    for table in ("business_sent", "business_done", *self._tables)
+                    for table in ("business_sent", *self._waiting)
                 )
-        except _FAILURES:
+            return sent <= len(self._processed()) and not any(left)
+        except FAILURES:
             return False
-        return sent <= done and not any(left)
 
     def judge(self, violations: Violations) -> dict[str, int]:
         """Compare what was sent and what was processed; return what was counted."""
-        with self._database.engine.connect() as connection:
-            sent, done = (
-                Counter(connection.execute(sa.text(f"SELECT name FROM {table}")).scalars())
-                for table in ("business_sent", "business_done")
-            )
-        for name in sent - done:
-            violations.add("business", f"{name} was sent and never processed")
-        for name in done - sent:
-            violations.add("business", f"{name} was processed {done[name]}x, sent {sent[name]}x")
-        for one in self.producers:
+        sent, done = self._column("business_sent", "name"), self._processed()
+        (counted,) = self._column("business_counter", "processed")
+        rolled_back = [name for one in self._producers for name in one.rolled_back()]
+        is_acknowledging = self._database.dialect is not Dialect.SQLITE
+        check_business(
+            sent,
+            done,
+            counted if is_acknowledging else len(done),
+            rolled_back,
+            violations,
+        )
+        for one in self._producers:
             if one.failure is not None:
-                violations.add("client", f"{one.name}: {one.failure!r}")
-            one.database.dispose()
+                violations.add("client", f"{one.name}: {one.failure}")
         self._database.dispose()
-        return {
-            "sent by SQL": sent.total(),
-            "rolled back": sum(one.rolled_back for one in self.producers),
-            "processed with orthia_ack": done.total(),
-            "second processings refused": sum(
-                one.refused for one in self.consumers if isinstance(one, _AckingConsumer)
-            ),
+        figures = {
+            "sent by SQL": len(sent),
+            "rolled back": len(rolled_back),
+            "applications killed": sum(one.kills for one in self._producers),
         }
+        if is_acknowledging:
+            figures["processed with orthia_ack"] = len(done)
+            figures["counted with orthia_ack"] = counted
+            figures["second processings refused"] = sum(one.refused for one in self._consumers)
+        return figures
+
+    def _processed(self) -> list[Processed]:
+        received = {one for consumer in self._consumers for one in consumer.received_here()}
+        with self._database.engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT name, message_id FROM business_done"))
+            return [*received, *(Processed(str(name), int(seq)) for name, seq in found)]
+
+    def _column(self, table: str, column: str) -> list[Any]:
+        with self._database.engine.connect() as connection:
+            return list(connection.execute(sa.text(f"SELECT {column} FROM {table}")).scalars())
 
 
 class _Producer(threading.Thread):
-    """Business transactions, one after the other, of which half are rolled back."""
+    """A merchant's process, which is killed now and then and started again."""
 
-    def __init__(self, name: str, database: Database, seed: int) -> None:
+    def __init__(self, name: str, ground: Ground, seed: int) -> None:
         super().__init__(name=name, daemon=True)
-        self.database = database
-        self.stopping = threading.Event()
-        self.rolled_back = 0
-        self.failure: Exception | None = None
+        assert ground.database_settings is not None
+        self._settings = pickle.dumps(ground.database_settings)
+        self._rolled_back = ground.directory / f"{name}.rolled-back"
+        self._log = ground.directory / f"{name}.log"
+        self._seed = seed
         self._random = random.Random(f"{seed} {name}")
+        self.stopping = threading.Event()
+        self.kills = 0
+        self.failure: str | None = None
 
+    def rolled_back(self) -> list[str]:
+        """Return the names of what was never sent."""
+        return self._rolled_back.read_text("utf-8").split()
+
+    @override
     def run(self) -> None:
-        """Work until stopped."""
-        number = 0
-        try:
-            while not self.stopping.wait(self._random.uniform(*_PAUSE_SECONDS)):
-                names = [
-                    f"{self.name}/{number + n}" for n in range(self._random.randint(1, _MOST_SENT))
-                ]
-                number += len(names)
-                try:
-                    self._transact(names, commits=self._random.random() < 0.5)
-                except _FAILURES:
-                    self.stopping.wait(_AGAIN_SECONDS)
-        except Exception as error:  # noqa: BLE001 - it is told with the result of the run
-            self.failure = error
+        with self._rolled_back.open("wb") as output, self._log.open("wb") as log:
+            while not self.stopping.is_set() and self.failure is None:
+                command = [sys.executable, "-m", "tests.chaos.merchant"]
+                command += [f"{self.name}.{self.kills}", str(self._seed)]
+                with subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=output, stderr=log
+                ) as process:
+                    self._live(process)
 
-    def _transact(self, names: list[str], *, commits: bool) -> None:
-        send = "SELECT orthia_send" if _has_functions(self.database) else "CALL orthia_send"
-        sent = sa.text(f"{send}(:to, :body, :headers)")
-        with self.database.engine.connect() as connection:
-            for name in names:
-                connection.execute(sa.text("INSERT INTO business_sent VALUES (:n)"), {"n": name})
-                asked = {"to": f"/queue/{QUEUE}", "body": name.encode(), "headers": "{}"}
-                connection.execute(sent, asked)
-            if commits:
-                connection.commit()
-            else:
-                connection.rollback()
-                self.rolled_back += len(names)
+    def _live(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # what ended it is in its log
+            process.stdin.write(self._settings)
+            process.stdin.flush()
+        is_stopped = self.stopping.wait(self._random.uniform(*_LIVES_SECONDS))
+        if is_stopped:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        elif process.poll() is None:
+            process.kill()
+            self.kills += 1
+            process.wait()
+            return
+        if process.wait() != 0:
+            self.failure = self._log.read_text("utf-8")[-1_500:]
 
 
-class _AckingConsumer(Consumer):
-    """Processes each message in a transaction that acknowledges it."""
+class _Bookkeeper(Consumer):
+    """Processes what merchants send."""
 
-    def __init__(self, name: str, given: Given, database: Database) -> None:
+    def __init__(self, name: str, given: Given) -> None:
         super().__init__(name, QUEUE, given, Habits(prefetch=10, crash_probability=_CRASHES))
-        self._database = database
         self.refused = 0
         """How often a message turned out to be processed already."""
 
+    @abstractmethod
+    def received_here(self) -> Iterable[Processed]:
+        """Return what it processed, if no table says it; any thread."""
+
+
+class _Acknowledger(_Bookkeeper):
+    """Processes each message in a transaction that acknowledges it."""
+
+    def __init__(self, name: str, given: Given, database: Database) -> None:
+        super().__init__(name, given)
+        self._database = database
+
+    @override
+    def received_here(self) -> Iterable[Processed]:
+        return ()
+
+    @override
     def received(self, connection: Connection, frame: ServerFrame) -> None:
-        """Process a message; then, now and then, acknowledge it to the broker, too."""
         leaves = self._random.random() < self._habits.crash_probability
         try:
             with self._database.engine.connect() as session:
@@ -163,8 +256,8 @@ class _AckingConsumer(Consumer):
                 session.commit()
         except IntegrityError:
             self.refused += 1
-        except _FAILURES:
-            self._stopping.wait(_AGAIN_SECONDS)
+        except FAILURES:
+            self._stopping.wait(AGAIN_SECONDS)
             if not leaves:
                 connection.send("NACK", {"id": frame.headers["ack"]})
                 return
@@ -174,11 +267,28 @@ class _AckingConsumer(Consumer):
             connection.send("ACK", {"id": frame.headers["ack"]})
 
     def _process(self, session: sa.Connection, frame: ServerFrame) -> None:
-        name = frame.body.decode()
-        acknowledge = "SELECT orthia_ack" if _has_functions(self._database) else "CALL orthia_ack"
-        session.execute(sa.text("INSERT INTO business_done VALUES (:n)"), {"n": name})
-        session.execute(sa.text(f"{acknowledge}(:id)"), {"id": frame.headers["message-id"]})
+        call = "SELECT" if self._database.dialect is Dialect.POSTGRESQL else "CALL"
+        name, message_id = frame.body.decode(), frame.headers["message-id"]
+        done = sa.text("INSERT INTO business_done (name, message_id) VALUES (:name, :id)")
+        session.execute(sa.text(f"{call} orthia_ack(:id)"), {"id": message_id})
+        session.execute(done, {"name": name, "id": int(message_id)})
+        session.execute(sa.text("UPDATE business_counter SET processed = processed + 1"))
 
 
-def _has_functions(database: Database) -> bool:
-    return database.dialect is Dialect.POSTGRESQL
+class _Receiver(_Bookkeeper):
+    """Receives and acknowledges by STOMP."""
+
+    def __init__(self, name: str, given: Given) -> None:
+        super().__init__(name, given)
+        self._received: list[Processed] = []
+
+    @override
+    def received_here(self) -> Iterable[Processed]:
+        return list(self._received)
+
+    @override
+    def received(self, connection: Connection, frame: ServerFrame) -> None:
+        self._received.append(Processed(frame.body.decode(), int(frame.headers["message-id"])))
+        if self._random.random() < self._habits.crash_probability:
+            raise ConnectionLost("closed before the acknowledgement")
+        connection.send("ACK", {"id": frame.headers["ack"]})

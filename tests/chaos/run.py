@@ -209,8 +209,7 @@ class Run:
             if Business.is_possible(ground):
                 business = Business(ground, Given(ports, history, self._seed))
                 population.receivers.extend(business.consumers)
-                for producer in business.producers:
-                    producer.start()
+                business.start()
             for client in population.everybody:
                 client.start()
             try:
