@@ -92,13 +92,25 @@ def produce(
     tls: ssl.SSLContext | None = None,
 ) -> float:
     """Return receipts a second of ``producers``, each with ``outstanding`` messages unanswered."""
-    frame = (
-        f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
-        + BODY
-        + b"\0"
-    )
     if producers == outstanding == 1:
-        return _produce_one_by_one(port, frame, seconds, tls)
+        return _produce_one_by_one(port, _frame(queue), seconds, tls)
+    count, took = produce_counted(
+        port, queue, producers=producers, outstanding=outstanding, seconds=seconds, tls=tls
+    )
+    return count / took
+
+
+def produce_counted(
+    port: int,
+    queue: str,
+    *,
+    producers: int,
+    outstanding: int,
+    seconds: float,
+    tls: ssl.SSLContext | None = None,
+) -> tuple[int, float]:
+    """Return how many messages the same producers sent, and in how many seconds."""
+    frame = _frame(queue)
     receipted = 0
     with clients(port, producers, tls) as connected:
         began = time.perf_counter()
@@ -117,7 +129,12 @@ def produce(
                 client.send(frame * count)
 
         pump(connected, answered, lambda: not any(unanswered.values()))
-        return receipted / (time.perf_counter() - began)
+        return receipted, time.perf_counter() - began
+
+
+def _frame(queue: str) -> bytes:
+    head = f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n"
+    return head.encode() + BODY + b"\0"
 
 
 def _produce_one_by_one(

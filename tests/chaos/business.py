@@ -124,14 +124,29 @@ class Business:
     def is_settled(self) -> bool:
         """Return whether all that was sent is processed, and nothing waits."""
         try:
-            with self._database.engine.connect() as connection:
-                sent, *left = (
-                    connection.execute(sa.text(f"SELECT COUNT(*) FROM {table}")).scalar_one()
-                    for table in ("business_sent", *self._waiting)
-                )
-            return sent <= len(self._processed()) and not any(left)
+            sent, done, *waiting = self._counts().values()
         except FAILURES:
             return False
+        return sent <= done and not any(waiting)
+
+    def state(self) -> str:
+        """Return what waits where, for whoever asks why it is not settled."""
+        try:
+            return ", ".join(f"{count} {what}" for what, count in self._counts().items())
+        except FAILURES as error:
+            return f"the tables cannot be read: {error}"
+
+    def _counts(self) -> dict[str, int]:
+        with self._database.engine.connect() as connection:
+            sent, *waiting = (
+                connection.execute(sa.text(f"SELECT COUNT(*) FROM {table}")).scalar_one()
+                for table in ("business_sent", *self._waiting)
+            )
+        return {
+            "sent by SQL": sent,
+            "processed": len(self._processed()),
+            **{f"in {table}": count for table, count in zip(self._waiting, waiting, strict=True)},
+        }
 
     def judge(self, violations: Violations) -> dict[str, int]:
         """Compare what was sent and what was processed; return what was counted."""

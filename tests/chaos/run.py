@@ -379,7 +379,11 @@ class Run:
             is_settled = business is None or business.is_settled()
             return is_settled and not checker.missing
 
-        wait_until(drained, DRAIN_SECONDS, what="every confirmed message is acknowledged")
+        try:
+            wait_until(drained, DRAIN_SECONDS, what="every confirmed message is acknowledged")
+        except AssertionError as error:
+            state = "" if business is None else f"; {business.state()}"
+            raise AssertionError(f"{error}; {checker.missing} are not{state}") from None
 
     def _is_between_faults(self, stall: tuple[float, float]) -> bool:
         """Tell whether no fault can have made the database slow."""
