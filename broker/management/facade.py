@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
+from math import isfinite
 from typing import Any, Final
 
 from orthia.broker.core.api import OutgoingMessage
@@ -84,6 +85,9 @@ from orthia.journal.model.message import DEFAULT_PRIORITY
 MOST_MESSAGES_OF_A_PAGE: Final = 500
 MOST_BODY_BYTES: Final = 1024 * 1024
 """Of a body that is shown; a longer one is consumed by a client, not looked at."""
+MOST_PROPERTIES: Final = 256
+LONGEST_PROPERTIES: Final = 65_536
+"""Characters of all that a message says beside its body, as clients' headers have by default."""
 _BROKER: Final = "broker"
 _OPERATIONS: Final = {
     JobKind.PURGE: "removeAllMessages",
@@ -137,6 +141,8 @@ class Management:
         self._jobs = Jobs(parts, self._waiting, self._scheduled)
         begin, time_ms = self._waiting.begin, broker.time_ms
         self._snapshots = Snapshots(self._all_queues, begin, time_ms)
+        self._addressed = Snapshots(self._all_addresses, begin, time_ms)
+        self._consuming = Snapshots(self._all_consumers, begin, time_ms)
         self._connected = Snapshots(self._all_connections, begin, time_ms)
 
     @property
@@ -147,6 +153,11 @@ class Management:
     def end(self) -> None:
         """End whatever is under way: the node is stopping."""
         self._waiting.end()
+
+    def _forget_lists(self) -> None:
+        """Make new lists of queues and addresses for whoever asks next: something changed."""
+        self._snapshots.forget()
+        self._addressed.forget()
 
     def _allow(
         self, principal: Principal, resource: str, operation: str, *arguments: object
@@ -234,13 +245,13 @@ class Management:
         return tuple(found)
 
     async def addresses(self, principal: Principal) -> tuple[AddressView, ...]:
-        """Return all addresses in use, by name."""
+        """Return all addresses in use, as they were a moment ago, in no order."""
         self._allow(principal, _BROKER, "listAddresses")
-        return await self._waiting.steps(self._all_addresses())
+        return (await self._addressed.latest()).items
 
     def _all_addresses(self) -> Finding[tuple[AddressView, ...]]:
         found: list[AddressView] = []
-        for name, address in sorted(self._book.known.items()):
+        for name, address in list(self._book.known.items()):
             if address.is_used:
                 found.append(self._view_of_address(name, address))
             yield GO_ON
@@ -360,10 +371,10 @@ class Management:
     async def consumers(
         self, principal: Principal, queue: str | None = None
     ) -> tuple[ConsumerView, ...]:
-        """Return the consumers of a queue; or of all queues and topics."""
+        """Return the consumers of a queue; or of all queues and topics, a moment ago."""
         if queue is None:
             self._allow(principal, _BROKER, "listAllConsumersAsJSON")
-            return await self._waiting.steps(self._all_consumers())
+            return (await self._consuming.latest()).items
         self._allow(principal, f"queue.{queue}", "listConsumersAsJSON")
         return await self._waiting.steps(self._consumers_of(self._queue(queue)))
 
@@ -414,6 +425,7 @@ class Management:
         if not self._clients.end(connection, _told(principal, "connection", reason)):
             raise NotFound("connection", connection, ": perhaps its client has left by now")
         self._connected.forget()
+        self._consuming.forget()
 
     async def close_consumer(self, principal: Principal, consumer: str, reason: str = "") -> None:
         """Disconnect the client of a consumer, which is told the ``reason``.
@@ -443,13 +455,19 @@ class Management:
             self._allow(principal, _BROKER, "closeConnectionsForUser", user)
         else:
             self._allow(principal, _BROKER, "closeConnectionsForAddress", address)
-        ids = [
-            one.id
-            for one in self._clients.connections()
-            if user == one.user or (address is not None and address == one.address)
-        ]
         told = _told(principal, "connection", reason)
-        return sum(self._clients.end(one, told) for one in ids)
+        number = await self._waiting.steps(self._end_connections(user, address, told))
+        self._connected.forget()
+        self._consuming.forget()
+        return number
+
+    def _end_connections(self, user: str | None, address: str | None, told: str) -> Finding[int]:
+        number = 0
+        for one in self._clients.connections():
+            if user == one.user or (address is not None and address == one.address):
+                number += self._clients.end(one.id, told)
+            yield GO_ON
+        return number
 
     # --- messages
 
@@ -522,7 +540,7 @@ class Management:
         """
         self._allow(principal, _BROKER, "cancelScheduledMessage", message)
         await self._scheduled.cancel(message)
-        self._snapshots.forget()
+        self._forget_lists()
 
     def _shown(self, queue: Queue, body_bytes: int) -> Callable[[Found], MessageView]:
         """Return what makes views of a queue's messages as they are at this moment."""
@@ -585,6 +603,7 @@ class Management:
                 f"a body of {len(body)} bytes is longer than max-body-bytes"
                 f" {self._broker.parts.max_body_bytes}: send it by a client"
             )
+        _check_properties(properties or {}, content_type, correlation_id, reply_to)
         fields = Fields(
             durable=durable,
             delivery_ms=delivery_ms,
@@ -690,7 +709,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.factory.when_bound(lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
 
     async def change_queue(
         self,
@@ -720,7 +739,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.change_queue(queue, after, most, lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return self._view(queue)
 
     def _refuse_if_said_elsewhere(self, queue: Queue, given: Mapping[str, Any]) -> None:
@@ -748,7 +767,7 @@ class Management:
             raise NotFound("queue", name)
         self._broker.delete_queue(principal, name, answer.set, force=force)
         number = await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return number
 
     async def create_address(
@@ -775,6 +794,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.create(name, types, lambda: answer.set(True))
         await answer
+        self._forget_lists()
         return self._view_of_address(name, known)
 
     async def delete_address(self, principal: Principal, name: str) -> None:
@@ -797,6 +817,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.delete(name, lambda: answer.set(True))
         await answer
+        self._forget_lists()
 
     async def pause_queue(
         self, principal: Principal, name: str, *, persist: bool = True
@@ -809,7 +830,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.pause_queue(queue, lambda: answer.set(True), is_stored=is_stored)
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return self._view(queue)
 
     async def resume_queue(self, principal: Principal, name: str) -> QueueView:
@@ -819,7 +840,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.resume_queue(queue, lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return self._view(queue)
 
     async def pause_address(
@@ -832,7 +853,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.pause_address(name, lambda: answer.set(True), is_stored=is_stored)
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return self._view_of_address(name, known)
 
     async def resume_address(self, principal: Principal, name: str) -> AddressView:
@@ -842,7 +863,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.administered.resume_address(name, lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return self._view_of_address(name, known)
 
     # --- jobs
@@ -873,6 +894,8 @@ class Management:
         named = None if ids is None else ",".join(map(str, ids[:MOST_IDS]))
         said = [one for one in (selector, named, target, priority, up_to) if one is not None]
         self._allow(principal, resource, _OPERATIONS[kind], *said)
+        if ids is not None and not 0 < len(ids) <= MOST_IDS:
+            raise WrongArgument("ids", f"a job has 1 to {MOST_IDS} ids, not {len(ids)}")
         if kind is JobKind.ACKNOWLEDGE and queue is not None:
             self._check_consume(principal, self._queue(queue))
         order = Order(
@@ -901,7 +924,7 @@ class Management:
             self._check_order(order)
         self._jobs.refuse_if_busy(queues)
         job = self._jobs.start(order, principal.name)
-        self._snapshots.forget()
+        self._forget_lists()
         return job.view()
 
     async def _has(self, queues: Sequence[Queue], message: int) -> bool:
@@ -936,8 +959,6 @@ class Management:
         kind = order.kind
         if order.ids is not None and order.selector is not None:
             raise WrongArgument("ids", "choose messages by ids or by a selector, not by both")
-        if order.ids is not None and not 0 < len(order.ids) <= MOST_IDS:
-            raise WrongArgument("ids", f"a job has 1 to {MOST_IDS} ids, not {len(order.ids)}")
         chooses = order.ids is not None or order.selector is not None
         if kind is JobKind.PURGE and chooses:
             raise WrongArgument("selector", "a purge deletes all: delete some by a delete")
@@ -1000,7 +1021,7 @@ class Management:
         asked = AttachedStream(stream, principal.name, self._broker.time_ms())
         streams.attach(queue, asked, lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         found = streams.of(queue) or asked
         return StreamView(name, found.id, found.user, found.since_ms)
 
@@ -1029,7 +1050,7 @@ class Management:
         answer = self._waiting.answer(bool)
         self._parts.streams.detach(queue, lambda: answer.set(True))
         await answer
-        self._snapshots.forget()
+        self._forget_lists()
         return StreamView(name, found.id, found.user, found.since_ms)
 
     async def jobs(self, principal: Principal) -> tuple[JobView, ...]:
@@ -1135,7 +1156,7 @@ class Management:
         """
         self._allow(principal, _BROKER, "commitPreparedTransaction", transaction)
         done = await self._in_doubt.commit(transaction)
-        self._snapshots.forget()
+        self._forget_lists()
         return done
 
     async def roll_back_transaction(
@@ -1147,7 +1168,7 @@ class Management:
         """
         self._allow(principal, _BROKER, "rollbackPreparedTransaction", transaction)
         done = await self._in_doubt.rollback(transaction)
-        self._snapshots.forget()
+        self._forget_lists()
         return done
 
 
@@ -1188,6 +1209,22 @@ def _check_name(argument: str, name: str) -> None:
             argument,
             f"{quoted(name[:300])} is no name: it has 1 to 255 printable characters, no space at"
             f" either end, and no {QUALIFIED}",
+        )
+
+
+def _check_properties(properties: Mapping[str, Property], *headers: str | None) -> None:
+    if len(properties) > MOST_PROPERTIES:
+        raise LimitExceeded(
+            f"a message has {len(properties)} properties, more than {MOST_PROPERTIES}"
+        )
+    size = sum(len(one) for one in headers if one is not None)
+    for name, value in properties.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise WrongArgument("properties", f"property {quoted(name[:100])} is no finite number")
+        size += len(name) + len(value if isinstance(value, str | bytes) else str(value))
+    if size > LONGEST_PROPERTIES:
+        raise LimitExceeded(
+            f"properties and headers have {size} characters, more than {LONGEST_PROPERTIES}"
         )
 
 

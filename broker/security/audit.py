@@ -19,6 +19,8 @@ from orthia.config.clock import monotonic_seconds
 Write = Callable[[bytes], None]
 """Writes a line; it neither blocks nor raises."""
 READ_SECONDS: Final = 600.0
+LONGEST_FACT: Final = 1_000
+"""Characters of a text in an event; whoever may ask for something must not fill the disk."""
 MOST_READS: Final = 2_000
 """Reads that are remembered; the one that was written first is forgotten, and written again."""
 _READS: Final = ("get", "is", "count", "list", "browse", "query")
@@ -70,7 +72,7 @@ class Audit:
             principal.origin,
             principal.name,
             permission=permission,
-            address=address,
+            address=_shortened(address),
         )
 
     def managed(
@@ -83,15 +85,15 @@ class Audit:
             "management",
             principal.origin,
             principal.name,
-            resource=resource,
+            resource=_shortened(resource),
             operation=operation,
-            arguments=list(arguments),
+            arguments=[_shortened(one) for one in arguments],
         )
 
     def _was_read(self, principal: Principal, resource: str, operation: str) -> bool:
         """Return whether a user's read from an address is in the log, or else remember it."""
         now, reads = self._clock(), self._read_at
-        key = (principal.name, principal.origin.address, resource, operation)
+        key = (principal.name, principal.origin.address, resource[:LONGEST_FACT], operation)
         written = reads.pop(key, None)
         if written is not None and now - written < READ_SECONDS:
             reads[key] = written
@@ -119,3 +121,10 @@ class Audit:
             **facts,
         }
         self._write(json.dumps(shown, default=str, ensure_ascii=True).encode() + b"\n")
+
+
+def _shortened(fact: object) -> object:
+    """Return a fact with its text bounded; what is left out is said."""
+    if not isinstance(fact, str) or len(fact) <= LONGEST_FACT:
+        return fact
+    return f"{fact[:LONGEST_FACT]}... ({len(fact)} characters)"

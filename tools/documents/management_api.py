@@ -76,6 +76,9 @@ last value queues too. What waits to be delivered later is in a queue of its own
 its repetitions; with another priority it is due as before. A `retry` is refused there: none of it
 came from another queue. Cancelled, a message of an address with several queues reaches none of
 them.
+
+**A message that is sent** has up to 256 properties; these and its headers have up to 65,536
+characters.
 """
 
 

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,12 +12,18 @@ from orthia.broker.management import snapshots
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.arguments import Argument
-from orthia.broker.management.views import JobKind, View, as_json
+from orthia.broker.management.views import (
+    ConnectionView,
+    JobKind,
+    TransactionView,
+    View,
+    as_json,
+)
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 
 MOST_OF_A_PAGE: Final = snapshots.MOST_OF_A_PAGE
-_View = TypeVar("_View")
+_View = TypeVar("_View", bound=View)
 Handler = Callable[..., Awaitable[Any]]
 """Takes the facade, who asks, the parts of the path, and the arguments by name."""
 
@@ -86,14 +93,12 @@ async def _memory(node: Management, who: Principal) -> Any:
     return await node.memory(who)
 
 
-async def _transactions(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
-    part = search.casefold()
-    found = [
-        one
-        for one in await node.transactions(who)
-        if any(part in (text or "").casefold() for text in (one.id, one.user, one.client_id))
-    ]
-    return _page("transactions", found, **{"sort": "since-ms", **page})
+async def _transactions(node: Management, who: Principal, **page: Any) -> Any:
+    def texts(one: TransactionView) -> tuple[str | None, ...]:
+        return one.id, one.user, one.client_id
+
+    found = await node.transactions(who)
+    return partial(_page, "transactions", found, texts, **{"sort": "since-ms", **page})
 
 
 async def _commit(node: Management, who: Principal, transaction: str) -> Any:
@@ -221,11 +226,11 @@ async def _cancel_scheduled(node: Management, who: Principal, message: str) -> A
 
 
 async def _consumers(node: Management, who: Principal) -> Any:
-    return {"consumers": [as_json(one) for one in await node.consumers(who)]}
+    return partial(_all, "consumers", await node.consumers(who))
 
 
 async def _queue_consumers(node: Management, who: Principal, queue: str) -> Any:
-    return {"consumers": [as_json(one) for one in await node.consumers(who, queue)]}
+    return partial(_all, "consumers", await node.consumers(who, queue))
 
 
 async def _stream(node: Management, who: Principal, queue: str) -> Any:
@@ -245,9 +250,9 @@ async def _detach_stream(
 # --- addresses
 
 
-async def _addresses(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
-    found = [one for one in await node.addresses(who) if search.casefold() in one.name.casefold()]
-    return _page("addresses", found, **{"sort": "name", **page})
+async def _addresses(node: Management, who: Principal, **page: Any) -> Any:
+    found = await node.addresses(who)
+    return partial(_page, "addresses", found, lambda one: (one.name,), **{"sort": "name", **page})
 
 
 async def _address(node: Management, who: Principal, address: str) -> Any:
@@ -280,7 +285,7 @@ async def _settings(node: Management, who: Principal, address: str) -> Any:
 
 
 async def _bindings(node: Management, who: Principal, address: str) -> Any:
-    return {"bindings": [as_json(one) for one in await node.bindings(who, address)]}
+    return partial(_all, "bindings", await node.bindings(who, address))
 
 
 async def _purge_address(node: Management, who: Principal, address: str) -> Any:
@@ -322,16 +327,12 @@ async def _close_consumer(
     return {}
 
 
-async def _connections(node: Management, who: Principal, *, search: str = "", **page: Any) -> Any:
-    part = search.casefold()
-    found = [
-        one
-        for one in await node.connections(who)
-        if any(
-            part in text.casefold() for text in (one.id, one.user, one.address, one.client_id or "")
-        )
-    ]
-    return _page("connections", found, **{"sort": "id", **page})
+async def _connections(node: Management, who: Principal, **page: Any) -> Any:
+    def texts(one: ConnectionView) -> tuple[str | None, ...]:
+        return one.id, one.user, one.address, one.client_id
+
+    found = await node.connections(who)
+    return partial(_page, "connections", found, texts, **{"sort": "id", **page})
 
 
 async def _close_connection(
@@ -367,17 +368,31 @@ def _number(name: str, text: str) -> int:
     raise WrongArgument(name, f"{name} {quoted(text[:100])} is no number")
 
 
+def _all(name: str, found: Iterable[View]) -> dict[str, Any]:
+    """Return all of a list; on any thread."""
+    return {name: [as_json(one) for one in found]}
+
+
 def _page(
-    name: str, found: list[_View], *, sort: str, offset: int = 0, limit: int = 100
+    name: str,
+    views: Sequence[_View],
+    texts: Callable[[_View], Iterable[str | None]],
+    *,
+    search: str = "",
+    sort: str,
+    offset: int = 0,
+    limit: int = 100,
 ) -> dict[str, Any]:
-    """Return a page of views that are few."""
+    """Return a page of a list, of which ``texts`` are searched; on any thread."""
     member = sort.removeprefix("-").replace("-", "_")
-    if found and not hasattr(found[0], member):
+    if views and sort.removeprefix("-") not in as_json(views[0]):
         raise WrongArgument("sort", f"{name} are not sorted by {quoted(sort[:100])}")
     snapshots.check_page(offset, limit)
+    part = search.casefold()
+    found = [one for one in views if any(part in (text or "").casefold() for text in texts(one))]
     found.sort(key=lambda one: _sortable(getattr(one, member)), reverse=sort.startswith("-"))
     some = found[offset : offset + limit]
-    return {name: [as_json(one) for one in some], "total": len(found)}  # type: ignore[arg-type]
+    return {name: [as_json(one) for one in some], "total": len(found)}
 
 
 def _sortable(value: Any) -> tuple[bool, Any]:

@@ -6,8 +6,10 @@ request has its answer in the body, with a ``status`` of its own; that of HTTP i
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +23,12 @@ from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import NotFound, WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http import mbeans
-from orthia.broker.management.http.call import data, query, refuse_unproven_site
+from orthia.broker.management.http.call import (
+    MAX_BODY_BYTES,
+    data,
+    query,
+    refuse_unproven_site,
+)
 from orthia.broker.management.http.mbeans import (
     Attribute,
     Found,
@@ -33,6 +40,7 @@ from orthia.broker.management.http.mbeans import (
     PassiveObjects,
 )
 from orthia.broker.management.http.object_names import ObjectName, parse
+from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.resources import Operators
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
@@ -47,11 +55,20 @@ MOST_CHARACTERS: Final = 64 * 1024 * 1024
 """Of an answer, a bulk's as a whole: it is made in memory."""
 MOST_LISTED: Final = 1_000
 """Objects that are described in one answer."""
+LONGEST_TEXT: Final = 8_192
+"""Characters of a name, a path, an operation, or of attributes with commas between them."""
+MOST_PARTS: Final = 256
+"""Attributes, or parts of a path, in an array."""
+LONGEST_ARGUMENT: Final = 65_536
+"""Characters of an argument of an operation, but for those of a message that is sent."""
+BULK_SECONDS: Final = 60.0
+"""How long the answer of one bulk is made."""
 _SHAPES: Final = frozenset(
     ("maxDepth", "maxCollectionSize", "maxObjects", "includeStackTrace", "serializeException")
 )
 """Parameters that bound how Java's objects are shown, of which there are none here."""
 _FLAGS: Final = {"ignoreErrors": False, "includeRequest": True, "canonicalNaming": True}
+_PART: Final = re.compile(r"(?:!.|[^/])++", re.DOTALL)
 _Value = Callable[[], Any]
 
 
@@ -64,6 +81,9 @@ class NotServed(OrthiaError):  # noqa: N818 - named for what is the case
 
 
 _TOO_LONG: Final = LimitExceeded("the whole answer would be too long: ask for less at a time")
+_TOO_SLOW: Final = LimitExceeded(
+    f"the answers before this one took {BULK_SECONDS:g} s: ask for less at a time"
+)
 _ERRORS: Final[tuple[tuple[type[OrthiaError], int, str], ...]] = (
     (NotServed, 403, "java.lang.SecurityException"),
     (NotAuthorized, 403, "java.lang.SecurityException"),
@@ -98,10 +118,10 @@ class Asked(NamedTuple):
     def path(self) -> list[str]:
         """Return the parts of the path into the answer; raises WrongArgument."""
         value = self.members.get("path") or ""
-        if isinstance(value, list):
+        if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
             return [str(one) for one in value]
         if not isinstance(value, str):
-            raise WrongArgument("path", "path is neither a string nor an array")
+            raise WrongArgument("path", "path is neither a string nor an array of strings")
         return split(value)
 
 
@@ -135,14 +155,18 @@ def routes(operators: Operators, passive: Passive) -> list[Route]:
 
         async def work(node: Management, who: Principal) -> list[_Value | OrthiaError]:
             objects = LiveObjects(node, who)
-            return [await _perform(objects, one) for one in asked]
+            values: list[_Value | OrthiaError] = []
+            for one in asked:
+                values.append(await _perform(objects, one))
+                await asyncio.sleep(0)  # clients have their turn between two requests of a bulk
+            return values
 
         if seen is None:
             values = await operators.perform(request, work)
         else:
             objects = PassiveObjects(seen)
             values = [await _perform(objects, one) for one in asked]
-        text = await asyncio.to_thread(_shown, asked, values, is_bulk=is_bulk)
+        text = await _shown(operators.pace, asked, values, is_bulk=is_bulk)
         return Response(text, headers={"cache-control": "no-store"}, media_type="application/json")
 
     return [
@@ -157,18 +181,8 @@ def routes(operators: Operators, passive: Passive) -> list[Route]:
 
 def split(path: str) -> list[str]:
     """Return the parts of a path, in which ``!`` has the next letter mean itself."""
-    parts, place = [""], 0
-    while place < len(path):
-        letter = path[place]
-        if letter == "!" and place + 1 < len(path):
-            place += 1
-            parts[-1] += path[place]
-        elif letter == "/":
-            parts.append("")
-        else:
-            parts[-1] += letter
-        place += 1
-    return [one for one in parts if one]
+    found = (re.sub(r"!(.)", r"\1", one, flags=re.DOTALL) for one in _PART.findall(path))
+    return [one for one in found if one]
 
 
 def _of_path(path: str) -> dict[str, Any]:
@@ -212,12 +226,35 @@ def _of_bodies(bodies: Iterable[Any], flags: Mapping[str, bool]) -> Iterator[Ask
                 raise WrongArgument("body", "a request is a JSON object")
             if "target" in one:
                 raise NotServed("this node answers for itself alone: it is no proxy of a target")
+            _refuse_if_long(one)
             config = one.get("config") or {}
             if not isinstance(config, dict):
                 raise WrongArgument("config", "config is not an object")
             yield Asked(one, {**flags, **_flags(config, {})})
         except OrthiaError as error:
             yield error
+
+
+def _refuse_if_long(members: Mapping[str, Any]) -> None:
+    """Raise WrongArgument for what would take the broker's loop long to look at."""
+    for name, value in members.items():
+        parts = value if isinstance(value, list) else [value]
+        most = MOST_PARTS
+        if name == "arguments":
+            is_sent = str(members.get("operation")).startswith("sendMessage")
+            longest = MAX_BODY_BYTES if is_sent else LONGEST_ARGUMENT
+        else:
+            longest = LONGEST_TEXT
+        if len(parts) > most:
+            raise WrongArgument(
+                name[:100], f"{name[:100]} has {len(parts)} parts, more than {most}"
+            )
+        for one in parts:
+            size = len(one if isinstance(one, str) else json.dumps(one))
+            if size > longest:
+                raise WrongArgument(
+                    name[:100], f"{name[:100]} has {size} characters, more than {longest}"
+                )
 
 
 def _flags(given: Mapping[str, Any], defaults: Mapping[str, bool] = _FLAGS) -> dict[str, bool]:
@@ -473,16 +510,23 @@ _HANDLERS: Final[Mapping[str, Callable[[Objects, Asked], Awaitable[_Value]]]] = 
 }
 
 
-# --- how it is shown, on a thread beside both loops
+# --- how it is shown, each answer on a thread beside both loops
 
 
-def _shown(
-    asked: list[Asked | OrthiaError], values: list[_Value | OrthiaError], *, is_bulk: bool
+async def _shown(
+    pace: Pace,
+    asked: list[Asked | OrthiaError],
+    values: list[_Value | OrthiaError],
+    *,
+    is_bulk: bool,
 ) -> bytes:
     shown: list[str] = []
     room = MOST_CHARACTERS
+    ends = time.monotonic() + BULK_SECONDS
     for one, value in zip(asked, values, strict=True):
-        text = _text(one, value) if room else ""
+        if time.monotonic() > ends:
+            value = _TOO_SLOW
+        text = await pace.beside(partial(_text, one, value)) if room else ""
         if len(text) > room or not room:
             room = 0
             text = _text(one, _TOO_LONG)

@@ -231,7 +231,7 @@ _OF_BROKER: Final = {
     "QueueCount": Attribute(INT, lambda one: one.queues, "overview"),
     "AddressCount": Attribute(INT, lambda one: one.addresses, "overview"),
     "QueueNames": _names(lambda found: sorted(one.name for one in found), "queues"),
-    "AddressNames": _names(lambda found: [one.name for one in found], "addresses"),
+    "AddressNames": _names(lambda found: sorted(one.name for one in found), "addresses"),
     "AddressMemoryUsage": _long(lambda one: one.messages_bytes, "memory"),
     "AddressMemoryUsagePercentage": Attribute(
         INT, lambda one: _percent(one.messages_bytes, one.messages_limit), "memory"
@@ -912,6 +912,8 @@ class LiveObjects(Objects):
     def __init__(self, node: Management, who: Principal) -> None:
         self._node = node
         self._who = who
+        self._seen: dict[str, Any] = {}
+        """What was read of the node as a whole, which all requests of a bulk share."""
 
     @property
     @override
@@ -920,16 +922,17 @@ class LiveObjects(Objects):
 
     @override
     async def one(self, name: ObjectName, sources: Collection[str]) -> Found:
-        return await _one(self._node, self._who, name, sources)
+        return await _one(self._node, self._who, name, sources, self._seen)
 
     @override
     async def matching(
         self, name: ObjectName, sources: Collection[str]
     ) -> Callable[[], Iterator[Found]]:
-        return await _matching(self._node, self._who, name, sources)
+        return await _matching(self._node, self._who, name, sources, self._seen)
 
     @override
     async def perform(self, operation: Operation, subject: Subject, **arguments: Any) -> Any:
+        self._seen.clear()
         return await operation.perform(self._node, self._who, subject, **arguments)
 
 
@@ -965,7 +968,11 @@ class PassiveObjects(Objects):
 
 
 async def _one(
-    node: Management, who: Principal, name: ObjectName, sources: Collection[str]
+    node: Management,
+    who: Principal,
+    name: ObjectName,
+    sources: Collection[str],
+    seen: dict[str, Any],
 ) -> Found:
     """Return the object that a name is of, which is no pattern; raises BrokerError."""
     for kind in KINDS:
@@ -975,7 +982,7 @@ async def _one(
             kind, {key: one.text for key, one in name.keys.items() if key not in kind.fixed}
         )
         if kind in _OF_WHOLE_NODE:
-            return Found(subject, await _broker_sources(node, who, sources))
+            return Found(subject, await _broker_sources(node, who, sources, seen))
         if kind is ADDRESS:
             address = await node.address(who, subject.target)
             return Found(subject, {"view": address})
@@ -998,13 +1005,13 @@ def _shown(name: ObjectName) -> str:
 
 
 async def _broker_sources(
-    node: Management, who: Principal, sources: Collection[str]
+    node: Management, who: Principal, sources: Collection[str], seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what attributes of the broker are read from, as far as it is needed."""
-    found: dict[str, Any] = {}
-    if "overview" in sources or "node" in sources:
-        found["overview"] = overview = await node.overview(who)
-        found["node"] = NodeSeen(
+    """Return ``seen`` with what attributes of the broker are read from, as far as it is needed."""
+    needed = {*sources} - seen.keys()
+    if "overview" in needed or "node" in needed:
+        seen["overview"] = overview = await node.overview(who)
+        seen["node"] = NodeSeen(
             node.name,
             is_live=True,
             is_backup=False,
@@ -1012,19 +1019,23 @@ async def _broker_sources(
             node_id=overview.node_id,
             uptime_ms=overview.uptime_ms,
         )
-    if "memory" in sources:
-        found["memory"] = await node.memory(who)
-    if "queues" in sources:
-        found["queues"] = (await node.queues(who)).items
-    if "named-queues" in sources:
-        found["named-queues"] = node.name, (await node.queues(who)).items
-    if "addresses" in sources:
-        found["addresses"] = await node.addresses(who)
-    return found
+    if "memory" in needed:
+        seen["memory"] = await node.memory(who)
+    if "queues" in needed:
+        seen["queues"] = (await node.queues(who)).items
+    if "named-queues" in needed:
+        seen["named-queues"] = node.name, (await node.queues(who)).items
+    if "addresses" in needed:
+        seen["addresses"] = await node.addresses(who)
+    return dict(seen)
 
 
 async def _matching(
-    node: Management, who: Principal, name: ObjectName, sources: Collection[str]
+    node: Management,
+    who: Principal,
+    name: ObjectName,
+    sources: Collection[str],
+    seen: dict[str, Any],
 ) -> Callable[[], Iterator[Found]]:
     """Return what yields the objects that a pattern matches, on any thread."""
     kinds = [one for one in KINDS if one.may_match(name)]
@@ -1032,7 +1043,7 @@ async def _matching(
     addresses: Iterable[AddressView] = ()
     queues: Iterable[QueueView] = ()
     if any(one in kinds for one in _OF_WHOLE_NODE):
-        broker = await _broker_sources(node, who, sources)
+        broker = await _broker_sources(node, who, sources, seen)
     if ADDRESS in kinds:
         addresses = await node.addresses(who)
     if QUEUE in kinds or CLASSIC_QUEUE in kinds:

@@ -51,8 +51,8 @@ class NodeServer:
         self._ha_policy = ha_policy
         gateway = Gateway(loop)
         self.probes = Probes(settings, source, gateway)
-        operators = Operators(settings.host, managed, gateway)
         pace = Pace()
+        operators = Operators(settings.host, managed, gateway, pace)
         console = Console(
             settings.host,
             operators,

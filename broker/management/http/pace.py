@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,6 +19,7 @@ MOST_AHEAD_SECONDS: Final = 1.0
 """Reading heads costs time, too, which nothing holds back: it must not add up to a long wait."""
 PROBE_SECONDS: Final = 1.0
 """How long a probe waits for its turn: whoever floods the port must not have a node killed."""
+_Result = TypeVar("_Result")
 _PROBES: Final = frozenset({"/live", "/ready"})
 
 
@@ -35,10 +36,15 @@ class Budget:
         self._clock = clock
         self._began: float | None = None
         self._used = 0.0
+        self._beside = 0.0
+
+    def charge(self, seconds: float) -> None:
+        """Count what another thread computed for this one; called by one at a time."""
+        self._beside += seconds
 
     def ahead_seconds(self) -> float:
         """Return for how long nothing is to be computed to be within the share; on the thread."""
-        used, now = self._processor(), self._clock()
+        used, now = self._processor() + self._beside, self._clock()
         if self._began is None:
             self._began, self._used = now, used
         ahead = (used - self._used - _SAVED_SECONDS) / SHARE - (now - self._began)
@@ -55,6 +61,7 @@ class Pace:
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._turn = asyncio.Lock()
+        self._beside = asyncio.Lock()
         self._budget = budget or Budget()
 
     async def turn(self, most_seconds: float | None = None) -> None:
@@ -64,6 +71,23 @@ class Pace:
                 ahead = self._budget.ahead_seconds()
                 if ahead > 0:
                     await asyncio.sleep(ahead)
+
+    async def beside(self, work: Callable[[], _Result]) -> _Result:
+        """Return what ``work`` returns, which computes beside both loops and within the share.
+
+        One after the other, in the order in which they came: each is to be short.
+        """
+
+        def measured() -> _Result:
+            began = time.thread_time()
+            try:
+                return work()
+            finally:
+                self._budget.charge(time.thread_time() - began)
+
+        async with self._beside:
+            await self.turn()
+            return await asyncio.to_thread(measured)
 
 
 class Paced:

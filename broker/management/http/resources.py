@@ -1,6 +1,5 @@
 """The routes of ``/api/v1``, and their OpenAPI document, made of the table of operations."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from orthia.broker.management.http.call import (
     refuse_foreign_site,
 )
 from orthia.broker.management.http.gateway import Gateway
+from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.views import as_json
 
 PREFIX: Final = "/api/v1"
@@ -42,11 +42,18 @@ class Managed(NamedTuple):
 class Operators:
     """Who asks, and what they ask the broker's loop; called on the loop of HTTP."""
 
-    def __init__(self, host: str, managed: Callable[[], Managed | None], gateway: Gateway) -> None:
+    def __init__(
+        self,
+        host: str,
+        managed: Callable[[], Managed | None],
+        gateway: Gateway,
+        pace: Pace,
+    ) -> None:
         """``host`` is where HTTP listens; ``managed`` returns None while the node is not live."""
         self._host = host
         self._managed = managed
         self._gateway = gateway
+        self.pace = pace
 
     @property
     def are_served(self) -> bool:
@@ -118,7 +125,7 @@ def _endpoint(
         headers = dict(_NOT_STORED)
         if callable(found):
             # Long lists are sorted beside both loops.
-            found = await asyncio.to_thread(found)
+            found = await operators.pace.beside(found)
         if isinstance(found, Created):
             headers["location"] = f"{PREFIX}/{quote(found.location)}"
             found = found.view
