@@ -39,6 +39,7 @@ from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible,
 from orthia.broker.management.in_doubt import InDoubt
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
 from orthia.broker.management.messages import (
+    RETURNS,
     Found,
     Messages,
     Place,
@@ -77,6 +78,7 @@ from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import options_of
 from orthia.config.errors import OrthiaError
+from orthia.config.outbox import REFUSED_HEADERS, RESERVED_PREFIXES
 from orthia.config.queues import QueueOptions
 from orthia.journal.model.encodings import NO_HEAD
 from orthia.journal.model.fields import Fields, Property, decode_fields, encode_fields
@@ -86,6 +88,10 @@ MOST_MESSAGES_OF_A_PAGE: Final = 500
 MOST_BODY_BYTES: Final = 1024 * 1024
 """Of a body that is shown; a longer one is consumed by a client, not looked at."""
 MOST_PROPERTIES: Final = 256
+_ACTING: Final = frozenset(
+    ("JMSXGroupID", "JMSXGroupSeq", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE", "_AMQ_LVQ_NAME")
+)
+"""Properties of reserved names that a queue goes by."""
 LONGEST_PROPERTIES: Final = 65_536
 """Characters of all that a message says beside its body, as clients' headers have by default."""
 _BROKER: Final = "broker"
@@ -102,6 +108,7 @@ _OPERATIONS: Final = {
 }
 """What Artemis' management calls them, by which permissions are given."""
 _PRIORITIES: Final = range(10)
+_LAST_MS: Final = (1 << 63) - 1
 _LOGGERS: Final = "orthia"
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOGGER = logging.getLogger("orthia.broker")
@@ -598,6 +605,9 @@ class Management:
         """
         self._allow(principal, f"address.{destination}", "sendMessage")
         _check_priority(priority)
+        for name, moment in (("expires-ms", expires_ms), ("delivery-ms", delivery_ms)):
+            if moment is not None and not 0 <= moment <= _LAST_MS:
+                raise WrongArgument(name, f"{name} {moment} is no moment: milliseconds since 1970")
         if len(body) > self._broker.parts.max_body_bytes:
             raise LimitExceeded(
                 f"a body of {len(body)} bytes is longer than max-body-bytes"
@@ -1219,8 +1229,18 @@ def _check_properties(properties: Mapping[str, Property], *headers: str | None) 
         )
     size = sum(len(one) for one in headers if one is not None)
     for name, value in properties.items():
+        shown = f"property {quoted(name[:100])}"
+        if name != name.strip() or not name.isprintable() or not name:
+            raise WrongArgument(
+                "properties", f"{shown}: a name is printable, without a space at either end"
+            )
+        is_reserved = name.startswith(RESERVED_PREFIXES) and name not in _ACTING
+        if is_reserved or name in (*REFUSED_HEADERS, RETURNS):
+            raise WrongArgument("properties", f"{shown} is what the broker says, or a protocol")
+        if not isinstance(value, str | int | float | bytes):
+            raise WrongArgument("properties", f"{shown} is neither a text, a number, nor a flag")
         if isinstance(value, float) and not isfinite(value):
-            raise WrongArgument("properties", f"property {quoted(name[:100])} is no finite number")
+            raise WrongArgument("properties", f"{shown} is no finite number")
         size += len(name) + len(value if isinstance(value, str | bytes) else str(value))
     if size > LONGEST_PROPERTIES:
         raise LimitExceeded(

@@ -8,11 +8,12 @@ import pytest
 
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Origin, Principal
-from orthia.broker.management import facade
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http import api, jolokia
 from orthia.broker.management.http.pace import SHARE, Budget
+from orthia.broker.management.jobs import MOST_IDS
+from orthia.broker.management.views import JobKind
 from orthia.broker.security.audit import LONGEST_FACT, Audit
 from tests.management.support import OPERATOR, Managed
 from tests.management.test_jolokia import BROKER, Jolokia
@@ -55,9 +56,18 @@ def test_a_text_without_end_never_reaches_the_loop(
     assert (answer["status"], error in answer["error"]) == (400, True), answer
 
 
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_what_is_no_number_in_json_is_refused(node: Jolokia, number: bytes) -> None:
+    """Python reads it, and what shows it again is no JSON."""
+    answer = node.post(b'{"type": "version", "x": %b}' % number)
+    assert (answer["status"], "is no number in JSON" in answer["error"]) == (400, True), answer
+    sent = b'{"destination": "/queue/orders", "properties": {"x": %b}}' % number
+    assert node.ask("POST", "/api/v1/messages", sent).status == 400
+
+
 def test_a_message_is_sent_with_a_long_body(node: Jolokia) -> None:
     """It is the one argument that may be long."""
-    sent = ({}, 3, "x" * 100_000, True, None, None)
+    sent: tuple[object, ...] = ({}, 3, "x" * 100_000, True, None, None)
     orders = f'{BROKER},component=addresses,address="orders"'
     answer = node.run_operation(orders, "sendMessage", *sent)
     assert answer["status"] == 200, answer
@@ -133,6 +143,17 @@ def managed() -> Iterator[Managed]:
         ({"properties": {str(one): "" for one in range(257)}}, "257 properties, more than 256"),
         ({"properties": {"a": "x" * 65_536}}, "65537 characters, more than 65536"),
         ({"correlation_id": "x" * 65_537}, "65537 characters, more than 65536"),
+        ({"properties": {"content-length": "0"}}, "what the broker says, or a protocol"),
+        ({"properties": {"_AMQ_ORIG_QUEUE": "a"}}, "what the broker says, or a protocol"),
+        ({"properties": {"JMSXUserID": "a"}}, "what the broker says, or a protocol"),
+        ({"properties": {"_ORTHIA_RETURNS": "9"}}, "what the broker says, or a protocol"),
+        ({"properties": {"a\n": "0"}}, "a name is printable"),
+        ({"properties": {"": "0"}}, "a name is printable"),
+        ({"properties": {"a": None}}, "neither a text, a number, nor a flag"),
+        ({"properties": {"a": [1]}}, "neither a text, a number, nor a flag"),
+        ({"expires_ms": 1 << 63}, "no moment"),
+        ({"expires_ms": -1}, "no moment"),
+        ({"delivery_ms": -1}, "no moment"),
         ({"properties": {"a": float("nan")}}, "property 'a' is no finite number"),
         ({"properties": {"a": float("inf")}}, "property 'a' is no finite number"),
     ],
@@ -152,8 +173,8 @@ def test_a_job_of_too_many_ids_is_refused_first(managed: Managed) -> None:
         def __iter__(self) -> Iterator[int]:
             raise AssertionError("they are looked at")
 
-    ids = Ids([1] * (facade.MOST_IDS + 1))
-    work = managed.management.start_job(OPERATOR, facade.JobKind.DELETE, queue="orders", ids=ids)
+    ids = Ids([1] * (MOST_IDS + 1))
+    work = managed.management.start_job(OPERATOR, JobKind.DELETE, queue="orders", ids=ids)
     with pytest.raises(WrongArgument, match="a job has 1 to 1000 ids, not 1001"):
         managed.run(work)
 

@@ -53,6 +53,18 @@ def test_a_stomp_message_goes_to_a_stomp_client_as_it_was_sent() -> None:
     assert head_for(EXAMPLE._replace(head=head)) is head
 
 
+@pytest.mark.parametrize("around", ["", " ", "\0", "\n", "\r"])
+def test_no_property_is_taken_for_a_header_of_the_frame(around: str) -> None:
+    """With a content-length of its sender's, a body would be read as further frames."""
+    properties = {
+        f"{name}{around}": "0"
+        for name in ("content-length", "destination", "message-id", "subscription", "ack")
+    }
+    stated = encode_fields(Fields(properties={**properties, "colour": "red"}))
+    message = EXAMPLE._replace(head=b"", encoding=NO_HEAD, stated=stated, expires_ms=0, priority=4)
+    assert head_for(message) == b"colour:red\n"
+
+
 def test_what_the_broker_states_of_it_follows() -> None:
     """A property that the head has too is said once."""
     stated = encode_fields(Fields(group="g", properties={"co:lour": "blue", "n": 1}))

@@ -26,6 +26,7 @@ from orthia.broker.management.http import mbeans
 from orthia.broker.management.http.call import (
     MAX_BODY_BYTES,
     data,
+    from_json,
     query,
     refuse_unproven_site,
 )
@@ -211,7 +212,7 @@ def _argument(text: str) -> str | None:
 
 def _read_json(sent: bytes) -> Any:
     try:
-        found = json.loads(sent)
+        found = from_json(sent)
     except (ValueError, RecursionError) as error:
         raise WrongArgument("body", f"the body is not JSON: {error}") from None
     if isinstance(found, list) and not 0 < len(found) <= MOST_REQUESTS:

@@ -35,6 +35,15 @@ _BY_JMS: Final = {
 }
 """The names that Artemis' filters have for a STOMP client's headers; the others are properties."""
 _BROKERS_OWN: Final = "_AMQ_"
+_OF_A_FRAME: Final = frozenset(
+    {
+        *("ack", "content-length", "destination", "message-id", "receipt", "redelivered"),
+        *("subscription", "timestamp", "transaction"),
+    }
+)
+"""What a MESSAGE says itself: a property of such a name would have clients read it as another."""
+_NOT_SHOWN: Final = "\0\r\n\t "
+"""Around a name these are lost on the way to some clients."""
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
 _DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % DEFAULT_PRIORITY
 
@@ -188,7 +197,9 @@ def _without(head: bytes, names: Mapping[str, object]) -> bytes:
 def _headers_of(message: Message) -> Iterator[tuple[str, str]]:
     """Yield the headers of a message that came by another protocol, the standard ones last."""
     fields = message.fields()
-    yield from property_texts(fields.properties)
+    for name, value in property_texts(fields.properties):
+        if name.strip(_NOT_SHOWN) not in _OF_A_FRAME:
+            yield name, value
     said = {
         "content-type": fields.content_type,
         "correlation-id": fields.correlation_id,
