@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 JAVASCRIPT := tests/websocket/javascript
 GO := tests/clients/go
 GO_EXAMPLES := examples/go
+JAVA_EXAMPLES := tests/examples/java
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
@@ -88,11 +89,20 @@ setup-test: LATER := later test
 setup-test: $(VENV)/bin/python ## The same with what `make test` needs
 	@$(MAKE) --no-print-directory --jobs 2 packages $(VENV)/.installed-test
 
+# Nor is anything sent by Java where there is no Maven, or it cannot reach its repository.
+$(JAVA_EXAMPLES)/build/copied: $(JAVA_EXAMPLES)/pom.xml
+	@if ! command -v mvn >/dev/null; then \
+		echo "There is no Maven: the outbox is not tested with Spring"; \
+	elif ! (cd $(JAVA_EXAMPLES) && timeout 300 mvn -q -B -Dstyle.color=never dependency:copy-dependencies \
+			-DincludeScope=runtime -DoutputDirectory=build && touch build/copied); then \
+		echo "mvn failed: the outbox is not tested with Spring"; \
+	fi
+
 setup-test-all: LATER := later test-all
 setup-test-all: $(VENV)/bin/python ## The same with what `make test-all` needs
 	@$(MAKE) --no-print-directory --jobs 2 packages-all $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client \
-		$(GO_EXAMPLES)/build/producer
+		$(GO_EXAMPLES)/build/producer $(JAVA_EXAMPLES)/build/copied
 
 packages: ## Install what `make test` starts privately: PostgreSQL, MariaDB, Java
 	@PYTHON=$(PYTHON) tools/packages test
@@ -223,5 +233,5 @@ format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build $(JAVA_EXAMPLES)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

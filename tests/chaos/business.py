@@ -32,6 +32,8 @@ from tests.chaos.merchant import AGAIN_SECONDS, FAILURES, QUEUE
 PRODUCERS: Final = 4
 CONSUMERS: Final = 3
 _CRASHES: Final = 0.02
+_LEFT_OPEN_SECONDS: Final = (0.0, 1.5)
+"""How long after a crash of its connection a consumer commits what it did with a message."""
 _LIVES_SECONDS: Final = (15.0, 60.0)
 """How long a producer works before it is killed."""
 _STOP_SECONDS: Final = 120
@@ -267,7 +269,7 @@ class _Acknowledger(_Bookkeeper):
                 self._process(session, frame)
                 if leaves:
                     connection.close()  # and commit when the message is on its way to another
-                    self._stopping.wait(self._random.uniform(0, 0.1))
+                    self._stopping.wait(self._random.uniform(*_LEFT_OPEN_SECONDS))
                 session.commit()
         except IntegrityError:
             self.refused += 1

@@ -2,46 +2,29 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import django
 import pytest
 import sqlalchemy as sa
+from django.conf import settings as django_settings
+from django.db import IntegrityError as DjangoIntegrityError
+from django.db import connections as django_connections
+from django.db import transaction as django_transaction
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from orthia.broker.client.outbox_testing import SentMessage, assert_sent, sent
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
-from orthia.migrations import TableNames
+from tests.examples.conftest import STORED
 from tests.support.servers import SERVER_NAMES
 
-pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+on_servers = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "outbox.md"
-STORED = 5
-"""The id of a message in a queue."""
-
-
-@pytest.fixture
-def engine(database: Database, migrated_store: DatabaseStoreSettings) -> Iterator[Engine]:
-    """Give the engine of an application with a table of orders, and a message in a queue."""
-    engine = database.engine
-    names = TableNames.from_settings(migrated_store)
-    quoted = engine.dialect.identifier_preparer.quote(names.messages)
-    with engine.begin() as connection:
-        connection.execute(
-            text("CREATE TABLE shop_orders (id INTEGER PRIMARY KEY, done INTEGER DEFAULT 0)")
-        )
-        connection.execute(
-            text(
-                f"INSERT INTO {quoted} (seq, id, record_type, user_record_type, queue_id, epoch,"
-                f" record) VALUES ({STORED}, {STORED}, 11, 31, 1, 1, '')"
-            )
-        )
-    yield engine
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE shop_orders"))
 
 
 @pytest.fixture
@@ -56,9 +39,30 @@ def recipes(database: Database) -> Any:
     return SimpleNamespace(**names)
 
 
-def left(engine: Engine) -> list[SentMessage]:
+@contextmanager
+def django_on(store: DatabaseStoreSettings) -> Iterator[None]:
+    """Give Django the database of a store."""
+    url, password = store.jdbc_connection_url.sqlalchemy_url, store.jdbc_password
+    assert password is not None
+    at = {
+        "ENGINE": "django.db.backends.postgresql",
+        "HOST": url.host,
+        "PORT": url.port,
+        "NAME": url.database,
+        "USER": store.jdbc_user,
+        "PASSWORD": password.reveal(),
+    }
+    django_settings.configure(DATABASES={"default": at}, LOGGING_CONFIG=None)
+    django.setup()
+    try:
+        yield
+    finally:
+        django_connections.close_all()
+
+
+def left(shop: Engine) -> list[SentMessage]:
     """Return what is committed in the outbox."""
-    with engine.connect() as connection:
+    with shop.connect() as connection:
         return sent(cursor_of(connection))
 
 
@@ -67,53 +71,77 @@ def cursor_of(connection: Connection) -> Any:
     return connection.connection.cursor()
 
 
-def done(engine: Engine) -> int:
+def done(shop: Engine) -> int:
     """Return how often order 4711 was processed."""
-    with engine.connect() as connection:
+    with shop.connect() as connection:
         return int(connection.execute(text("SELECT done FROM shop_orders")).scalar_one())
 
 
-def test_the_recipe_of_the_dbapi(engine: Engine, recipes: Any) -> None:
+@on_servers
+def test_the_recipe_of_the_dbapi(shop: Engine, recipes: Any) -> None:
     """An order and its message are one transaction; processing it twice fails."""
-    with engine.connect() as connection:
+    with shop.connect() as connection:
         recipes.place_order(connection.connection, 4711)
         recipes.process(connection.connection, str(STORED), 4711)
         driver = connection.connection
-        error = engine.dialect.loaded_dbapi.IntegrityError
+        error = shop.dialect.loaded_dbapi.IntegrityError
         with pytest.raises(error, match="acknowledged before"):
             recipes.process(driver, str(STORED), 4711)
         driver.rollback()
-    assert left(engine) == [SentMessage("/queue/orders", b"4711", {"priority": 7})]
-    assert done(engine) == 1
+    assert left(shop) == [SentMessage("/queue/orders", b"4711", {"priority": 7})]
+    assert done(shop) == 1
 
 
-def test_the_recipe_of_sqlalchemy(engine: Engine, recipes: Any) -> None:
+@on_servers
+def test_the_recipe_of_sqlalchemy(shop: Engine, recipes: Any) -> None:
     """The same in a session, whose second processing is told from the first."""
-    with Session(engine) as session:
+    with Session(shop) as session:
         recipes.place_order_in_session(session, 4711)
         assert recipes.process_in_session(session, str(STORED), 4711)
         assert not recipes.process_in_session(session, str(STORED), 4711)
         with pytest.raises(sa.exc.IntegrityError):
             recipes.place_order_in_session(session, 4711)
-    assert left(engine) == [SentMessage("/queue/orders", b"4711", {})]
-    assert done(engine) == 1
+    assert left(shop) == [SentMessage("/queue/orders", b"4711", {})]
+    assert done(shop) == 1
 
 
-def test_a_savepoint_that_is_rolled_back_sends_nothing(engine: Engine, recipes: Any) -> None:
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_the_recipe_of_django(
+    shop: Engine, recipes: Any, migrated_store: DatabaseStoreSettings
+) -> None:
+    """What an inner or the outer ``atomic()`` rolls back is not sent."""
+    with django_on(migrated_store):
+        recipes.place_order_in_django(4711)
+        with django_transaction.atomic():
+            recipes.place_order_in_django(4712)
+            with pytest.raises(DjangoIntegrityError):
+                recipes.place_order_in_django(4711)
+        with suppress(ZeroDivisionError), django_transaction.atomic():
+            recipes.place_order_in_django(4713)
+            raise ZeroDivisionError
+    assert left(shop) == [
+        SentMessage("/queue/orders", b"4711", {}),
+        SentMessage("/queue/orders", b"4712", {}),
+    ]
+
+
+@on_servers
+def test_a_savepoint_that_is_rolled_back_sends_nothing(shop: Engine, recipes: Any) -> None:
     """What an inner ``atomic()`` of Django does, and Spring's NESTED propagation."""
     send = text(f"{recipes.call} orthia_send('/queue/orders', :body, NULL)")
-    with engine.begin() as connection:
+    with shop.begin() as connection:
         connection.execute(send, {"body": "kept"})
         connection.execute(text("SAVEPOINT inner_atomic"))
         connection.execute(send, {"body": "taken back"})
         connection.execute(text("ROLLBACK TO SAVEPOINT inner_atomic"))
         connection.execute(send, {"body": "kept, too"})
-    assert [one.body for one in left(engine)] == [b"kept", b"kept, too"]
+    assert [one.body for one in left(shop)] == [b"kept", b"kept, too"]
 
 
-def test_the_helper_says_what_is_sent_and_what_was_expected(engine: Engine, recipes: Any) -> None:
+@on_servers
+def test_the_helper_says_what_is_sent_and_what_was_expected(shop: Engine, recipes: Any) -> None:
     """Before the commit, in order; headers count where they are said."""
-    with engine.connect() as connection:
+    with shop.connect() as connection:
         for order, headers in ((4711, '{"priority": 7}'), (4712, None)):
             connection.execute(
                 text(f"{recipes.call} orthia_send('/queue/orders', :body, :headers)"),
