@@ -1,7 +1,7 @@
 """Copies a stopped pair's store into another database, and compares the two.
 
-Spark copies MESSAGES and the history, in ranges; the driver copies the other tables, bodies of
-large messages included, a few MiB at a time. Counts and checksums of every table are compared at
+Tasks of Spark copy MESSAGES and the history, in ranges; the driver copies the other tables, bodies
+of large messages included, a few MiB at a time. Counts and checksums of every table are compared at
 the end. The node manager's rows, tokens included, come last: tokens must keep growing, or an old
 node's could equal a new one's.
 """
@@ -10,21 +10,18 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
-    Engine,
     MetaData,
     RowMapping,
     Table,
     and_,
-    delete,
     func,
     insert,
     or_,
@@ -35,25 +32,27 @@ from sqlalchemy import (
 from orthia import migrations
 from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, DuplicateKey, translate_errors, write_transaction
+from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.sql.tables import (
+    acks_table,
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
+    outbox_table,
+    times_table,
 )
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
 from orthia.nodemanager.locks.maintenance import is_untouched, refuse_held
 from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import failover_log, node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
+from orthia.pipeline.jobs.copying import Declare, copied
 from orthia.pipeline.sources.inputs import StoreInputs
-from orthia.pipeline.sources.portions import portions
 from orthia.pipeline.sources.schemas import HISTORY_RAW, RAW
 from orthia.pipeline.sources.store import Endpoint, StoreReference
 
 _INSERT_ROWS: Final = 1_000
-_INSERT_TIMEOUT_MS: Final = 60_000
 _HASH_BYTES: Final = 8
 
 
@@ -66,9 +65,6 @@ class CopiedTable:
     checksum: str
 
 
-_Declare = Callable[[MetaData, str, Dialect], Table]
-
-
 @dataclass(frozen=True)
 class SparkTable:
     """A table that goes through Spark."""
@@ -77,7 +73,7 @@ class SparkTable:
     source_table: str
     """Its name as an option of ``orthia.journal``."""
     columns: tuple[str, ...]
-    declare: _Declare
+    declare: Declare
     setting: str
 
     def read(self, spark: SparkSession, store: StoreReference, partitions: int | None) -> DataFrame:
@@ -85,6 +81,21 @@ class SparkTable:
         inputs = StoreInputs(spark, store, partitions)
         read = inputs.history if self.source_table == "history" else inputs.messages
         return read(self.columns)
+
+    def copy(
+        self,
+        spark: SparkSession,
+        source: StoreReference,
+        target: StoreReference,
+        partitions: int | None,
+    ) -> None:
+        """Copy its rows from one store to another."""
+        history = self.source_table == "history"
+        copied(
+            *(spark, source, target, self.columns, self.declare),
+            history=history,
+            partitions=partitions,
+        )
 
     def table(self, settings: DatabaseStoreSettings, dialect: Dialect) -> Table:
         """Declare it."""
@@ -108,55 +119,6 @@ def checksum(rows: DataFrame) -> DataFrame:
     )
 
 
-def inserted(rows: DataFrame, target: StoreReference, large: SparkTable = MESSAGES) -> DataFrame:
-    """Insert rows of a table into ``target``; return how many each task inserted.
-
-    The only function here with side effects; a repeated task replaces its own rows.
-    """
-    return rows.select(*large.columns).mapInArrow(_Inserter(target, large), "inserted long")
-
-
-class _Inserter:
-    """Inserts the rows of a task; pickled to the workers, so it has no connection."""
-
-    def __init__(self, target: StoreReference, large: SparkTable) -> None:
-        self._target = target
-        self._large = large
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settings = self._target.settings()
-        with Database.from_settings(settings) as database:
-            engine = database.dedicated_engine("migrate", query_timeout_ms=_INSERT_TIMEOUT_MS)
-            table = self._large.table(settings, database.dialect)
-            count = 0
-            for batch in batches:
-                for rows in _portions(batch):
-                    _insert(engine, table, rows)
-                    count += len(rows)
-            yield pa.RecordBatch.from_pydict({"inserted": pa.array([count], pa.int64())})
-
-
-def _portions(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a batch in portions that fit one statement."""
-    names = batch.schema.names
-    columns = (batch.column(name).to_pylist() for name in names)
-    sized = [names.index("record")]
-    for rows in portions(zip(*columns, strict=True), sized, most=_INSERT_ROWS):
-        yield [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _insert(engine: Engine, table: Table, rows: list[dict[str, Any]]) -> None:
-    try:
-        with write_transaction(engine, "copy messages") as connection:
-            connection.execute(insert(table), rows)
-    except DuplicateKey:
-        # An earlier attempt of this task inserted some of them.
-        mine = table.c.seq.in_([row["seq"] for row in rows])
-        with write_transaction(engine, "copy messages again") as connection:
-            connection.execute(delete(table).where(mine))
-            connection.execute(insert(table), rows)
-
-
 def migrate(
     spark: SparkSession,
     source: Endpoint,
@@ -174,10 +136,7 @@ def migrate(
         before = _prepare(old, new)
         for large in (MESSAGES, HISTORY):
             say(f"copying {large.name.lower()}")
-            rows = large.read(spark, source.reference, partitions)
-            if new.database.dialect is Dialect.SQLITE:
-                rows = rows.coalesce(1)  # it allows one writer at a time
-            inserted(rows, target.reference, large).agg(F.sum("inserted")).collect()
+            large.copy(spark, source.reference, target.reference, partitions)
         say("copying bindings, failover log and large messages")
         for table in _OTHERS:
             old.copy(new, table)
@@ -234,7 +193,7 @@ class _DriverTable:
     """A table that the driver copies."""
 
     name: str
-    declare: _Declare
+    declare: Declare
     setting: str
     keys: tuple[str, ...]
     """The key that orders the copying."""
@@ -248,6 +207,18 @@ _OTHERS: Final = (
     _DriverTable("BINDINGS", bindings_table, "bindings_table_name", ("seq",)),
     _DriverTable(
         "FAILOVER_LOG", failover_log, "failover_log_table_name", ("id",), frozenset({"id"})
+    ),
+    _DriverTable("MESSAGE_TIMES", times_table, "message_times_table_name", ("seq",)),
+    _DriverTable(
+        "ORTHIA_OUTBOX",
+        outbox_table,
+        "outbox_table_name",
+        ("id",),
+        frozenset({"id", "txid"}),
+        at_once=16,
+    ),
+    _DriverTable(
+        "ORTHIA_ACKS", acks_table, "acks_table_name", ("message_id",), frozenset({"txid"})
     ),
     _DriverTable(
         "LARGE_MESSAGES",

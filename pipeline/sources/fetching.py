@@ -130,25 +130,16 @@ class PostgresqlSource(Source):
     dialect = Dialect.POSTGRESQL
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
-        arguments = _connect_arguments(settings)
-        given = arguments.pop("options", "")
-        seconds = settings.jdbc_network_timeout / 1000
-        dsn = make_dsn(
-            connect_timeout=ceil(seconds),
-            tcp_user_timeout=settings.jdbc_network_timeout,
-            application_name="orthia pipeline",
-            options=f"{given} -c TimeZone=UTC -c default_transaction_read_only=on".strip(),
-            **arguments,
-        )
+        dsn = postgresql_dsn(settings, "-c default_transaction_read_only=on")
         # Imported here: it loads pandas, half a second in each worker that does not need it.
         from adbc_driver_postgresql import dbapi
 
-        with _adbc_errors("connect the pipeline", connecting=True):
+        with adbc_errors("connect the pipeline", connecting=True):
             self._connection = dbapi.connect(dsn, autocommit=True)
 
     @override
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        with _adbc_errors("read the store"), self._connection.cursor() as cursor:
+        with adbc_errors("read the store"), self._connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
@@ -157,7 +148,7 @@ class PostgresqlSource(Source):
         self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(column.name, column.type) for column in columns])
-        with _adbc_errors("read the store"), self._connection.cursor() as cursor:
+        with adbc_errors("read the store"), self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{_BATCH_BYTES_OPTION: str(BYTES)})
             cursor.execute(self._select(columns, rest), list(values) or None)
             for batch in cursor.fetch_record_batch():
@@ -184,8 +175,24 @@ class PostgresqlSource(Source):
         self._connection.close()
 
 
+def postgresql_dsn(settings: DatabaseStoreSettings, options: str = "") -> str:
+    """Return the driver's words for a connection, password included, with times in UTC."""
+    arguments = _connect_arguments(settings)
+    given = arguments.pop("options", "")
+    seconds = settings.jdbc_network_timeout / 1000
+    dsn: str = make_dsn(
+        connect_timeout=ceil(seconds),
+        tcp_user_timeout=settings.jdbc_network_timeout,
+        application_name="orthia pipeline",
+        options=f"{given} -c TimeZone=UTC {options}".strip(),
+        **arguments,
+    )
+    return dsn
+
+
 @contextmanager
-def _adbc_errors(what: str, *, connecting: bool = False) -> Iterator[None]:
+def adbc_errors(what: str, *, connecting: bool = False) -> Iterator[None]:
+    """Translate the errors of ADBC to StoreError."""
     from adbc_driver_manager import AdbcStatusCode, Error
 
     try:
@@ -297,23 +304,9 @@ class MysqlSource(_CursorSource):
     _quote = "`"
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
-        arguments = _connect_arguments(settings)
-        if isinstance(arguments.get("password"), str):
-            # As bytes: PyMySQL would encode text as Latin-1, which cannot hold every password.
-            arguments["password"] = arguments["password"].encode()
-        seconds = settings.jdbc_network_timeout / 1000
-        with translate_errors("connect the pipeline"):
-            self._connection = pymysql.connect(
-                **{
-                    "charset": "utf8mb4",
-                    **arguments,
-                    "connect_timeout": seconds,
-                    "read_timeout": seconds,
-                    "program_name": "orthia pipeline",
-                    "autocommit": True,
-                    "init_command": "SET SESSION TRANSACTION READ ONLY",
-                }
-            )
+        self._connection = connect_mysql(
+            settings, autocommit=True, init_command="SET SESSION TRANSACTION READ ONLY"
+        )
 
     @override
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
@@ -354,3 +347,23 @@ class MysqlSource(_CursorSource):
     def close(self) -> None:
         if self._connection.open:
             self._connection.close()
+
+
+def connect_mysql(settings: DatabaseStoreSettings, **more: Any) -> pymysql.Connection:
+    """Connect to MySQL or MariaDB with the network time-out; raises StoreError."""
+    arguments = _connect_arguments(settings)
+    if isinstance(arguments.get("password"), str):
+        # As bytes: PyMySQL would encode text as Latin-1, which cannot hold every password.
+        arguments["password"] = arguments["password"].encode()
+    seconds = settings.jdbc_network_timeout / 1000
+    with translate_errors("connect the pipeline"):
+        return pymysql.connect(
+            **{
+                "charset": "utf8mb4",
+                **arguments,
+                "connect_timeout": seconds,
+                "read_timeout": seconds,
+                "program_name": "orthia pipeline",
+                **more,
+            }
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import MetaData, update
+from sqlalchemy import MetaData, insert, select, update
 
 from orthia import migrations
 from orthia.config.address_settings import RoutingType
@@ -17,8 +17,15 @@ from orthia.config.store_settings import (
 )
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
+from orthia.journal.model.message import encode_message
 from orthia.journal.model.unit import Unit
-from orthia.journal.sql.tables import bindings_table
+from orthia.journal.sql.tables import (
+    acks_table,
+    bindings_table,
+    messages_table,
+    outbox_table,
+    times_table,
+)
 from orthia.nodemanager import State
 from orthia.nodemanager.errors import StoreInUse
 from orthia.nodemanager.failover_log import FailoverLogTable
@@ -26,18 +33,22 @@ from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
+from orthia.pipeline.jobs.copying import copied
 from orthia.pipeline.jobs.migrate import migrate
+from orthia.pipeline.sources.schemas import RAW
 from orthia.pipeline.sources.store import Endpoint, StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
 from tests.journal.large_support import DATA, put, read, upload
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.support.servers import PASSWORD, SqliteServer, StoreServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
+LATE = 4_102_444_800_001
+"""In the year 2100."""
 NODE_ID = "613cdfeb-50cc-4af2-876d-d71814b9dc6f"
 
 
@@ -60,12 +71,19 @@ def old(tmp_path: Path) -> Iterator[DatabaseStoreSettings]:
     journal.delete([MessageLocation(seq) for seq in seqs[-400:]])
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    unit.add_message([QUEUE], encode_message(record("late")._replace(expires_ms=LATE)))
     journal.append_unit(unit)
     put(opened, journal, upload(opened, journal), (OTHER_QUEUE,))
     table = FailoverLogTable(opened.database, settings)
     for number in range(1, 4):
         table.insert(entry("a", number, number))
+    metadata, dialect = MetaData(), opened.database.dialect
     with opened.database.engine.begin() as connection:
+        outbox = outbox_table(metadata, settings.outbox_table_name, dialect)
+        sent = [{"destination": "orders", "body": f"by SQL {one}".encode()} for one in range(3)]
+        connection.execute(insert(outbox), sent)
+        acks = acks_table(metadata, settings.acks_table_name, dialect)
+        connection.execute(insert(acks), [{"message_id": seqs[0]}])
         rows = node_manager_store(MetaData(), "NODE_MANAGER_STORE", opened.database.dialect)
         values: dict[int, dict[str, object]] = {
             0: {"state": "P"},
@@ -101,10 +119,13 @@ def test_a_store_moves_through_every_dbms_and_serves_there(
     first_step = migrate(spark, end(old), end(second))
     second_step = migrate(spark, end(second), end(third), partitions=3)
     assert [(one.table, one.rows) for one in first_step] == [
-        ("MESSAGES", 2_104),
+        ("MESSAGES", 2_105),
         ("MESSAGES_HISTORY", 400),
         ("BINDINGS", 3),
         ("FAILOVER_LOG", 3),
+        ("MESSAGE_TIMES", 1),
+        ("ORTHIA_OUTBOX", 3),
+        ("ORTHIA_ACKS", 1),
         ("LARGE_MESSAGES", 4),
     ]
     assert second_step == first_step
@@ -112,6 +133,12 @@ def test_a_store_moves_through_every_dbms_and_serves_there(
     status = SqlNodeManagerStore(database, third, database.engine).status()
     assert (status.state, status.node_id) == (State.PAUSED, NODE_ID)
     assert (status.live.token, status.fence_token) == (9, 7)
+    with database.engine.connect() as connection:
+        outbox = outbox_table(MetaData(), "ORTHIA_OUTBOX", database.dialect)
+        sent = connection.execute(select(outbox.c.body).order_by(outbox.c.id)).scalars()
+        assert [bytes(one) for one in sent] == [b"by SQL 0", b"by SQL 1", b"by SQL 2"]
+        times = times_table(MetaData(), "MESSAGES_TIMES", database.dialect)
+        assert list(connection.execute(select(times.c.at_ms)).scalars()) == [LATE]
     moved = SqlJournalStore(third)
     moved.advance_fence(10)
     journal = moved.open(token=10)
@@ -120,7 +147,8 @@ def test_a_store_moves_through_every_dbms_and_serves_there(
         "prüfung",
     }
     bodies = moved.bodies(journal)
-    assert (len(bodies), bodies[0]) == (1_000, "body 0 £")
+    # The first one was acknowledged by SQL, which no node has seen yet.
+    assert (len(bodies), bodies[0]) == (1_000, "body 1 £")
     small, large = moved.window(journal, OTHER_QUEUE).messages
     assert small.record.body == b"both"
     assert large.record.large is not None
@@ -195,4 +223,24 @@ def test_a_node_that_starts_meanwhile_makes_it_fail(
         migrate(spark, end(old), end(target), say=start_a_node)
     database = Database.from_settings(target)
     assert SqlNodeManagerStore(database, target, database.engine).status().node_id is None
+    database.dispose()
+
+
+def test_a_repeated_task_replaces_what_it_wrote(
+    spark: SparkSession, old: DatabaseStoreSettings, store_settings: DatabaseStoreSettings
+) -> None:
+    """Rows that an attempt left behind are neither doubled nor kept: on every DBMS."""
+    database = Database.from_settings(store_settings)
+    migrations.upgrade(database, store_settings)
+    source, target = (StoreReference.of(one, PASSWORD_VARIABLE)[0] for one in (old, store_settings))
+    table = messages_table(MetaData(), store_settings.message_table_name, database.dialect)
+    for _ in range(2):
+        assert copied(spark, source, target, RAW, messages_table, history=False) == 2_105
+        with database.engine.begin() as connection:
+            records = list(
+                connection.execute(select(table.c.record).order_by(table.c.seq)).scalars()
+            )
+            assert len(records) == 2_105
+            assert b"body 0 " in bytes(records[0])
+            connection.execute(update(table).values(record=b"of another attempt"))
     database.dispose()
