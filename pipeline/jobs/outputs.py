@@ -18,7 +18,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from orthia.pipeline.errors import OutputExists, PipelineError
+from orthia.pipeline.errors import OutputExists
 
 _MARK: Final = ".incomplete-"
 _END_SECONDS: Final = 10.0
@@ -151,11 +151,3 @@ def _await_idle(spark: SparkSession) -> None:
         if not sum(one.numRunningTasks() for one in running):
             return
         time.sleep(_LOOK_SECONDS)
-
-
-def without_slash(directory: str) -> str:
-    """Return a directory's name without a slash at its end; raises PipelineError."""
-    name = directory.rstrip("/")
-    if not name:
-        raise PipelineError(f"{directory!r} is no directory to write into")
-    return name

@@ -1,6 +1,6 @@
 """``pipeline audit``: does a journal hold together?"""
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,8 +13,13 @@ from orthia.broker.cli.pipeline.options import (
     spark_options,
 )
 from orthia.broker.cli.pipeline.output import Rows, show
+from orthia.broker.cli.pipeline.several import answers, pairs_option, read_pairs, tell
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.node.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from orthia.pipeline.jobs.audit import Audit
+    from orthia.pipeline.sources.inputs import Inputs
 
 _SHOWN: Final = 20
 _LISTED: Final = 1_000
@@ -41,6 +46,7 @@ _LISTED: Final = 1_000
     "--history", "with_history", is_flag=True, help="Also check what journal-retention keeps."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pairs_option
 @input_options
 @spark_options
 def audit(
@@ -55,9 +61,11 @@ def audit(
     """Check a journal: what cannot be read, is missing, doubled, misplaced, or of two writers.
 
     Exit code 1 if anything is wrong. It may be run on a pair that serves: what looks wrong because
-    something went on meanwhile is looked at once more.
+    something went on meanwhile is looked at once more. If one of --pairs could not be read, the
+    exit code is 69, after the report of all others.
     """
-    with source.opened(spark_on) as inputs:
+
+    def check(inputs: "Inputs") -> "Audit":
         from orthia.pipeline.jobs import audit as job
 
         spark_on.say("reading the journal")
@@ -66,63 +74,72 @@ def audit(
                 inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
             )
         spark_on.say(f"checked {sum(epoch['rows'] for epoch in found.epochs):,} rows")
-    counts = found.counts
-    listed: Rows = [one._asdict() for one in found.listed]
-    queues, epochs = found.queues, found.epochs
-    in_doubt, unneeded = found.in_doubt, found.unneeded
-    if as_json:
-        print_json(
-            {
-                "sound": not counts,
-                "faults": counts,
-                "listed": listed,
-                "queues": queues,
-                "epochs": epochs,
-                "in_doubt": in_doubt,
-                "unneeded_bodies": unneeded,
-            }
-        )
+        return found
+
+    if source.pairs is not None:
+        told = answers(read_pairs(source.pairs), spark_on, lambda _, inputs: check(inputs))
+        tell(told, _fields, _print, as_json=as_json)
+        is_sound = not any(one.answer.counts for one in told if one.answer is not None)
     else:
-        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs, in_doubt, unneeded)
-    if counts:
+        with source.opened(spark_on) as inputs:
+            found = check(inputs)
+        if as_json:
+            print_json(_fields(found))
+        else:
+            _print(found)
+        is_sound = not found.counts
+    if not is_sound:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 
 
-def _print(
-    meanings: dict[str, str],
-    counts: dict[str, int],
-    listed: Rows,
-    queues: Rows,
-    epochs: Rows,
-    in_doubt: Rows,
-    unneeded: Rows,
-) -> None:
-    show("Queues", queues, ("queue", "address", "messages", "bytes", "oldest"))
+def _fields(found: "Audit") -> dict[str, Any]:
+    return {
+        "sound": not found.counts,
+        "faults": found.counts,
+        "listed": _listed(found),
+        "queues": found.queues,
+        "epochs": found.epochs,
+        "in_doubt": found.in_doubt,
+        "unneeded_bodies": found.unneeded,
+    }
+
+
+def _listed(found: "Audit") -> Rows:
+    return [one._asdict() for one in found.listed]
+
+
+def _print(found: "Audit") -> None:
+    from orthia.pipeline.jobs.audit import FAULTS, HISTORY_FAULTS
+
+    meanings = FAULTS | HISTORY_FAULTS
+    listed = _listed(found)
+    show("Queues", found.queues, ("queue", "address", "messages", "bytes", "oldest"))
     show(
         "Epochs",
-        epochs,
+        found.epochs,
         ("epoch", "rows", "first_seq", "last_seq", "missing", "gap_before", "first_written_at"),
     )
-    if in_doubt:
+    if found.in_doubt:
         show(
             "Transactions in doubt: prepared, and no fault; `orthia data transactions` ends them",
-            in_doubt,
+            found.in_doubt,
             ("xid", "id", "epoch", "prepared_at"),
         )
-    if unneeded:
+    if found.unneeded:
         show(
             "Large bodies that no message needs now, and no fault: of uploads under way, or left by"
             " a node that died, to be removed by the next",
-            unneeded,
+            found.unneeded,
             ("id", "epoch", "pieces", "bytes"),
         )
-    if not counts:
+    if not found.counts:
         click.echo("The journal is sound.")
         return
-    found = [
-        {"fault": name, "rows": count, "meaning": meanings[name]} for name, count in counts.items()
+    faults = [
+        {"fault": name, "rows": count, "meaning": meanings[name]}
+        for name, count in found.counts.items()
     ]
-    show("Faults", sorted(found, key=lambda row: row["fault"]), ("fault", "rows", "meaning"))
+    show("Faults", sorted(faults, key=lambda row: row["fault"]), ("fault", "rows", "meaning"))
     show(
         f"The first {min(_SHOWN, len(listed))} of them",
         listed[:_SHOWN],

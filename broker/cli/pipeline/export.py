@@ -1,6 +1,6 @@
 """``pipeline export``: a pair's tables as files that other programs read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +10,7 @@ import click
 
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline import several
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import (
     SparkOptions,
@@ -41,10 +42,20 @@ class _Wanted:
 
     target: str
     format: str
-    selection: "Selection"
+    queues: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
+    incremental: bool
     with_history: bool
     with_bodies: bool
     spark_on: SparkOptions
+
+    @property
+    def selection(self) -> "Selection":
+        """Which messages are written."""
+        from orthia.pipeline.jobs.watermark import Selection
+
+        return Selection(self.queues, self.since, self.until)
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,7 @@ class _Written:
         "orthia pipeline export --config broker.xml --to exported",
         "orthia pipeline export --config broker.xml --to exported --queue orders --format json",
         "orthia pipeline export --config broker.xml --to /data/orders --queue orders --incremental",
+        "orthia pipeline export --pairs pairs.txt --to exported",
     )
 )
 @click.option(
@@ -71,7 +83,8 @@ class _Written:
     required=True,
     type=Directory(),
     metavar="DIRECTORY",
-    help="It must not exist; with --incremental it is where each run's directory goes.",
+    help="It must not exist; with --incremental it is where each run's directory goes, with"
+    " --pairs that of each pair, by its name.",
 )
 @click.option(
     "--format", "format_", type=click.Choice(_FORMATS), default="parquet", show_default=True
@@ -97,10 +110,12 @@ class _Written:
     help="Also the bodies of large messages, in pieces.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@several.pairs_option
 @store_options
 @spark_options
 def export(
     store: StoreOptions,
+    pairs_file: Path | None,
     target: str,
     format_: str,
     queues: tuple[str, ...],
@@ -128,32 +143,65 @@ def export(
             "--incremental is of what waits, in the order of seq: give --history in a run of its"
             " own."
         )
+    if store.is_given == (pairs_file is not None):
+        raise click.UsageError(
+            "Say where the journal is: --config FILE or --url URL, or --pairs FILE."
+        )
+    wanted = _Wanted(
+        target=target.rstrip("/"),
+        format=format_,
+        queues=queues,
+        since=since,
+        until=until,
+        incremental=incremental,
+        with_history=with_history,
+        with_bodies=with_bodies,
+        spark_on=spark_on,
+    )
+    if pairs_file is not None:
+
+        def write(pair: several.NamedStore, inputs: "Inputs") -> _Written:
+            mine = replace(wanted, target=f"{wanted.target}/{pair.name}")
+            return _write(inputs, pair.settings, mine)
+
+        several.tell(
+            several.answers(several.read_pairs(pairs_file), spark_on, write),
+            lambda written: _fields(written, wanted),
+            lambda written: _print(written, wanted),
+            as_json=as_json,
+        )
+        return
     if not incremental and "://" not in target and Path(target).exists():
         raise OutputExists(f"{target} exists already: nothing was written")
     settings = store_of(store)
     with inputs_of(settings, spark_on) as inputs:
-        from orthia.pipeline.jobs.export import absent
-        from orthia.pipeline.jobs.outputs import left_behind, without_slash
-        from orthia.pipeline.jobs.watermark import Selection
+        written = _write(inputs, settings, wanted)
+    if as_json:
+        print_json(_fields(written, wanted))
+    else:
+        _print(written, wanted)
 
-        selection = Selection(queues, since, until)
-        wanted = _Wanted(
-            without_slash(target), format_, selection, with_history, with_bodies, spark_on
-        )
-        for name in left_behind(inputs.spark, wanted.target):
-            spark_on.say(f"{name} is what a run that was killed left; nothing needs it")
-        # No error: a queue that clients create may come later, and a deleted one has a history.
-        for name in absent(inputs.bindings(), queues):
-            click.echo(f"orthia: there is no queue {name} now: is that its name?", err=True)
-        # Of an incremental run, or some queues, nobody knows before how much it is.
-        whole = not incremental and not selection.options()
-        rows = rows_of(inputs, history=with_history) if whole else None
-        with spark_on.voice.bar_of_rows(inputs.spark, rows):
-            if incremental:
-                written = _export_what_is_new(inputs, settings, wanted)
-            else:
-                written = _export(inputs, wanted, wanted.target, selection.options(), None)
-    _print(written, wanted, as_json=as_json)
+
+def _write(
+    inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
+) -> _Written:
+    """Write the tables of one pair."""
+    from orthia.pipeline.jobs.export import absent
+    from orthia.pipeline.jobs.outputs import left_behind
+
+    spark_on = wanted.spark_on
+    for name in left_behind(inputs.spark, wanted.target):
+        spark_on.say(f"{name} is what a run that was killed left; nothing needs it")
+    # No error: a queue that clients create may come later, and a deleted one has a history.
+    for name in absent(inputs.bindings(), wanted.queues):
+        click.echo(f"orthia: there is no queue {name} now: is that its name?", err=True)
+    # Of an incremental run, or some queues, nobody knows before how much it is.
+    whole = not wanted.incremental and not wanted.selection.options()
+    rows = rows_of(inputs, history=wanted.with_history) if whole else None
+    with spark_on.voice.bar_of_rows(inputs.spark, rows):
+        if wanted.incremental:
+            return _export_what_is_new(inputs, settings, wanted)
+        return _export(inputs, wanted, wanted.target, wanted.selection.options(), None)
 
 
 def _export_what_is_new(
@@ -279,30 +327,30 @@ def _manifest(
     )
 
 
-def _print(written: _Written, wanted: _Wanted, *, as_json: bool) -> None:
+def _fields(written: _Written, wanted: _Wanted) -> dict[str, Any]:
     manifest = written.manifest
-    if as_json:
-        history = {"history": written.history} if wanted.with_history else {}
-        place = (
-            {}
-            if manifest.through_seq is None
-            else {
-                "after_seq": manifest.after_seq,
-                "through_seq": manifest.through_seq,
-            }
-        )
-        print_json(
-            {
-                "directory": written.directory,
-                "format": wanted.format,
-                "messages": written.messages,
-                **history,
-                **place,
-                "corrupt": manifest.corrupt,
-                "corrupt_listed": written.unreadable,
-            }
-        )
-        return
+    history = {"history": written.history} if wanted.with_history else {}
+    place = (
+        {}
+        if manifest.through_seq is None
+        else {
+            "after_seq": manifest.after_seq,
+            "through_seq": manifest.through_seq,
+        }
+    )
+    return {
+        "directory": written.directory,
+        "format": wanted.format,
+        "messages": written.messages,
+        **history,
+        **place,
+        "corrupt": manifest.corrupt,
+        "corrupt_listed": written.unreadable,
+    }
+
+
+def _print(written: _Written, wanted: _Wanted) -> None:
+    manifest = written.manifest
     if manifest.through_seq is not None and manifest.through_seq == manifest.after_seq:
         click.echo(f"nothing new since seq {manifest.after_seq:,}: nothing was written")
         return

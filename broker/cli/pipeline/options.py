@@ -3,9 +3,9 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -98,12 +98,15 @@ def input_options(command: _Command) -> _Command:
     def with_input(
         *args: Any, store: StoreOptions, from_directory: str | None, **kwargs: Any
     ) -> Any:
-        if store.is_given == (from_directory is not None):
+        or_pairs = ", or --pairs FILE" if "pairs_file" in kwargs else ""
+        pairs: Path | None = kwargs.pop("pairs_file", None)
+        if store.is_given + (from_directory is not None) + (pairs is not None) != 1:
             raise click.UsageError(
-                "Say where the journal is: --config FILE or --url URL, or --from DIRECTORY."
+                "Say where the journal is: --config FILE or --url URL, or --from"
+                f" DIRECTORY{or_pairs}."
             )
         settings = store_of(store) if store.is_given else None
-        return command(*args, source=Source(settings, from_directory), **kwargs)
+        return command(*args, source=Source(settings, from_directory, pairs), **kwargs)
 
     decorated: Any = click.option(
         "--from",
@@ -130,32 +133,66 @@ def inputs_of(
     settings: DatabaseStoreSettings | FileStoreSettings, spark_on: SparkOptions
 ) -> Iterator["Inputs"]:
     """Start Spark and give the tables of a store, as ``Source.opened`` does."""
+    if isinstance(settings, DatabaseStoreSettings):
+        spark_on.say("asking the store")
+    asked = ask(settings, spark_on)
+    with session(spark_on, asked.passwords) as spark, inputs_in(spark, asked, spark_on) as inputs:
+        yield inputs
+
+
+@dataclass(frozen=True)
+class AskedStore:
+    """A store that answered, and what a session needs to read it."""
+
+    settings: DatabaseStoreSettings | FileStoreSettings
+    reference: StoreReference | None = None
+    """None of files."""
+    size: "Size | None" = None
+    passwords: Mapping[str, str] = field(default_factory=dict)
+
+
+def ask(
+    settings: DatabaseStoreSettings | FileStoreSettings,
+    spark_on: SparkOptions,
+    variable: str = PASSWORD_VARIABLE,
+) -> AskedStore:
+    """Return a store that is there; workers get its password by ``variable``.
+
+    Raises Unavailable, StoreError.
+    """
     if isinstance(settings, FileStoreSettings):
         check_started(settings)
-        with session(spark_on) as spark:
-            from orthia.pipeline.sources.file_journal import FileReference
-            from orthia.pipeline.sources.inputs import FileInputs
-            from orthia.pipeline.sources.sizes import size_of_files
-
-            files = FileReference.of(settings)
-            size = _wanted(size_of_files(files), spark_on)
-            with _suited(FileInputs(spark, files, spark_on.partitions, size=size)) as inputs:
-                yield inputs
-        return
+        return AskedStore(settings)
     require_extra()
-    spark_on.say("asking the store")
     with opened(settings) as database:
         from orthia.pipeline.sources.sizes import size_of_store
 
-        reference, password = StoreReference.of(settings)
+        reference, password = StoreReference.of(settings, variable)
         size = _wanted(size_of_store(database, settings), spark_on)
-    passwords = {} if password is None else {PASSWORD_VARIABLE: password}
-    with session(spark_on, passwords) as spark:
-        from orthia.pipeline.sources.inputs import StoreInputs
+    passwords = {} if password is None else {variable: password}
+    return AskedStore(settings, reference, size, passwords)
 
-        store = StoreInputs(spark, reference, spark_on.partitions, size=size)
-        with _suited(store) as inputs:
-            yield inputs
+
+@contextmanager
+def inputs_in(
+    spark: "SparkSession", asked: AskedStore, spark_on: SparkOptions
+) -> Iterator["Inputs"]:
+    """Give the tables of a store in a session that has its password."""
+    from orthia.pipeline.sources.inputs import FileInputs, StoreInputs
+    from orthia.pipeline.sources.sizes import UNKNOWN, size_of_files
+
+    if isinstance(asked.settings, FileStoreSettings):
+        from orthia.pipeline.sources.file_journal import FileReference
+
+        files = FileReference.of(asked.settings)
+        size = _wanted(size_of_files(files), spark_on)
+        found: Inputs = FileInputs(spark, files, spark_on.partitions, size=size)
+    else:
+        reference = asked.reference or StoreReference.of(asked.settings)[0]
+        size = asked.size or UNKNOWN
+        found = StoreInputs(spark, reference, spark_on.partitions, size=size)
+    with _suited(found) as inputs:
+        yield inputs
 
 
 def _wanted(size: "Size", spark_on: SparkOptions) -> "Size":
@@ -174,10 +211,12 @@ def _suited(inputs: "Inputs") -> Iterator["Inputs"]:
 
 @dataclass(frozen=True)
 class Source:
-    """A store, or the directory of an export."""
+    """A store, or the directory of an export, or a file of several pairs."""
 
     settings: DatabaseStoreSettings | FileStoreSettings | None
     directory: str | None
+    pairs: Path | None = None
+    """Only of commands with ``several.pairs_option``."""
 
     @contextmanager
     def opened(self, spark_on: SparkOptions) -> Iterator["Inputs"]:
@@ -240,7 +279,7 @@ def reachable(
 
 @contextmanager
 def session(
-    spark_on: SparkOptions, passwords: dict[str, str] | None = None
+    spark_on: SparkOptions, passwords: Mapping[str, str] | None = None
 ) -> Iterator["SparkSession"]:
     """Give a Spark session, which ends with the block unless it was there before.
 
