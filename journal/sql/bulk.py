@@ -35,10 +35,13 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 class StoredRow(NamedTuple):
-    """A row of MESSAGES, and the large body it needs."""
+    """A row of MESSAGES, and what the row itself does not tell."""
 
     row: Row
     large_id: int | None
+    """The large body it needs."""
+    of_body: Moment | None = None
+    """When the message of a reference is due or expires: only its body tells."""
 
 
 class HistoryRow(NamedTuple):
@@ -82,7 +85,6 @@ class BulkLoad:
         self._engine = fenced_engine(database, s, JOURNAL_PURPOSE, token)
         self._store = batch_store(database, s, self._engine, token)
         self._bodies = SqlBodies(database, s, token)
-        self._last_body: tuple[int, Moment | None] = (0, None)
         self._history = fenced_engine(database, s, "history", token)
 
     def __enter__(self) -> Self:
@@ -98,33 +100,16 @@ class BulkLoad:
     def messages(self, rows: Iterable[StoredRow]) -> int:
         """Store rows of MESSAGES in one transaction; return their number."""
         unit = Unit(None, 0)
-        for row, large_id in rows:
+        for row, large_id, of_body in rows:
             unit.add_rows((row,))
             unit.payload_bytes += len(row.record)
-            when = self._moment_of(row)
+            when = of_body if row.user_record_type == UserRecordType.ADD_REF else _moment_of(row)
             if when is not None and row.queue_id is not None:
                 unit.add_times((MessageTime(row.seq, row.queue_id, *when),))
             if large_id is not None and row.queue_id is not None:
                 unit.add_links((LargeReference(large_id, row.seq),))
         self._store.store(batch_of([unit]))
         return len(unit.rows)
-
-    def _moment_of(self, row: Row) -> Moment | None:
-        """Return when a row's message is due or expires.
-
-        A reference has the moment of its body, if that was the last body before it. One apart from
-        its body has none: it expires only when a consumer comes.
-        """
-        if row.user_record_type == UserRecordType.ADD_REF:
-            body_seq, when = self._last_body
-            return when if body_seq == row.id else None
-        try:
-            when = moment(row.record)
-        except ValueError:
-            when = None  # a damaged row stays unchanged for inspection
-        if row.queue_id is None:
-            self._last_body = (row.seq, when)
-        return when
 
     def bindings(self, rows: Iterable[Row]) -> int:
         """Store rows of BINDINGS in one transaction; return their number. Raises CorruptRecord."""
@@ -163,3 +148,11 @@ class BulkLoad:
         """Store pieces of large bodies in one transaction; return their number."""
         self._bodies.write(pieces)
         return len(pieces)
+
+
+def _moment_of(row: Row) -> Moment | None:
+    """Return when the message of a row is due or expires."""
+    try:
+        return moment(row.record)
+    except ValueError:
+        return None  # a damaged row stays unchanged for inspection

@@ -26,6 +26,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import Piece
 from orthia.journal.model.changes import Row
+from orthia.journal.model.moments import Moment, MomentKind
 from orthia.journal.model.records import UserRecordType
 from orthia.journal.sql.bulk import (
     BATCH_BYTES,
@@ -52,7 +53,7 @@ from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
 from orthia.pipeline.sources.store import Endpoint, StoreReference
 
-_MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
+_MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id", "due_ms", "expires_ms")
 _HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")
 _MOST_TASKS: Final = 4
 """That write at a time: what one database takes."""
@@ -135,13 +136,23 @@ def _rows_of(export: ExportInputs, contents: Contents) -> _RestoreRows:
     if history is not None:
         tokens += _row(history, F.max("epoch"))
     return _RestoreRows(
-        kept.select(*_MESSAGE_COLUMNS),
+        _with_moments(kept).select(*_MESSAGE_COLUMNS),
         export.bodies(),
         bindings,
         history,
         contents.tables["messages"].rows - there,
         highest_id=max(of_messages[0], of_bindings[0]),
         newest_token=max(tokens),
+    )
+
+
+def _with_moments(messages: DataFrame) -> DataFrame:
+    """Return messages with when they are due and expire, in milliseconds: a reference, too.
+
+    An export has them in the row of each reference, whose body is in another directory.
+    """
+    return messages.withColumns(
+        {"due_ms": F.unix_millis("delivery_time"), "expires_ms": F.unix_millis("expires")}
     )
 
 
@@ -228,9 +239,18 @@ def _load_messages(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
         StoredRow(
             Row(row["seq"], row["id"], row["user_record_type"], row["queue_id"], row["record"]),
             row["large_id"],
+            _moment_of_body(row),
         )
         for row in rows
     )
+
+
+def _moment_of_body(row: dict[str, Any]) -> Moment | None:
+    """Return when the message of a reference is due or expires, as its export tells."""
+    if row["due_ms"] is not None:
+        return Moment(MomentKind.DUE, row["due_ms"])
+    expires_ms = row["expires_ms"]
+    return None if expires_ms is None else Moment(MomentKind.EXPIRES, expires_ms)
 
 
 def _load_bindings(load: BulkLoad, rows: list[dict[str, Any]]) -> int:

@@ -16,13 +16,15 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
-from orthia.journal.model.message import LargeBody
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import LargeBody, encode_message
 from orthia.journal.model.unit import Unit
 from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
+    times_table,
 )
 from orthia.nodemanager.errors import StoreInUse
 from orthia.pipeline.errors import ImportFailed, ImportRefused
@@ -32,7 +34,7 @@ from orthia.pipeline.sources.inputs import ExportInputs
 from orthia.pipeline.sources.store import Endpoint, StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, read, upload
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, record
 from tests.pipeline.support import answer
 from tests.process.nodes import cluster
 from tests.support.schema import make_tables
@@ -43,6 +45,8 @@ pytestmark = pytest.mark.extended
 __all__ = ["run"]
 
 COUNT = 2_500
+LATE = 4_102_444_800_001
+"""In the year 2100."""
 
 
 @dataclass
@@ -77,7 +81,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
     seqs = opened.append(journal, *[f"body {number} £" for number in range(COUNT)])
     journal.delete([MessageLocation(seq) for seq in seqs[:400]])
     unit = Unit()
-    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    unit.add_message([QUEUE, OTHER_QUEUE], encode_message(record("both")._replace(expires_ms=LATE)))
+    later = record("later")._replace(stated=encode_fields(Fields(delivery_ms=LATE)))
+    unit.add_message([QUEUE, OTHER_QUEUE], encode_message(later))
+    unit.add_message([QUEUE], encode_message(record("once")._replace(expires_ms=LATE + 1)))
     journal.append_unit(unit)
     body = upload(opened, journal)
     put(opened, journal, body, (QUEUE, OTHER_QUEUE))
@@ -99,6 +106,7 @@ def rows_of(settings: DatabaseStoreSettings, *without: str) -> dict[str, list[An
         bindings_table(metadata, s.bindings_table_name, dialect),
         history_table(metadata, s.message_history_table_name, dialect),
         large_messages_table(metadata, s.large_message_table_name, dialect),
+        times_table(metadata, s.message_times_table_name, dialect),
     ]
     found: dict[str, list[Any]] = {}
     with database.engine.connect() as connection:
@@ -137,14 +145,15 @@ def test_an_export_comes_back_as_it_was(
     out, url = backup_of, url_with_password(store_settings)
     told = answer(run("pipeline", "import", "--from", out, "--url", url, "--json", "-q"))
     assert {row["table"]: (row["rows"], row["left_out"]) for row in told["tables"]} == {
-        "MESSAGES": (COUNT - 400 + 6, 0),
+        "MESSAGES": (COUNT - 400 + 10, 0),
         "LARGE_MESSAGES": (5, 0),
-        "BINDINGS": (2, 0),
+        "BINDINGS": (3, 0),
         "MESSAGES_HISTORY": (401, 0),
     }
     assert told["beside_a_node"] is False
     before, after = (rows_of(one, "epoch", "written_at") for one in (old.settings, store_settings))
     assert after == before
+    assert len(after["MESSAGES_TIMES"]) == 5
     history = rows_of(store_settings)["MESSAGES_HISTORY"]
     assert [row[3] for row in history] == [7] * 401
     _go_on(store_settings, old.body)
@@ -165,7 +174,7 @@ def _go_on(settings: DatabaseStoreSettings, body: LargeBody) -> None:
             "ümit"
         }
         waiting = store.window(journal, OTHER_QUEUE).messages
-        assert [message.record.body for message in waiting] == [b"both", b""]
+        assert [message.record.body for message in waiting] == [b"both", b"later", b""]
         assert read(store, journal, body) == DATA
         assert store.append(journal, "next")[0] > journal.recovery_horizon > COUNT
     finally:
@@ -280,4 +289,4 @@ def test_what_was_left_half_done_is_not_served(
     assert "left out 2 large messages" in told.stderr
     rows = {row["table"]: (row["rows"], row["left_out"]) for row in found["tables"]}
     # Two references and the body they share.
-    assert rows["MESSAGES"] == (COUNT - 400 + 3, 3)
+    assert rows["MESSAGES"] == (COUNT - 400 + 7, 3)
