@@ -7,7 +7,11 @@ queue: while a node serves, a body may vanish after its message was read.
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -29,6 +33,10 @@ from orthia.pipeline.sources.store import StoreReference
 WINDOW_PIECES: Final = 16
 """Pieces in memory at a time."""
 _PIECES_A_PARTITION: Final = 512
+_EXPORT_WINDOW_PIECES: Final = 64
+"""Pieces of one job of Spark: 16 MiB."""
+_WINDOWS_AHEAD: Final = 3
+"""Jobs at a time, so that one is read while another is sent."""
 
 
 class BodyReader(ABC):
@@ -47,26 +55,33 @@ class BodyReader(ABC):
     def close(self) -> None:  # noqa: B027 - a default: most have nothing open
         """Close the reader's connections and files."""
 
+    def windows(self, body: LargeBody) -> Generator[list[bytes]]:
+        """Yield the pieces of a body in lists, until one is missing."""
+        position = 0
+        while found := self.window(body.id, position, WINDOW_PIECES):
+            yield found
+            position += len(found)
+
     def pieces(self, body: LargeBody) -> Iterator[bytes]:
         """Yield a body piece by piece, with a few in memory.
 
         Raises BodyUnreadable if it ends early, or if its checksum is wrong.
         """
-        position = size = checksum = 0
-        while size < body.size:
-            found = self.window(body.id, position, WINDOW_PIECES)
-            if not found:
-                raise BodyUnreadable(
-                    f"the body {body.id} ends after {size} of {body.size} bytes: it is damaged, or"
-                    " its message left its queue while it was read"
-                )
-            for piece in found:
-                size += len(piece)
-                checksum = zlib.crc32(piece, checksum)
-                if size >= body.size and (size, checksum) != (body.size, body.checksum):
-                    raise BodyUnreadable(f"the body {body.id} is not what was stored")
-                yield piece
-            position += len(found)
+        size = checksum = 0
+        with closing(self.windows(body)) as windows:
+            while size < body.size:
+                found = next(windows, None)
+                if not found:
+                    raise BodyUnreadable(
+                        f"the body {body.id} ends after {size} of {body.size} bytes: it is damaged,"
+                        " or its message left its queue while it was read"
+                    )
+                for piece in found:
+                    size += len(piece)
+                    checksum = zlib.crc32(piece, checksum)
+                    if size >= body.size and (size, checksum) != (body.size, body.checksum):
+                        raise BodyUnreadable(f"the body {body.id} is not what was stored")
+                    yield piece
 
     def whole(self, body: LargeBody) -> bytes:
         """Return a body; raises BodyUnreadable."""
@@ -121,18 +136,41 @@ class FileBodyReader(BodyReader):
 
 
 class ExportBodyReader(BodyReader):
-    """Reads the bodies of an export, with a Spark job for each window."""
+    """Reads the bodies of an export, with a Spark job for each window, some at a time."""
 
     def __init__(self, bodies: DataFrame) -> None:
         self._bodies = bodies
+
+    @override
+    def windows(self, body: LargeBody) -> Generator[list[bytes]]:
+        count = -(-body.size // PIECE_BYTES)
+        firsts = iter(range(0, count, _EXPORT_WINDOW_PIECES))
+        with ThreadPoolExecutor(_WINDOWS_AHEAD, "orthia-body") as pool:
+
+            def read(first: int) -> "Future[list[bytes]]":
+                return pool.submit(self.window, body.id, first, _EXPORT_WINDOW_PIECES)
+
+            waiting = deque(map(read, islice(firsts, _WINDOWS_AHEAD)))
+            try:
+                while waiting:
+                    found = waiting.popleft().result()
+                    # As many are in memory as are asked for, and the one that is sent.
+                    waiting.extend(map(read, islice(firsts, 1)))
+                    yield found
+                    if len(found) < _EXPORT_WINDOW_PIECES:
+                        return
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     @override
     def window(self, large_id: int, first: int, count: int) -> list[bytes]:
         wanted = (
             f"large_id = {large_id:d} AND position >= {first:d} AND position < {first + count:d}"
         )
-        rows = self._bodies.where(wanted).orderBy("position").collect()
-        return _without_gap(first, ((row["position"], row["piece"]) for row in rows))
+        rows = self._bodies.where(wanted).select("position", "piece").toArrow()
+        rows = rows.sort_by("position")
+        columns = (rows.column(name).to_pylist() for name in ("position", "piece"))
+        return _without_gap(first, zip(*columns, strict=True))
 
 
 def _without_gap(first: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:
