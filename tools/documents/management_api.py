@@ -78,8 +78,8 @@ came from another queue. Cancelled, a message of an address with several queues 
 them.
 
 **A message that is sent** has up to 256 properties; these and its headers have up to 65,536
-characters. Names of a message's own headers, as `content-length`, and those that begin with `_AMQ_`,
-`AMQ_` or `JMSX` are refused, but for `JMSXGroupID`, `JMSXGroupSeq`, `_AMQ_GROUP_ID`,
+characters. Names of a message's own headers, as `content-length`, and those that begin with
+`_AMQ_`, `AMQ_` or `JMSX` are refused, but for `JMSXGroupID`, `JMSXGroupSeq`, `_AMQ_GROUP_ID`,
 `_AMQ_GROUP_SEQUENCE` and `_AMQ_LVQ_NAME`.
 """
 
