@@ -14,7 +14,7 @@ names that Artemis' management has for what it does, writes one line to the audi
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from enum import Enum
 from math import isfinite
 from typing import Any, Final
@@ -25,7 +25,7 @@ from orthia.broker.core.destinations import QUALIFIED, is_name, is_schedule
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
-from orthia.broker.core.queue.seen import oldest_ms, selector_of
+from orthia.broker.core.queue.seen import selector_of
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.routing.address import Address
 from orthia.broker.core.routing.addresses import refuse_if_leaving
@@ -35,9 +35,12 @@ from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.core.upkeep.streams import AttachedStream
 from orthia.broker.management.abc import ConnectedClients, Handover
+from orthia.broker.management.connection_lists import ConnectionLists
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.in_doubt import InDoubt
 from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
+from orthia.broker.management.kept import Kept
+from orthia.broker.management.listing import FIRST, Asked, Page
 from orthia.broker.management.messages import (
     RETURNS,
     Found,
@@ -53,8 +56,8 @@ from orthia.broker.management.options import (
     checked,
     refuse_conflict,
 )
+from orthia.broker.management.queue_lists import QueueLists
 from orthia.broker.management.scheduled import Scheduled
-from orthia.broker.management.snapshots import Snapshot, Snapshots
 from orthia.broker.management.views import (
     AddressView,
     BindingView,
@@ -77,6 +80,7 @@ from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import options_of
+from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.outbox import REFUSED_HEADERS, RESERVED_PREFIXES
 from orthia.config.queues import QueueOptions
@@ -94,6 +98,8 @@ _ACTING: Final = frozenset(
 """Properties of reserved names that a queue goes by."""
 LONGEST_PROPERTIES: Final = 65_536
 """Characters of all that a message says beside its body, as clients' headers have by default."""
+_LOOKED_AT: Final = 64
+"""Queues that are asked for their consumers in one step."""
 _BROKER: Final = "broker"
 _OPERATIONS: Final = {
     JobKind.PURGE: "removeAllMessages",
@@ -146,11 +152,12 @@ class Management:
         self._scheduled = Scheduled(parts, self._waiting)
         self._in_doubt = InDoubt(parts, self._waiting)
         self._jobs = Jobs(parts, self._waiting, self._scheduled)
-        begin, time_ms = self._waiting.begin, broker.time_ms
-        self._snapshots = Snapshots(self._all_queues, begin, time_ms)
-        self._addressed = Snapshots(self._all_addresses, begin, time_ms)
-        self._consuming = Snapshots(self._all_consumers, begin, time_ms)
-        self._connected = Snapshots(self._all_connections, begin, time_ms)
+        self._queues = QueueLists(parts, self._scheduled, self._waiting, broker.time_ms)
+        self._connected = ConnectionLists(
+            clients, self._counting_consumers, self._waiting, broker.time_ms
+        )
+        self._addressed = Kept(self._all_addresses, self._waiting.begin, monotonic_seconds)
+        self._consuming = Kept(self._all_consumers, self._waiting.begin, monotonic_seconds)
 
     @property
     def name(self) -> str:
@@ -163,7 +170,7 @@ class Management:
 
     def _forget_lists(self) -> None:
         """Make new lists of queues and addresses for whoever asks next: something changed."""
-        self._snapshots.forget()
+        self._queues.forget()
         self._addressed.forget()
 
     def _allow(
@@ -179,17 +186,17 @@ class Management:
         """Return the node in a few numbers."""
         self._allow(principal, _BROKER, "getStatus")
         counters = self._broker.counters()
-        queues = (await self._snapshots.latest()).items
+        totals = await self._queues.totals()
         return OverviewView(
             name=self._name,
             node_id=self._node_id,
             uptime_ms=self._broker.time_ms() - self._live_since_ms,
-            queues=len(queues),
+            queues=totals.queues,
             addresses=sum(one.is_used for one in self._book.known.values()),
-            consumers=sum(one.consumers for one in queues),
+            consumers=totals.consumers,
             connections=self._clients.number,
-            messages=sum(one.messages for one in queues),
-            delivering=sum(one.delivering for one in queues),
+            messages=totals.messages,
+            delivering=totals.delivering,
             added=counters.added,
             acknowledged=counters.acknowledged,
             expired=counters.expired,
@@ -200,32 +207,24 @@ class Management:
             last_seq=self._parts.journal.last_committed_seq,
         )
 
-    async def queues(self, principal: Principal) -> Snapshot[QueueView]:
+    async def queues(self, principal: Principal, asked: Asked = FIRST) -> Page[QueueView]:
+        """Return a page of the queues but those of scheduled messages; raises WrongArgument.
+
+        They are shown as they are now, in the order of a moment ago.
+        """
+        self._allow(principal, _BROKER, "listQueues")
+        return await self._queues.page(asked)
+
+    async def all_queues(self, principal: Principal) -> tuple[QueueView, ...]:
         """Return all queues but those of scheduled messages, as they were a moment ago."""
         self._allow(principal, _BROKER, "listQueues")
-        return await self._snapshots.latest()
-
-    async def queues_now(
-        self, principal: Principal, names: Collection[str]
-    ) -> Mapping[str, QueueView]:
-        """Return some queues, a page of them, as they are now; without those that are gone."""
-        self._allow(principal, _BROKER, "listQueues")
-        found = ((name, self._book.queues.get(name)) for name in names)
-        return {name: self._view(queue) for name, queue in found if queue is not None}
-
-    def _all_queues(self) -> Finding[tuple[QueueView, ...]]:
-        found: list[QueueView] = []
-        for queue in self._book.consumable_queues():
-            if self._book.queues.get(queue.name) is queue:
-                found.append(self._view(queue))
-            yield GO_ON
-        return tuple(found)
+        return await self._queues.all()
 
     async def queue(self, principal: Principal, name: str) -> QueueView:
         """Return one queue; its oldest message is looked for in the store, too."""
         self._allow(principal, f"queue.{name}", "getAttributes")
         queue = self._queue(name)
-        view = self._view(queue)
+        view = self._queues.view(queue)
         if view.oldest_ms is None and view.messages:
             page = await self._messages.page(queue, None, None, 1, self._shown(queue, 0))
             if page.messages:
@@ -247,14 +246,14 @@ class Management:
             address = self._book.known.get(name)
             if address is not None:
                 queues = (*address.anycast_queues, *address.multicast_queues)
-                found += [self._view(one) for one in queues]
+                found += [self._queues.view(one) for one in queues]
             yield GO_ON
         return tuple(found)
 
     async def addresses(self, principal: Principal) -> tuple[AddressView, ...]:
         """Return all addresses in use, as they were a moment ago, in no order."""
         self._allow(principal, _BROKER, "listAddresses")
-        return (await self._addressed.latest()).items
+        return await self._addressed.latest()
 
     def _all_addresses(self) -> Finding[tuple[AddressView, ...]]:
         found: list[AddressView] = []
@@ -306,49 +305,6 @@ class Management:
             raise NotFound("address", name)
         return address
 
-    def _view(self, queue: Queue) -> QueueView:
-        name, address = queue.name, queue.address
-        binding = self._book.bindings[name]
-        options, counters, unsettled = binding.options, queue.counters, queue.unsettled
-        messages = queue.depth
-        return QueueView(
-            name,
-            address,
-            queue.routing_type,
-            queue.durable,
-            address in self._book.temporary,
-            name in self._book.rules.queues,
-            binding.auto_created,
-            queue.user,
-            options.filter,
-            options.exclusive,
-            options.last_value_key,
-            options.non_destructive,
-            None if options.ring_size < 0 else options.ring_size,
-            queue.max_consumers,
-            queue.is_paused,
-            messages,
-            queue.is_counted,
-            queue.log.stored_bytes if messages else 0,
-            oldest_ms(queue) if messages else None,
-            queue.consumers,
-            unsettled.delivered,
-            len(unsettled.delayed),
-            self._scheduled_for(queue) if self._book.known[address].schedules else 0,
-            counters.added,
-            counters.acknowledged,
-            counters.expired,
-            counters.dead_lettered,
-            counters.redelivered,
-            counters.removed,
-        )
-
-    def _scheduled_for(self, queue: Queue) -> int:
-        """Return how many messages are not due yet that go to a queue, as it is now."""
-        if not self._book.known[queue.address].schedules:
-            return 0
-        return sum(one.depth for one in self._scheduled.of_queue(queue))
-
     def _view_of_address(self, name: str, address: Address) -> AddressView:
         queues = (*address.anycast_queues, *address.multicast_queues)
         settings, topic = address.settings, address.topic
@@ -381,7 +337,7 @@ class Management:
         """Return the consumers of a queue; or of all queues and topics, a moment ago."""
         if queue is None:
             self._allow(principal, _BROKER, "listAllConsumersAsJSON")
-            return (await self._consuming.latest()).items
+            return await self._consuming.latest()
         self._allow(principal, f"queue.{queue}", "listConsumersAsJSON")
         return await self._waiting.steps(self._consumers_of(self._queue(queue)))
 
@@ -408,21 +364,28 @@ class Management:
             yield GO_ON
         return tuple(found)
 
-    async def connections(self, principal: Principal) -> tuple[ConnectionView, ...]:
-        """Return the connections of clients that have logged in, a moment ago, in no order."""
+    async def connections(self, principal: Principal, asked: Asked = FIRST) -> Page[ConnectionView]:
+        """Return a page of the connections of clients that have logged in, a moment ago."""
         self._allow(principal, _BROKER, "listConnectionsAsJSON")
-        return (await self._connected.latest()).items
+        return await self._connected.page(asked)
 
-    def _all_connections(self) -> Finding[tuple[ConnectionView, ...]]:
-        consumers: dict[str, int] = {}
-        for consumer in (yield from self._all_consumers()):
-            consumers[consumer.connection] = consumers.get(consumer.connection, 0) + 1
+    def _counting_consumers(self) -> Finding[dict[str, int]]:
+        """Return how many consumers each connection has that has any."""
+        found: dict[str, int] = {}
+        queues = list(self._book.queues.values())
+        for start in range(0, len(queues), _LOOKED_AT):
+            for queue in queues[start : start + _LOOKED_AT]:
+                if queue.consumers:
+                    for one in queue.subscriptions:
+                        _count(found, one)
+                    yield GO_ON
             yield GO_ON
-        found: list[ConnectionView] = []
-        for one in self._clients.connections():
-            found.append(replace(one, consumers=consumers[one.id]) if one.id in consumers else one)
-            yield GO_ON
-        return tuple(found)
+        for address in list(self._book.known.values()):
+            for subscriber in [] if address.topic is None else list(address.topic.subscribers):
+                if subscriber.subscription is not None:
+                    _count(found, subscriber.subscription)
+                yield GO_ON
+        return found
 
     async def close_connection(
         self, principal: Principal, connection: str, reason: str = ""
@@ -684,7 +647,7 @@ class Management:
             durable=durable,
         )
         await self._bound()
-        return self._view(queue)
+        return self._queues.view(queue)
 
     def _new_queue(
         self,
@@ -750,7 +713,7 @@ class Management:
         self._parts.administered.change_queue(queue, after, most, lambda: answer.set(True))
         await answer
         self._forget_lists()
-        return self._view(queue)
+        return self._queues.view(queue)
 
     def _refuse_if_said_elsewhere(self, queue: Queue, given: Mapping[str, Any]) -> None:
         """Raise NotPossible for a queue that follows somebody else's options."""
@@ -841,7 +804,7 @@ class Management:
         self._parts.administered.pause_queue(queue, lambda: answer.set(True), is_stored=is_stored)
         await answer
         self._forget_lists()
-        return self._view(queue)
+        return self._queues.view(queue)
 
     async def resume_queue(self, principal: Principal, name: str) -> QueueView:
         """Deliver from a queue again, unless its address is paused, too."""
@@ -851,7 +814,7 @@ class Management:
         self._parts.administered.resume_queue(queue, lambda: answer.set(True))
         await answer
         self._forget_lists()
-        return self._view(queue)
+        return self._queues.view(queue)
 
     async def pause_address(
         self, principal: Principal, name: str, *, persist: bool = True
@@ -1180,6 +1143,12 @@ class Management:
         done = await self._in_doubt.rollback(transaction)
         self._forget_lists()
         return done
+
+
+def _count(consumers: dict[str, int], subscription: Subscription[Any]) -> None:
+    if not subscription.is_closed:
+        connection = subscription.principal.origin.connection
+        consumers[connection] = consumers.get(connection, 0) + 1
 
 
 def _consumer(

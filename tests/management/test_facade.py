@@ -14,8 +14,8 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.facade import Management
-from orthia.broker.management.snapshots import page
-from orthia.broker.management.views import as_json
+from orthia.broker.management.listing import Asked, Page
+from orthia.broker.management.views import QueueView, as_json
 from orthia.broker.security.audit import READ_SECONDS, Audit
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
@@ -94,16 +94,19 @@ def test_a_list_of_queues_is_shared_sorted_searched_and_paged() -> None:
     core = managed.core
     for number in range(25):
         core.send(f"/queue/q{number:02}", *("x" * (1 + number % 5)))
-    first = managed.run(managed.management.queues(OPERATOR))
-    assert managed.run(managed.management.queues(OPERATOR)) is first
-    found = page(first.items, search="Q1", sort="messages", descending=True, limit=3)
+
+    def page(**asked: Any) -> Page[QueueView]:
+        return managed.run(managed.management.queues(OPERATOR, Asked(**asked)))
+
+    assert page() is page()
+    found = page(search="Q1", sort="messages", descending=True, limit=3)
     assert found.total == 10
     assert [one.name for one in found.items] == ["q14", "q19", "q13"]
-    assert [one.name for one in page(first.items, offset=24, limit=5).items] == ["q24"]
-    assert page(first.items, where={"messages": 5}).total == 5
-    for wrong in ({"sort": "colour"}, {"limit": 0}, {"offset": -1}, {"where": {"x": 1}}):
+    assert [one.name for one in page(offset=24, limit=5).items] == ["q24"]
+    assert page(where=(("messages", 5),)).total == 5
+    for wrong in ({"sort": "colour"}, {"limit": 0}, {"offset": -1}, {"where": (("x", 1),)}):
         with pytest.raises(WrongArgument):
-            page(first.items, **wrong)
+            page(**wrong)
 
 
 def test_messages_are_shown_a_page_at_a_time_and_stay() -> None:
@@ -280,7 +283,7 @@ def test_consumers_and_connections_are_shown_and_closed() -> None:
     everyone = managed.run(managed.management.consumers(OPERATOR))
     assert [one.address for one in everyone] == ["orders", "news"]
     assert len({one.id for one in everyone}) == 2
-    shown = managed.run(managed.management.connections(OPERATOR))
+    shown = managed.run(managed.management.connections(OPERATOR)).items
     assert [(one.id, one.consumers) for one in shown] == [("", 2), ("c2", 0)]
     managed.run(managed.management.close_consumer(OPERATOR, of_queue.id, "stuck"))
     told = "an operator, user 'op', closed this consumer: stuck"

@@ -184,9 +184,9 @@ def test_who_reads_slowly_is_made_nothing_for() -> None:
     async def scenario() -> None:
         taken = asyncio.Event()
 
-        async def part() -> str:
+        async def update() -> bytes:
             made.append(1)
-            return str(len(made))
+            return b"update %d" % len(made)
 
         async def receive() -> Message:
             await asyncio.Event().wait()
@@ -199,7 +199,7 @@ def test_who_reads_slowly_is_made_nothing_for() -> None:
 
         streams = Streams(Pace(), look_seconds=0.001)
         stream = asyncio.ensure_future(
-            streams.follow("first", part, lambda: None)(
+            streams.follow(b"update", update, lambda: None)(
                 {"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send
             )
         )

@@ -158,8 +158,8 @@ CASES = (
     Case("hand_over", "POST", "/handover", "broker.forceFailover"),
 )
 """In an order in which each finds what it needs."""
-_WAITS = {"finished", "queues_now"}
-"""Waits for what ``job`` shows, or shows some of ``queues``, with the same permission."""
+_WAITS = {"finished", "all_queues"}
+"""Waits for what ``job`` shows, or shows all of ``queues``, with the same permission."""
 
 
 class _Logins(OperatorLogins):
@@ -225,7 +225,7 @@ class Scene:
     async def state(self) -> tuple[object, ...]:
         """Return what operations change."""
         facade = self.managed.management
-        facade._snapshots.forget()
+        facade._queues.forget()
         return (
             (await facade.queues(OPERATOR)).items,
             [queue.stream for queue in self.managed.node.broker.queues().values()],

@@ -82,6 +82,8 @@ class AddressBook:
         self.factory: _Factory
         """Makes queues. It needs where undeliverable messages go, which is in the book."""
         self.queues: dict[str, Queue] = {}
+        self.version = 0
+        """Another number once there are other queues."""
         self.bindings: dict[str, QueueBinding] = {}
         """The stored binding of each queue, by its name."""
         self.known: dict[str, Address] = {}
@@ -301,6 +303,7 @@ class AddressBook:
             if queue.routing_type is RoutingType.MULTICAST:
                 self.patterns.listen(binding.address, address)
         self.queues[binding.name] = queue
+        self.version += 1
         self.bindings[binding.name] = binding
         self._creations.opened(binding.user)
         self._count_filter(binding)
@@ -340,6 +343,7 @@ class AddressBook:
         if self.queues.get(queue.name) is not queue:
             return  # another queue has its name already
         del self.queues[queue.name]
+        self.version += 1
         del self.bindings[queue.name]
         self._creations.deleted(queue.user, len(queue.log.ids))
         self.filters.release(queue.name)

@@ -8,21 +8,14 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orthia.broker.core.identity import Principal
-from orthia.broker.management import snapshots
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.arguments import Argument
-from orthia.broker.management.views import (
-    ConnectionView,
-    JobKind,
-    TransactionView,
-    View,
-    as_json,
-)
+from orthia.broker.management.listing import MOST_OF_A_PAGE, Asked, check_page
+from orthia.broker.management.views import JobKind, TransactionView, View, as_json
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
 
-MOST_OF_A_PAGE: Final = snapshots.MOST_OF_A_PAGE
 _View = TypeVar("_View", bound=View)
 Handler = Callable[..., Awaitable[Any]]
 """Takes the facade, who asks, the parts of the path, and the arguments by name."""
@@ -131,25 +124,20 @@ async def _queues(
     limit: int = 100,
     **where: Any,
 ) -> Any:
-    snapshot = await node.queues(who)
+    asked = _asked(search, sort, offset, limit, tuple(sorted(where.items())))
+    found = await node.queues(who, asked)
+    return lambda: {
+        "queues": [as_json(one) for one in found.items],
+        "total": found.total,
+        "made-ms": found.made_ms,
+    }
 
-    def page() -> dict[str, Any]:
-        found = snapshots.page_of(
-            snapshot,
-            search=search,
-            where=where,
-            sort=sort.removeprefix("-").replace("-", "_"),
-            descending=sort.startswith("-"),
-            offset=offset,
-            limit=limit,
-        )
-        return {
-            "queues": [as_json(one) for one in found.items],
-            "total": found.total,
-            "made-ms": snapshot.made_ms,
-        }
 
-    return page
+def _asked(
+    search: str, sort: str, offset: int, limit: int, where: tuple[tuple[str, object], ...] = ()
+) -> Asked:
+    field = sort.removeprefix("-").replace("-", "_")
+    return Asked(search, where, field, sort.startswith("-"), offset, limit)
 
 
 async def _dead_letter_queues(node: Management, who: Principal) -> Any:
@@ -327,12 +315,17 @@ async def _close_consumer(
     return {}
 
 
-async def _connections(node: Management, who: Principal, **page: Any) -> Any:
-    def texts(one: ConnectionView) -> tuple[str | None, ...]:
-        return one.id, one.user, one.address, one.client_id
-
-    found = await node.connections(who)
-    return partial(_page, "connections", found, texts, **{"sort": "id", **page})
+async def _connections(
+    node: Management,
+    who: Principal,
+    *,
+    search: str = "",
+    sort: str = "id",
+    offset: int = 0,
+    limit: int = 100,
+) -> Any:
+    found = await node.connections(who, _asked(search, sort, offset, limit))
+    return {"connections": [as_json(one) for one in found.items], "total": found.total}
 
 
 async def _close_connection(
@@ -387,7 +380,7 @@ def _page(
     member = sort.removeprefix("-").replace("-", "_")
     if views and sort.removeprefix("-") not in as_json(views[0]):
         raise WrongArgument("sort", f"{name} are not sorted by {quoted(sort[:100])}")
-    snapshots.check_page(offset, limit)
+    check_page(offset, limit)
     part = search.casefold()
     found = [one for one in views if any(part in (text or "").casefold() for text in texts(one))]
     found.sort(key=lambda one: _sortable(getattr(one, member)), reverse=sort.startswith("-"))

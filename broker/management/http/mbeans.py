@@ -678,7 +678,7 @@ async def _queue_names(
     routingType: str | None = None,  # noqa: N803
 ) -> list[str]:
     kind = _routing_type(routingType) if routingType else None
-    found = (await node.queues(who)).items
+    found = await node.all_queues(who)
     return sorted(one.name for one in found if kind is None or one.routing_type is kind)
 
 
@@ -1022,9 +1022,9 @@ async def _broker_sources(
     if "memory" in needed:
         seen["memory"] = await node.memory(who)
     if "queues" in needed:
-        seen["queues"] = (await node.queues(who)).items
+        seen["queues"] = await node.all_queues(who)
     if "named-queues" in needed:
-        seen["named-queues"] = node.name, (await node.queues(who)).items
+        seen["named-queues"] = node.name, await node.all_queues(who)
     if "addresses" in needed:
         seen["addresses"] = await node.addresses(who)
     return dict(seen)
@@ -1047,7 +1047,7 @@ async def _matching(
     if ADDRESS in kinds:
         addresses = await node.addresses(who)
     if QUEUE in kinds or CLASSIC_QUEUE in kinds:
-        queues = (await node.queues(who)).items
+        queues = await node.all_queues(who)
     called = node.name
 
     def candidates() -> Iterator[Found]:

@@ -16,7 +16,7 @@ from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.mbeans import NodeSeen
-from orthia.broker.management.http.pace import Pace
+from orthia.broker.management.http.pace import Pace, followed
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes
 from orthia.broker.management.http.server import HttpServer, LoopErrorHandler, Secure
@@ -59,7 +59,7 @@ class NodeServer:
             self.probes,
             source.describe_role,
             failover_logs,
-            Streams(pace),
+            Streams(Pace(followed())),
         )
         served = application(
             *self.probes.routes(),

@@ -17,6 +17,9 @@ _SAVED_SECONDS: Final = 0.25
 """Processor time that may be taken at once after a rest."""
 MOST_AHEAD_SECONDS: Final = 1.0
 """Reading heads costs time, too, which nothing holds back: it must not add up to a long wait."""
+FOLLOWED_SHARE: Final = 0.02
+"""Of what pages that follow what happens may take: nobody waits for them."""
+FOLLOWED_MOST_AHEAD_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 1.0
 """How long a probe waits for its turn: whoever floods the port must not have a node killed."""
 _Result = TypeVar("_Result")
@@ -30,8 +33,15 @@ class Budget:
         self,
         processor: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
+        share: float = SHARE,
+        most_ahead_seconds: float = MOST_AHEAD_SECONDS,
     ) -> None:
-        """``processor`` returns the seconds the thread has computed, ``clock`` those passed."""
+        """``processor`` returns the seconds the thread has computed, ``clock`` those passed.
+
+        Whoever asks waits ``most_ahead_seconds`` at most.
+        """
+        self._share = share
+        self._most_ahead_seconds = most_ahead_seconds
         self._processor = processor
         self._clock = clock
         self._began: float | None = None
@@ -47,13 +57,19 @@ class Budget:
         used, now = self._processor() + self._beside, self._clock()
         if self._began is None:
             self._began, self._used = now, used
-        ahead = (used - self._used - _SAVED_SECONDS) / SHARE - (now - self._began)
-        if ahead < -_SAVED_SECONDS / SHARE:
+        ahead = (used - self._used - _SAVED_SECONDS) / self._share - (now - self._began)
+        if ahead < -_SAVED_SECONDS / self._share:
             self._began, self._used = now, used
-        if ahead > MOST_AHEAD_SECONDS:
-            self._used += (ahead - MOST_AHEAD_SECONDS) * SHARE
-            return MOST_AHEAD_SECONDS
+        most = self._most_ahead_seconds
+        if ahead > most:
+            self._used += (ahead - most) * self._share
+            return most
         return ahead
+
+
+def followed() -> Budget:
+    """Return the budget of pages that follow what happens."""
+    return Budget(share=FOLLOWED_SHARE, most_ahead_seconds=FOLLOWED_MOST_AHEAD_SECONDS)
 
 
 class Pace:

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from orthia.broker.core.errors import LimitExceeded
-from orthia.broker.management.http.console.rendering import SECURITY
+from orthia.broker.management.http.console.rendering import SECURITY, event
 from orthia.broker.management.http.pace import Pace
 from orthia.config.errors import OrthiaError
 
@@ -26,14 +26,8 @@ _LOOKS: Final = 8
 """So often in that time is looked whether something changed that cannot wait."""
 SILENT_SECONDS: Final = 15.0
 """After so long without an event a comment shows whether somebody is still there."""
-Part = Callable[[], Awaitable[str]]
-"""Returns a part of a page as it is now."""
-
-
-def event(name: str, text: str) -> str:
-    """Return an event whose data is ``text``."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "".join((f"event: {name}\n", *(f"data: {one}\n" for one in lines), "\n"))
+Update = Callable[[], Awaitable[bytes]]
+"""Returns the event that brings a part of a page as it is now."""
 
 
 class Streams:
@@ -54,37 +48,39 @@ class Streams:
             )
 
     def follow(
-        self, first: str, part: Part, changed: Callable[[], object] | None = None
+        self, first: bytes, update: Update, changed: Callable[[], object] | None = None
     ) -> "Stream":
-        """Return a stream of a part that is ``first`` now.
+        """Return a stream whose ``first`` event brings a part of a page as it is now.
 
         It is made anew from time to time, and soon when what ``changed`` returns is another.
         """
-        return Stream(self, self._events(first, part, changed))
+        return Stream(self, self._events(first, update, changed))
 
     async def _events(
-        self, first: str, part: Part, changed: Callable[[], object] | None
-    ) -> AsyncIterator[str]:
+        self, first: bytes, update: Update, changed: Callable[[], object] | None
+    ) -> AsyncIterator[bytes]:
         sent, sent_at = first, time.monotonic()
-        yield event("update", first)
+        yield first
         while True:
             await self._wait(changed)
             await self._pace.turn()
             try:
-                now = await part()
+                now = await update()
             except OrthiaError as error:
                 yield event("refused", str(error))
                 return
             if now != sent:
                 sent, sent_at = now, time.monotonic()
-                yield event("update", now)
+                yield now
             elif time.monotonic() - sent_at > SILENT_SECONDS:
                 sent_at = time.monotonic()
-                yield ": nothing new\n\n"
+                yield b": nothing new\n\n"
 
     async def _wait(self, changed: Callable[[], object] | None) -> None:
         if changed is None:
-            await asyncio.sleep(self._look_seconds)
+            # All look at the same moments: the interpreter changes between its threads once for
+            # all, and what one was shown the next is shown, too.
+            await asyncio.sleep(self._look_seconds - time.monotonic() % self._look_seconds)
             return
         before = changed()
         for _ in range(_LOOKS):
@@ -96,7 +92,7 @@ class Streams:
 class Stream:
     """One stream, as a response; an ASGI application."""
 
-    def __init__(self, streams: Streams, events: AsyncIterator[str]) -> None:
+    def __init__(self, streams: Streams, events: AsyncIterator[bytes]) -> None:
         self._streams = streams
         self._events = events
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from orthia.broker.core.errors import AuthenticationFailed, NotAuthorized, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
-from orthia.broker.management import snapshots
+from orthia.broker.management import listing
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import MOST_BODY_BYTES, Management
 from orthia.broker.management.http.call import authority, query, refuse_foreign_site
@@ -125,9 +125,8 @@ class Console:
         """
         self._streams = streams
         self._depths = Depths()
-        self._queue_pages: dict[str, tuple[snapshots.Snapshot[QueueView], Page]] = {}
-        """The pages of queues that were made last, by their query."""
-        self._making_queues = asyncio.Lock()
+        self._shared: dict[str, tuple[object, Page]] = {}
+        """Pages that others may see, too, by their address, with what they show."""
         self._host = host
         self._operators = operators
         self._probes = probes
@@ -180,14 +179,14 @@ class Console:
         if not follows or not isinstance(found, Page) or not found.values["refreshes"]:
             return found
 
-        async def part() -> str:
+        async def update() -> bytes:
             now = await show(request)
             if not isinstance(now, Page):
                 raise NotLive("this page is another by now: load it again")
-            return now.part
+            return now.update
 
         urgent = self._role_now if request.url.path.endswith("/pair") else None
-        return self._streams.follow(found.part, part, urgent)
+        return self._streams.follow(found.update, update, urgent)
 
     def _role_now(self) -> object:
         now = self._role()
@@ -279,54 +278,54 @@ class Console:
     async def _queues(self, request: Request) -> Page:
         given = query(request)
         search, sort = given.get("search", ""), given.get("sort", "name")
-        number_of_page = max(1, number("page", given.get("page") or "1"))
-
-        async def work(node: Management, who: Principal) -> snapshots.Snapshot[QueueView]:
-            return await node.queues(who)
-
-        snapshot = await self._operators.perform(request, work)
-        async with self._making_queues:  # who looks at the same has it made once
-            before, page = self._queue_pages.get(request.url.query) or (None, None)
-            if page is None or before is not snapshot or not page.is_fresh:
-                page = await self._page_of_queues(request, snapshot, search, sort, number_of_page)
-                if len(self._queue_pages) >= _MOST_SHARED:
-                    self._queue_pages.clear()
-                self._queue_pages[request.url.query] = snapshot, page
-        return page
-
-    async def _page_of_queues(
-        self,
-        request: Request,
-        snapshot: snapshots.Snapshot[QueueView],
-        search: str,
-        sort: str,
-        number_of_page: int,
-    ) -> Page:
-        found = await asyncio.to_thread(
-            snapshots.page_of,
-            snapshot,
-            search=search,
+        asked = listing.Asked(
+            search,
             sort=sort.removeprefix("-"),
             descending=sort.startswith("-"),
-            offset=(number_of_page - 1) * ROWS,
+            offset=(_number_of_page(given) - 1) * ROWS,
             limit=ROWS,
         )
-        names = [one.name for one in found.items]
-        now = await self._operators.perform(request, lambda node, who: node.queues_now(who, names))
-        queues = [now.get(one.name, one) for one in found.items]
-        return self._page(
+        found: listing.Page[QueueView] = await self._operators.perform(
+            request, lambda node, who: node.queues(who, asked)
+        )
+        return self._of_list(
             request,
             "queues.html",
-            refreshes=True,
-            queues=queues,
-            total=found.total,
-            made_ms=snapshot.made_ms,
-            depths=self._depths.seen(queues, int(time.time() * 1_000)),
-            search=search,
-            sort=sort,
-            number=number_of_page,
-            pages=max(1, -(-found.total // ROWS)),
+            found,
+            lambda: {
+                "queues": found.items,
+                "made_ms": found.made_ms,
+                "depths": self._depths.seen(found.items, int(time.time() * 1_000)),
+                "sort": sort,
+            },
         )
+
+    def _of_list(
+        self,
+        request: Request,
+        template: str,
+        found: listing.Page[Any],
+        shown: Callable[[], Mapping[str, Any]],
+    ) -> Page:
+        """Return a page of a list; who looks at the same at the same moment has it made once."""
+        url = f"{request.url.path}?{request.url.query}"
+        before, page = self._shared.get(url, (None, None))
+        if page is None or before is not found:
+            given = query(request)
+            page = self._page(
+                request,
+                template,
+                refreshes=True,
+                total=found.total,
+                search=given.get("search", ""),
+                number=_number_of_page(given),
+                pages=max(1, -(-found.total // ROWS)),
+                **shown(),
+            )
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            self._shared[url] = found, page
+        return page
 
     async def _queue(self, request: Request) -> Page:
         given = query(request)
@@ -420,29 +419,18 @@ class Console:
 
     async def _connections(self, request: Request) -> Page:
         given = query(request)
-        search = given.get("search", "")
-        number_of_page = max(1, number("page", given.get("page") or "1"))
-
-        async def work(node: Management, who: Principal) -> Any:
-            return await node.connections(who)
-
-        part = search.casefold()
-        found: list[ConnectionView] = [
-            one
-            for one in await self._operators.perform(request, work)
-            if any(part in text.casefold() for text in _texts(one))
-        ]
-        found.sort(key=lambda one: one.since_ms, reverse=True)
-        first = (number_of_page - 1) * ROWS
-        return self._page(
-            request,
-            "connections.html",
-            refreshes=True,
-            connections=found[first : first + ROWS],
-            total=len(found),
-            search=search,
-            number=number_of_page,
-            pages=max(1, -(-len(found) // ROWS)),
+        asked = listing.Asked(
+            given.get("search", ""),
+            sort="since_ms",
+            descending=True,
+            offset=(_number_of_page(given) - 1) * ROWS,
+            limit=ROWS,
+        )
+        found: listing.Page[ConnectionView] = await self._operators.perform(
+            request, lambda node, who: node.connections(who, asked)
+        )
+        return self._of_list(
+            request, "connections.html", found, lambda: {"connections": found.items}
         )
 
     async def _close_connection(self, request: Request) -> Response:
@@ -595,8 +583,8 @@ def _likely_form(body: bytes) -> str:
     return "text"
 
 
-def _texts(one: ConnectionView) -> tuple[str, ...]:
-    return one.id, one.user, one.address, one.client_id or ""
+def _number_of_page(given: Mapping[str, str]) -> int:
+    return max(1, number("page", given.get("page") or "1"))
 
 
 def _needed(given: Mapping[str, str], name: str) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from http import HTTPStatus
-from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -45,7 +44,6 @@ _HIDDEN: Final = re.compile(
 )
 """What is not seen, or changes how other characters are."""
 _HIDDEN_IN_TEXT: Final = re.compile(f"(?![\n\t]){_HIDDEN.pattern}")
-FRESH_SECONDS: Final = 1.5
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _BYTES_OF_A_LINE: Final = 16
 
@@ -187,12 +185,6 @@ class Page:
     values: Mapping[str, Any]
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
-    made: float = field(default_factory=monotonic)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether it is shown as it is to whoever asks for the same."""
-        return monotonic() - self.made < FRESH_SECONDS
 
     def response(self) -> Response:
         """Return the whole page."""
@@ -201,7 +193,14 @@ class Page:
         return Response(data, self.status, {**SECURITY, **self.headers}, media_type="text/html")
 
     @cached_property
-    def part(self) -> str:
-        """Return the part of it that follows what happens."""
+    def update(self) -> bytes:
+        """The event that brings the part of it that follows what happens."""
         text = _TEMPLATES.get_template(f"live_{self.template}").render(self.values)
-        return text.encode(errors="replace").decode()
+        return event("update", text)
+
+
+def event(name: str, text: str) -> bytes:
+    """Return a server-sent event whose data is ``text``."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    whole = "".join((f"event: {name}\n", *(f"data: {one}\n" for one in lines), "\n"))
+    return whole.encode(errors="replace")
