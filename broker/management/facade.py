@@ -325,6 +325,12 @@ class Management:
             address_full_policy=settings.address_full_policy.value,
             page_full_policy=settings.page_full_policy.value,
             subscribers=0 if topic is None else len(topic.subscribers),
+            durable_consumers=sum(one.consumers for one in address.multicast_queues),
+            published=max(
+                0 if topic is None else topic.published,
+                *(one.counters.added for one in address.multicast_queues),
+                0,
+            ),
             added=sum(one.counters.added for one in queues),
             diverts=tuple(one.address for one in address.diverts),
         )

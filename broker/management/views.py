@@ -98,6 +98,10 @@ class AddressView:
     page_full_policy: str
     subscribers: int
     """Consumers of its topic, who have no stored queue."""
+    durable_consumers: int
+    """Those of its queues that are subscriptions."""
+    published: int
+    """How many messages went to its subscribers, or to the subscription that got most."""
     added: int
     """How many messages entered its queues since this node became live."""
     diverts: tuple[str, ...]

@@ -184,6 +184,68 @@ def test_queues_are_created_paused_and_destroyed(node: Jolokia) -> None:
     assert (wrong["status"], "auto-delete" in wrong["error"]) == (400, True)
 
 
+def test_options_of_a_queue_change_as_in_artemis(node: Jolokia) -> None:
+    """By each of its signatures; null leaves what there is."""
+    text, number, long = "java.lang.String", "java.lang.Integer", "java.lang.Long"
+    flag = "java.lang.Boolean"
+    first = [text, text, number, flag]
+    named = [text, text, text, number, flag, flag, flag, number]
+    last = [flag, number, long, text]
+    calls: tuple[tuple[list[str], list[object]], ...] = (
+        (first, ["orders", None, 3, False]),
+        ([*first, flag], ["orders", "ANYCAST", 4, None, True]),
+        ([*first, flag, text], ["orders", "anycast", 5, None, None, None]),
+        ([*named, *last], ["orders", None, "a = 1", 6, *[None] * 8]),
+        ([*named, text, *last], ["orders", None, None, 7, *[None] * 4, "first", *[None] * 4]),
+        ([*named, text, *last, long], ["orders", None, None, 8, *[None] * 9, 9]),
+    )
+    for types, arguments in calls:
+        called = f"updateQueue({','.join(types)})"
+        made = node.run_operation(BROKER, called, *arguments)
+        assert made["status"] == 200, made
+        assert node.get(f"read/{ORDERS}/MaxConsumers")["value"] == arguments[3 - (len(types) < 9)]
+        assert node.run_operation(BROKER, "updateQueue", *arguments)["status"] == 200
+    assert made["value"].startswith("Queue [name=orders, address=orders, routingType=ANYCAST")
+    shown = node.get(f"read/{ORDERS}/Exclusive,Filter,RingSize")["value"]
+    assert shown == {"Exclusive": True, "Filter": "a = 1", "RingSize": 9}
+    changed = {"name": "orders", "max-consumers": 10, "filter-string": ""}
+    made = node.run_operation(BROKER, "updateQueue", json.dumps(changed))
+    assert json.loads(made["value"]) == {
+        "name": "orders",
+        "address": "orders",
+        "routing-type": "ANYCAST",
+        "durable": True,
+        "filter-string": None,
+        "max-consumers": 10,
+        "exclusive": True,
+        "last-value-key": None,
+        "non-destructive": False,
+        "ring-size": 9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (["nosuch", None, 1, None], 404, "there is no queue 'nosuch'"),
+        (["orders", "MULTICAST", 1, None], 500, "the routing type of queue 'orders' cannot change"),
+        (["orders", None, -2, None], 400, "expected a number from -1"),
+        (["orders", None, None, None, None, "ada"], 500, "the user of queue 'orders' cannot"),
+        (['{"name": "orders", "address": "b"}'], 500, "address of queue 'orders' cannot change"),
+        (['{"name": "orders", "durable": false}'], 500, "durable of queue 'orders' cannot change"),
+        (['{"max-consumers": 1}'], 400, "needs its name"),
+        (['{"name": "orders", "auto-delete": true}'], 400, "auto-delete"),
+    ],
+)
+def test_what_does_not_change_is_refused(
+    node: Jolokia, arguments: list[object], status: int, error: str
+) -> None:
+    """By name, and the queue stays as it is."""
+    answer = node.run_operation(BROKER, "updateQueue", *arguments)
+    assert (answer["status"], error in answer["error"]) == (status, True), answer
+    assert node.get(f"read/{ORDERS}/MaxConsumers")["value"] == -1
+
+
 def test_the_manual_names_all_there_is_and_no_more() -> None:
     """What it says is read or done is so; what it says is refused is not among it."""
     text = (Path(__file__).parents[2] / "docs" / "jolokia.md").read_text()
@@ -191,7 +253,7 @@ def test_the_manual_names_all_there_is_and_no_more() -> None:
     there |= {one.name for kind in mbeans.KINDS for one in kind.operations}
     tables = [line for line in text.partition("## Objects")[2].splitlines() if line[:1] == "|"]
     words = {word for line in tables for word in re.findall(r"`(\w+)`", line)}
-    assert words - {"ignoreIfExists", "true", "rejectDuplicates"} == there
+    assert words - {"ignoreIfExists", "null", "true", "rejectDuplicates"} == there
 
 
 def test_list_describes_what_there_is(node: Jolokia) -> None:
@@ -285,6 +347,39 @@ def test_a_plugin_finds_the_queues_of_classic_and_its_health(node: Jolokia) -> N
     queue = node.get(f"read/{names[0]}")["value"]
     assert (queue["Name"], queue["QueueSize"]) == ("orders", 3)
     assert node.get(f"read/{broker},service=Health/CurrentStatus")["value"] == "Good"
+
+
+def test_a_plugin_reads_topics_of_classic(node: Jolokia) -> None:
+    """By a pattern or a name: who listens, and how much was sent; no queue is among them."""
+    core = node.node.core
+    core.consume("/topic/news")
+    for _ in range(2):
+        core.send("/topic/news", "x")
+    node.ask(
+        "POST", "/api/v1/queues", {"name": "kept", "address": "news", "routing-type": "multicast"}
+    )
+    topics = "org.apache.activemq:type=Broker,brokerName=*,destinationType=Topic,destinationName="
+    found = node.get(f"read/{topics}*/EnqueueCount,ConsumerCount,DequeueCount")["value"]
+    assert found == {
+        "org.apache.activemq:brokerName=test,destinationName=news,destinationType=Topic,"
+        "type=Broker": {"EnqueueCount": 2, "ConsumerCount": 1}
+    }
+    news = topics.replace("*", "localhost") + "news"
+    assert node.get(f"read/{news}")["value"] == {
+        "Name": "news",
+        "ConsumerCount": 1,
+        "EnqueueCount": 2,
+        "Paused": False,
+    }
+    (named,) = node.get("read/org.apache.activemq:type=Broker,brokerName=x/Topics")["value"]
+    assert named["objectName"].endswith("destinationType=Topic,destinationName=news")
+    for name, error in (
+        (f"{news}/ProducerCount", "there is no attribute 'ProducerCount' here"),
+        (f"{news.replace('news', 'orders')}/Name", "that address has queues alone"),
+        (f"{news.replace('news', 'nosuch')}/Name", "there is no address 'nosuch'"),
+    ):
+        answer = node.get(f"read/{name}")
+        assert (answer["status"], error in answer["error"]) == (404, True), answer
 
 
 def test_a_backup_has_its_broker_and_no_queue(node: Jolokia) -> None:

@@ -83,6 +83,11 @@ class Topic:
         """Whether it has subscribers, or messages that are still being given out."""
         return bool(self.subscribers) or self.given < self._published
 
+    @property
+    def published(self) -> int:
+        """How many messages were published since its first subscriber came."""
+        return self._published
+
     def behind(self) -> FanOut | None:
         """Return what is still being given to subscribers; None if nothing is."""
         return _Behind(self, self._published) if self.given < self._published else None

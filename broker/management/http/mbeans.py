@@ -49,6 +49,8 @@ _TEXT_TYPE: Final = 3
 STRING: Final = "java.lang.String"
 STRINGS: Final = "[Ljava.lang.String;"
 LONG, INT, BOOLEAN, VOID = "long", "int", "boolean", "void"
+SOME_INT, SOME_LONG, SOME_FLAG = "java.lang.Integer", "java.lang.Long", "java.lang.Boolean"
+"""Null is one of them."""
 MAP: Final = "java.util.Map"
 _NOT_PLAIN: Final = re.compile('[,=:"*?\\n]')
 
@@ -298,6 +300,11 @@ _OF_CLASSIC_BROKER: Final = {
         lambda found: [{"objectName": one} for one in _classic_names(*found)],
         "named-queues",
     ),
+    "Topics": Attribute(
+        "[Ljavax.management.ObjectName;",
+        lambda found: [{"objectName": one} for one in _classic_topic_names(*found)],
+        "named-addresses",
+    ),
 }
 _OF_CLASSIC_HEALTH: Final = {
     "CurrentStatus": _text(
@@ -312,6 +319,14 @@ _OF_CLASSIC_QUEUE: Final = {
     "EnqueueCount": _long(lambda one: one.added),
     "DequeueCount": _long(lambda one: one.acknowledged),
     "ExpiredCount": _long(lambda one: one.expired),
+    "Paused": _flag(lambda one: one.paused),
+}
+
+
+_OF_CLASSIC_TOPIC: Final = {
+    "Name": _text(lambda one: one.name),
+    "ConsumerCount": _long(lambda one: one.subscribers + one.durable_consumers),
+    "EnqueueCount": _long(lambda one: one.published),
     "Paused": _flag(lambda one: one.paused),
 }
 
@@ -623,14 +638,95 @@ async def _create_queue_of_json(
         routing_type=None if kind is None else _routing_type(kind),
         durable=said.pop("durable", True),
         max_consumers=said.pop("max-consumers", None),
-        options={
-            "filter" if key == "filter-string" else key.replace("-", "_"): value
-            for key, value in said.items()
-        },
+        options=_options(said),
     )
+    return _configured(made)
+
+
+def _configured(queue: QueueView) -> str:
+    """Return the configuration of a queue as Artemis' JSON has it."""
     return json.dumps(
-        {"name": made.name, "address": made.address, "routing-type": made.routing_type.value}
+        {
+            "name": queue.name,
+            "address": queue.address,
+            "routing-type": queue.routing_type.value,
+            "durable": queue.durable,
+            "filter-string": queue.filter,
+            "max-consumers": -1 if queue.max_consumers is None else queue.max_consumers,
+            "exclusive": queue.exclusive,
+            "last-value-key": queue.last_value_key,
+            "non-destructive": queue.non_destructive,
+            "ring-size": -1 if queue.ring_size is None else queue.ring_size,
+        }
     )
+
+
+async def _update_queue_of_json(
+    node: Management,
+    who: Principal,
+    _: Subject,
+    *,
+    queueConfiguration: str,  # noqa: N803
+) -> str:
+    said = _configuration(queueConfiguration)
+    name = said.pop("name", None)
+    if not name:
+        raise WrongArgument("queueConfiguration", "the configuration of a queue needs its name")
+    queue = await node.queue(who, name)
+    for key, is_now in (("address", queue.address), ("durable", queue.durable)):
+        if said.pop(key, is_now) != is_now:
+            raise NotPossible(f"{key} of queue {quoted(name)} cannot change: it is {is_now}")
+    most = said.pop("max-consumers", None)
+    return _configured(await _updated(node, who, queue, said.pop("routing-type", None), most, said))
+
+
+async def _update_queue(
+    node: Management,
+    who: Principal,
+    _: Subject,
+    *,
+    name: str,
+    routingType: str | None = None,  # noqa: N803
+    maxConsumers: int | None = None,  # noqa: N803
+    user: str | None = None,
+    **options: Any,
+) -> str:
+    queue = await node.queue(who, name)
+    if user is not None and user != queue.user:
+        raise NotPossible(f"the user of queue {quoted(name)} cannot change: it is {queue.user}")
+    said = {_KEYS[one]: value for one, value in options.items() if value is not None}
+    made = await _updated(node, who, queue, routingType, maxConsumers, said)
+    return (
+        f"Queue [name={made.name}, address={made.address}, routingType={made.routing_type.value},"
+        f" durable={str(made.durable).lower()}, exclusive={str(made.exclusive).lower()},"
+        f" maxConsumers={-1 if made.max_consumers is None else made.max_consumers}]"
+    )
+
+
+async def _updated(
+    node: Management,
+    who: Principal,
+    queue: QueueView,
+    routing_type: str | None,
+    max_consumers: int | None,
+    said: Mapping[str, Any],
+) -> QueueView:
+    if routing_type is not None and _routing_type(routing_type) is not queue.routing_type:
+        raise NotPossible(
+            f"the routing type of queue {quoted(queue.name)} cannot change: it is"
+            f" {queue.routing_type.value}; create another queue, and move its messages there"
+        )
+    return await node.change_queue(
+        who, queue.name, max_consumers=max_consumers, options=_options(said)
+    )
+
+
+def _options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a queue by their names in broker.xml."""
+    return {
+        "filter" if key == "filter-string" else key.replace("-", "_"): value
+        for key, value in said.items()
+    }
 
 
 def _configuration(text: str) -> dict[str, Any]:
@@ -795,6 +891,41 @@ _QUEUE_OPERATIONS: Final = (
 _NAMED: Final = {"address": STRING, "name": STRING}
 _DURABLE: Final = {"durable": BOOLEAN}
 _TYPED: Final = {"routingType": STRING}
+_KEYS: Final = {
+    "filter": "filter-string",
+    "purgeOnNoConsumers": "purge-on-no-consumers",
+    "exclusive": "exclusive",
+    "groupRebalance": "group-rebalance",
+    "groupBuckets": "group-buckets",
+    "groupFirstKey": "group-first-key",
+    "nonDestructive": "non-destructive",
+    "consumersBeforeDispatch": "consumers-before-dispatch",
+    "delayBeforeDispatch": "delay-before-dispatch",
+    "ringSize": "ring-size",
+}
+"""What arguments of updateQueue are called in the configuration of a queue."""
+_OF_UPDATE: Final = {"name": STRING, "routingType": STRING}
+_LIMITS: Final = {"maxConsumers": SOME_INT, "purgeOnNoConsumers": SOME_FLAG}
+_EXCLUSIVE: Final = {"exclusive": SOME_FLAG}
+_USER: Final = {"user": STRING}
+_GROUPS: Final = {"groupRebalance": SOME_FLAG, "groupBuckets": SOME_INT}
+_FIRST: Final = {"groupFirstKey": STRING}
+_DISPATCH: Final = {
+    "nonDestructive": SOME_FLAG,
+    "consumersBeforeDispatch": SOME_INT,
+    "delayBeforeDispatch": SOME_LONG,
+    "user": STRING,
+}
+_ALL: Final = {**_OF_UPDATE, **_FILTER, **_LIMITS, **_EXCLUSIVE}
+_UPDATES: Final = (
+    {**_OF_UPDATE, **_LIMITS},
+    {**_OF_UPDATE, **_LIMITS, **_EXCLUSIVE},
+    {**_OF_UPDATE, **_LIMITS, **_EXCLUSIVE, **_USER},
+    {**_ALL, **_GROUPS, **_DISPATCH},
+    {**_ALL, **_GROUPS, **_FIRST, **_DISPATCH},
+    {**_ALL, **_GROUPS, **_FIRST, **_DISPATCH, "ringSize": SOME_LONG},
+)
+"""As Artemis has them; null leaves an option as it is."""
 _BROKER_OPERATIONS: Final = (
     Operation("createAddress", {"name": STRING, "routingTypes": STRING}, STRING, _create_address),
     Operation("deleteAddress", {"name": STRING}, VOID, _delete_address),
@@ -811,6 +942,8 @@ _BROKER_OPERATIONS: Final = (
     Operation("createQueue", {**_NAMED, **_DURABLE, **_TYPED}, VOID, _create_queue),
     Operation("createQueue", {**_NAMED, **_FILTER, **_DURABLE}, VOID, _create_queue),
     Operation("createQueue", {**_NAMED, **_FILTER, **_DURABLE, **_TYPED}, VOID, _create_queue),
+    Operation("updateQueue", {"queueConfiguration": STRING}, STRING, _update_queue_of_json),
+    *(Operation("updateQueue", one, STRING, _update_queue) for one in _UPDATES),
     Operation("destroyQueue", {"name": STRING}, VOID, _destroy_queue),
     Operation("destroyQueue", {"name": STRING, "removeConsumers": BOOLEAN}, VOID, _destroy_queue),
     Operation("getQueueNames", {}, STRINGS, _queue_names),
@@ -861,6 +994,14 @@ CLASSIC_QUEUE: Final = Kind(
         Operation("resume", {}, VOID, _resume),
     ),
 )
+CLASSIC_TOPIC: Final = Kind(
+    CLASSIC,
+    ("type", "brokerName", "destinationType", "destinationName"),
+    {"type": "Broker", "destinationType": "Topic"},
+    "brokerName",
+    _OF_CLASSIC_TOPIC,
+    (),
+)
 PASSIVE_BROKER: Final = BROKER._replace(
     attributes={name: one for name, one in _OF_BROKER.items() if one.source == "node"}
 )
@@ -872,7 +1013,16 @@ CLASSIC_HEALTH: Final = Kind(
     _OF_CLASSIC_HEALTH,
     (),
 )
-KINDS: Final = (BROKER, ADDRESS, QUEUE, CLASSIC_BROKER, CLASSIC_HEALTH, CLASSIC_QUEUE)
+KINDS: Final = (
+    BROKER,
+    ADDRESS,
+    QUEUE,
+    CLASSIC_BROKER,
+    CLASSIC_HEALTH,
+    CLASSIC_QUEUE,
+    CLASSIC_TOPIC,
+)
+_OF_ADDRESSES: Final = (ADDRESS, CLASSIC_TOPIC)
 _OF_WHOLE_NODE: Final = (BROKER, CLASSIC_BROKER, CLASSIC_HEALTH)
 
 
@@ -983,8 +1133,10 @@ async def _one(
         )
         if kind in _OF_WHOLE_NODE:
             return Found(subject, await _broker_sources(node, who, sources, seen))
-        if kind is ADDRESS:
+        if kind in _OF_ADDRESSES:
             address = await node.address(who, subject.target)
+            if kind is CLASSIC_TOPIC and not _is_topic(address):
+                raise NotFound("topic", subject.target, ": that address has queues alone")
             return Found(subject, {"view": address})
         queue = await node.queue(who, subject.target)
         if not _queue_subject(kind, queue, node.name).is_named(name):
@@ -1025,6 +1177,8 @@ async def _broker_sources(
         seen["queues"] = await node.all_queues(who)
     if "named-queues" in needed:
         seen["named-queues"] = node.name, await node.all_queues(who)
+    if "named-addresses" in needed:
+        seen["named-addresses"] = node.name, await node.addresses(who)
     if "addresses" in needed:
         seen["addresses"] = await node.addresses(who)
     return dict(seen)
@@ -1044,7 +1198,7 @@ async def _matching(
     queues: Iterable[QueueView] = ()
     if any(one in kinds for one in _OF_WHOLE_NODE):
         broker = await _broker_sources(node, who, sources, seen)
-    if ADDRESS in kinds:
+    if any(one in kinds for one in _OF_ADDRESSES):
         addresses = await node.addresses(who)
     if QUEUE in kinds or CLASSIC_QUEUE in kinds:
         queues = await node.all_queues(who)
@@ -1054,10 +1208,11 @@ async def _matching(
         for kind in kinds:
             if kind in _OF_WHOLE_NODE:
                 yield Found(Subject(kind, {kind.broker_key: called}), broker)
-            elif kind is ADDRESS:
+            elif kind in _OF_ADDRESSES:
                 for address in addresses:
-                    values = {"broker": called, "address": address.name}
-                    yield Found(Subject(kind, values), {"view": address})
+                    if kind is ADDRESS or _is_topic(address):
+                        values = {kind.broker_key: called, kind.keys[-1]: address.name}
+                        yield Found(Subject(kind, values), {"view": address})
             else:
                 for queue in queues:
                     if kind is QUEUE or queue.routing_type is RoutingType.ANYCAST:
@@ -1071,6 +1226,19 @@ def _classic_names(broker: str, queues: Iterable[QueueView]) -> Iterator[str]:
     for one in queues:
         if one.routing_type is RoutingType.ANYCAST:
             yield _queue_subject(CLASSIC_QUEUE, one, broker).name(canonical=False)
+
+
+def _is_topic(address: AddressView) -> bool:
+    """Return whether Classic has an address as a topic, with a queue or without."""
+    return RoutingType.MULTICAST in address.routing_types or address.subscribers > 0
+
+
+def _classic_topic_names(broker: str, addresses: Iterable[AddressView]) -> Iterator[str]:
+    """Yield the names of the addresses that Classic has as topics."""
+    for one in addresses:
+        if _is_topic(one):
+            values = {"brokerName": broker, "destinationName": one.name}
+            yield Subject(CLASSIC_TOPIC, values).name(canonical=False)
 
 
 def _queue_subject(kind: Kind, queue: QueueView, broker: str) -> Subject:
@@ -1099,12 +1267,12 @@ def converted(value: Any, kind: str) -> Any:
         if kind in (INT, LONG, BOOLEAN):
             raise ValueError(f"null is no {kind}")
         return None
-    if kind in (INT, LONG):
+    if kind in (INT, LONG, SOME_INT, SOME_LONG):
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
             return int(value)
-    elif kind == BOOLEAN:
+    elif kind in (BOOLEAN, SOME_FLAG):
         if isinstance(value, bool):
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
