@@ -28,7 +28,7 @@ MEANINGS: Final = {
     NODE_ID: "the node id",
     FENCE: "the fence",
 }
-REPORTS: Final = (8, 9, 10, 11)
+REPORTS: Final = (8, 9, 10, 11, 12)
 """The rows in which the holders of the two locks report to `orthia status` and other commands. They
 are optional: a node with the right to insert creates them, others use existing ones."""
 REPAIR_HOLDER_ID: Final = "orthia-db-upgrade:lease-only"

@@ -21,7 +21,7 @@ def node_manager_store(metadata: MetaData, name: str, dialect: Dialect) -> Table
 
     ``name`` is the configured one, folded as ``dialect`` does. Rows and columns are of Artemis'
     JdbcNodeManager; HOLDER_TOKEN and row 4 are Orthia's, and so are the rows that only some lockers
-    need and make: 5 and 6 of ``held_row``, 7 of ``lock_directory``. So are 8 to 11 of ``reports``.
+    need and make: 5 and 6 of ``held_row``, 7 of ``lock_directory``. So are 8 to 12 of ``reports``.
     """
     return Table(
         fold_table_name(dialect, name),

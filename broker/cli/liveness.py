@@ -12,7 +12,7 @@ from orthia.migrations.rows import REPAIR_HOLDER_ID
 from orthia.nodemanager.activation import grace_seconds
 from orthia.nodemanager.locks.holder_id import Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.locks.reports import Refusal, Report
+from orthia.nodemanager.locks.reports import OutboxReport, Refusal, Report
 
 _LOOK_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 0.25
@@ -43,6 +43,8 @@ class Look:
     """For how long a lock that is held was not renewed; absent for one whose holder renews."""
     reports: Mapping[Lock, Report] = field(default_factory=dict)
     """What the holders of the locks say of themselves; nodes of older versions say nothing."""
+    counted: OutboxReport | None = None
+    """The rows of the outbox, counted while no live node says how many wait."""
 
     @property
     def refusal(self) -> Refusal | None:
@@ -56,6 +58,13 @@ class Look:
         live = self.reports.get(Lock.LIVE)
         until = None if live is None else live.failback_put_off_until
         return until if until is not None and until > self.status.database_time else None
+
+    @property
+    def outbox(self) -> OutboxReport | None:
+        """What waits in the outbox: the live node says it, or it was counted; None without."""
+        live = self.reports.get(Lock.LIVE)
+        told = live.outbox if live is not None and self.is_kept(self.status.live) else None
+        return told or self.counted
 
     @property
     def users_differ(self) -> bool | None:
@@ -82,6 +91,23 @@ class Look:
                 " cannot who can; make the users of both broker.xml files and their user files the"
                 " same",
             )
+
+    @property
+    def outbox_in_words(self) -> str | None:
+        """What waits in the outbox, since when and why; None if nothing is known of one."""
+        seen = self.outbox
+        if seen is None:
+            return None
+        words = "no row waits"
+        if seen.waiting:
+            words = "1 row waits" if seen.waiting == 1 else f"{seen.waiting} rows wait"
+        if seen.oldest is not None:
+            age = max(0.0, (self.status.database_time - seen.oldest).total_seconds())
+            words += f", the oldest for {age:.0f} s"
+        if seen is self.counted:
+            return f"{words}: no live node sends them" if seen.waiting else words
+        words += f"; {seen.per_second:g} a second are sent"
+        return words if seen.held is None else f"{words}; held: {seen.held}"
 
     def is_kept(self, lock: LockStatus) -> bool:
         """Return whether somebody holds ``lock`` and renews it."""

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from orthia.broker.cli.certificates import as_json as certificates_as_json
 from orthia.broker.cli.certificates import certificates_of, in_a_line
 from orthia.broker.cli.group import example
 from orthia.broker.cli.numbers import FiniteRange
-from orthia.broker.cli.opening import check_stored, opened_locks
+from orthia.broker.cli.opening import check_stored, opened, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
@@ -22,13 +22,14 @@ from orthia.broker.tls.expiry import Validity
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.parts import Part
-from orthia.config.store_settings import FileStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 
 if TYPE_CHECKING:
     # Loaded where a store is looked at: --help looks at none.
     from orthia.broker.cli.liveness import Look, Watch
     from orthia.database import StoreUnavailable
     from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
+    from orthia.nodemanager.locks.reports import OutboxReport
     from orthia.nodemanager.locks.status import PairLocks
 
 
@@ -93,15 +94,31 @@ def _store(store: StoreOptions) -> "Iterator[tuple[str, Callable[[], Look], list
             raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
         where, watch = f"directory {directory}", None
     with opened_locks(chosen, "orthia-status") as locks:
-        yield where, lambda: _look(locks, watch), certificates
+        outbox = chosen if isinstance(chosen, DatabaseStoreSettings) else None
+        yield where, lambda: _look(locks, watch, outbox), certificates
 
 
-def _look(locks: "PairLocks", watch: "Watch | None") -> "Look":
+def _look(
+    locks: "PairLocks", watch: "Watch | None", outbox: DatabaseStoreSettings | None
+) -> "Look":
     """Look at leases for as long as it takes; at locks of the operating system once."""
     from orthia.broker.cli.liveness import Look
 
     look = Look(_read(locks)) if watch is None else watch.look(lambda: _read(locks))
-    return replace(look, reports=locks.reports())
+    look = replace(look, reports=locks.reports())
+    return look if outbox is None or look.is_serving else replace(look, counted=_counted(outbox))
+
+
+def _counted(store: DatabaseStoreSettings) -> "OutboxReport | None":
+    """Count what waits for a live node; None if nothing does, or whoever asks may not know."""
+    from orthia.database import StoreError
+    from orthia.journal.sql.inspect import outbox_rows
+    from orthia.nodemanager.locks.reports import OutboxReport
+
+    with suppress(StoreError, Unavailable), opened(store) as database:
+        waiting, oldest = outbox_rows(database, store)
+        return OutboxReport(waiting, oldest, 0.0, None) if waiting else None
+    return None
 
 
 def _read(locks: "PairLocks") -> "NodeManagerStatus":
@@ -143,6 +160,8 @@ def _show(
     click.echo(f"state     {found.state.value}: {describe(look)}")
     click.echo(f"backup    {waits}")
     click.echo(f"fence     token {found.fence_token}")
+    if look.outbox_in_words is not None:
+        click.echo(f"outbox    {look.outbox_in_words}")
     for name, told in look.notices:
         click.echo(f"{name:9} {told}")
     for lock, report in look.reports.items():
@@ -188,7 +207,12 @@ def as_dict(look: "Look") -> dict[str, object]:
         "sends_refused_by": None if look.refusal is None else REFUSED_BY[look.refusal],
         "failback_put_off_until": until and until.isoformat(),
         "users_differ": look.users_differ,
+        "outbox": look.outbox and _outbox_dict(look.outbox),
     }
+
+
+def _outbox_dict(outbox: "OutboxReport") -> dict[str, object]:
+    return asdict(outbox) | {"oldest": outbox.oldest and outbox.oldest.isoformat()}
 
 
 def _lock_dict(look: "Look", lock: "LockStatus") -> dict[str, object]:

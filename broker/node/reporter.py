@@ -10,11 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.node.users_digest import Signature, signature_of, users_digest
+from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings
 from orthia.nodemanager.abc import NodeManager
-from orthia.nodemanager.locks.reports import Refusal, Report
+from orthia.nodemanager.locks.reports import OutboxReport, Refusal, Report
 
 LOGGER = logging.getLogger("orthia.broker")
 PERIOD_SECONDS: Final = 1.0
@@ -35,17 +37,24 @@ class Reporter:
         manager: NodeManager,
         refused_by: Callable[[], str | None],
         api_url: Callable[[], str | None] = lambda: None,
+        outbox: Callable[[], RelayStatus | None] = lambda: None,
         period_seconds: float = PERIOD_SECONDS,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """``settings`` gives those in effect, which a changed ``broker.xml`` replaces.
 
         ``refused_by`` names what refuses messages (``StoreUse.refused_by``); None if nothing.
-        ``api_url`` returns where the API is served; None if it is not.
+        ``api_url`` returns where the API is served; None if it is not. ``outbox`` returns what
+        there is of the outbox; None if it is off, or this node is not live.
         """
         self._settings = settings
         self._manager = manager
         self._refused_by = refused_by
         self._api_url = api_url
+        self._outbox = outbox
+        self._clock = clock
+        self._relayed: tuple[float, int] | None = None
+        """When was looked last, and how many rows had been sent."""
         self._period_seconds = period_seconds
         self._report = Report()
         self._digested: Signature | None = None
@@ -108,5 +117,23 @@ class Reporter:
             refusal=None if refused_by is None else _REFUSALS[refused_by],
             failback_put_off_until=self._put_off_until,
             api_url=self._api_url(),
+            outbox=self._of_outbox(),
         )
         return self._report
+
+    def _of_outbox(self) -> OutboxReport | None:
+        seen, now = self._outbox(), self._clock()
+        if seen is None:
+            self._relayed = None
+            return None
+        before, self._relayed = self._relayed, (now, seen.relayed)
+        rate = 0.0
+        if before is not None and now > before[0]:
+            rate = (seen.relayed - before[1]) / (now - before[0])
+        oldest = seen.oldest_ms
+        return OutboxReport(
+            seen.waiting,
+            None if oldest is None else datetime.fromtimestamp(oldest / 1000, UTC),
+            float(f"{rate:.3g}"),
+            seen.held,
+        )

@@ -6,11 +6,13 @@ They live on the event loop; whoever opens and closes them is on another thread,
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.abc import Handover
@@ -38,11 +40,14 @@ from orthia.config.security_settings import PropertiesLoginModule, TokenLoginMod
 from orthia.config.settings import HTTP_LISTENER, Settings
 from orthia.config.user_files import read_users
 from orthia.journal.engine.batch import BatchReport
+from orthia.journal.engine.outbox import FirstLook
 from orthia.journal.journal import MessageJournal
 from orthia.nodemanager import Interrupted, Lock
 from orthia.nodemanager.abc import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
+_FIRST_LOOK_SECONDS: Final = 0.25
+"""How long a line of the failover log waits for the first look at the outbox."""
 _Result = TypeVar("_Result")
 _LOOP_CALL_SECONDS: Final = 30.0
 _LAST_WORK_SECONDS: Final = 3.0
@@ -136,6 +141,18 @@ class Service:
     def api_url(self) -> str | None:
         """Where the API is served; None where it is not, or not yet. Any thread."""
         return self._api_url
+
+    def outbox(self) -> RelayStatus | None:
+        """Return what there is of the outbox; None without one, or while this node is passive."""
+        broker = self._broker
+        relay = None if broker is None else broker.relay
+        return None if relay is None else relay.status
+
+    def what_waits_in_outbox(self) -> str:
+        """Return it as the end of a sentence; blocks for a moment, not on the loop's thread."""
+        journal = self._journal
+        reader = None if journal is None else journal.outbox
+        return "" if reader is None else _in_words(reader.first_look(_FIRST_LOOK_SECONDS))
 
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
@@ -442,6 +459,24 @@ class Service:
             reason = f"the event loop has not done what it was asked for {_LOOP_CALL_SECONDS:g} s"
             self._hangs(reason)
             raise Interrupted(reason) from None
+
+
+def _in_words(found: FirstLook | None) -> str:
+    """Return what waited in the outbox, as the end of a sentence."""
+    if found is None:
+        return "; the outbox has not been read yet"
+    if not found.waiting:
+        return "; no row of the outbox waits"
+    since = ""
+    if found.oldest_ms is not None:
+        oldest = datetime.fromtimestamp(found.oldest_ms / 1000, UTC)
+        since = f", the oldest since {oldest:%Y-%m-%d %H:%M:%S} UTC"
+    rows = (
+        "1 row of the outbox waits"
+        if found.waiting == 1
+        else (f"{found.waiting} rows of the outbox wait")
+    )
+    return f"; {rows}{since}"
 
 
 def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

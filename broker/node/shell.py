@@ -189,6 +189,7 @@ class NodeShell:
             manager,
             self._service.refused_by,
             lambda: self._service.api_url,
+            self._service.outbox,
         )
         self._reporter.start()
         return Prepared()
@@ -259,8 +260,9 @@ class NodeShell:
 
     def _complete(self, manager: NodeManager, role: Role) -> WorkEvent:
         self._act_as(manager, Role.LIVE)
-        token = manager.fencing_token
-        manager.log.emit(LiveActive(token) if role is Role.LIVE else BackupActive(token))
+        token, outbox = manager.fencing_token, self._service.what_waits_in_outbox()
+        active = LiveActive if role is Role.LIVE else BackupActive
+        manager.log.emit(active(token, outbox))
         self._measured().activation.activation_complete()
         if role is Role.BACKUP:
             manager.release_backup()

@@ -5,6 +5,7 @@ while rows come, and longer and longer while none do. A store that does not answ
 """
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,16 @@ class UnreadRows:
     """``COUNTED`` if there are so many or more."""
 
 
+@dataclass(frozen=True)
+class FirstLook:
+    """What was in the outbox when this node became live."""
+
+    waiting: int
+    """Some more than ``COUNTED`` if there are so many or more."""
+    oldest_ms: int | None
+    """When the first row was inserted, milliseconds since 1970 UTC; None without any."""
+
+
 class OutboxReader:
     """Reads the outbox on a thread of its own; ``ask`` and the answers are on the loop."""
 
@@ -61,11 +72,21 @@ class OutboxReader:
         """Any thread."""
         self.failure: str | None = None
         """Why the outbox cannot be read at present; any thread."""
+        self._first_look: FirstLook | None = None
+        self._has_looked = threading.Event()
         self._worker: Worker[_Request] = Worker("journal-outbox", self._run, ended=outbox.close)
         self._stopping = self._worker.stopping
         self.start = self._worker.start
         self.stop = self._worker.stop
         self.join = self._worker.join
+
+    def first_look(self, wait_seconds: float) -> FirstLook | None:
+        """Return what was in the outbox at the first look; None if that takes longer.
+
+        On any thread but the loop's.
+        """
+        self._has_looked.wait(wait_seconds)
+        return self._first_look
 
     def ask(self, limit: int, max_bytes: int, done: Rows) -> None:
         """Call ``done`` with rows that were not read before, once there are some."""
@@ -86,6 +107,10 @@ class OutboxReader:
             try:
                 rows = self._outbox.next_rows(request.limit, request.max_bytes)
                 self._count(has_more=len(rows) == request.limit)
+                if not self._has_looked.is_set():
+                    oldest = rows[0].created_ms if rows else None
+                    self._first_look = FirstLook(len(rows) + self.unread.count, oldest)
+                    self._has_looked.set()
                 if not rows:
                     self._outbox.rest(pause, self._stopping)
             except Exception as error:  # noqa: BLE001 - nobody else would read the outbox

@@ -19,11 +19,13 @@ from orthia.journal.model.codec import (
     decode_queue_binding,
 )
 from orthia.journal.model.records import UserRecordType
-from orthia.journal.sql.tables import bindings_table, messages_table
+from orthia.journal.sql.tables import bindings_table, messages_table, outbox_table
 from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
 
 CHUNK_ROWS = 50_000
 """Rows that one statement reads, so that it stays far below the query time-out."""
+
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,22 @@ def list_transactions(database: Database, s: DatabaseStoreSettings) -> list[Prep
             decode_prepared_transaction(bytes(record), seq)
             for seq, record in connection.execute(rows)
         ]
+
+
+def outbox_rows(database: Database, s: DatabaseStoreSettings) -> tuple[int, datetime | None]:
+    """Count rows of the outbox, ``MOST_COUNTED`` at most; raises StoreError.
+
+    Returns also when the first was inserted, None if there is none, or if it does not say.
+    """
+    outbox = outbox_table(MetaData(), s.outbox_table_name, database.dialect)
+    some = select(outbox.c.id).limit(MOST_COUNTED).subquery()
+    first = select(outbox.c.created_at).order_by(outbox.c.id).limit(1)
+    with translate_errors("count the outbox"), database.engine.connect() as connection:
+        count = connection.execute(select(func.count()).select_from(some)).scalar_one()
+        try:
+            return count, connection.execute(first).scalar()
+        except (ValueError, OverflowError):  # an application has set what is no time
+            return count, None
 
 
 def _bound_queues(connection: Connection, bindings: Table) -> Iterator[QueueBinding]:

@@ -35,8 +35,10 @@ class LiveActive(Event):
     """A live node serves clients."""
 
     code: ClassVar[str] = "AMQ221007"
-    text: ClassVar[str] = "server is now active under token {token}"
+    text: ClassVar[str] = "server is now active under token {token}{outbox}"
     token: int
+    outbox: str = ""
+    """What waits in the outbox, after a semicolon; nothing where there is none."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ class BackupActive(Event):
 
     code: ClassVar[str] = "AMQ221010"
     level: ClassVar[int] = WARNING
-    text: ClassVar[str] = "backup server is now active under token {token}"
+    text: ClassVar[str] = "backup server is now active under token {token}{outbox}"
     advice: ClassVar[str] = "Find out what became of the node that was live, and start it again."
     token: int
+    outbox: str = ""
+    """What waits in the outbox, after a semicolon; nothing where there is none."""
 
 
 @dataclass(frozen=True)

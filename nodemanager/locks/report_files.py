@@ -7,6 +7,7 @@ whole. Nodes of older versions do not look at them.
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from typing_extensions import override
 
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.locks.lease import Lock
-from orthia.nodemanager.locks.reports import Published, Refusal, Report, ReportStore
+from orthia.nodemanager.locks.reports import (
+    OutboxReport,
+    Published,
+    Refusal,
+    Report,
+    ReportStore,
+)
 
 
 class ReportFiles(ReportStore):
@@ -35,6 +42,7 @@ class ReportFiles(ReportStore):
             "refusal": report.refusal and report.refusal.name,
             "failback_put_off_until": until and until.isoformat(),
             "api_url": report.api_url,
+            "outbox": report.outbox and _outbox_as_json(report.outbox),
         }
         path = self._paths[lock]
         fresh = path.with_suffix(f".{os.getpid()}")
@@ -51,6 +59,18 @@ class ReportFiles(ReportStore):
         return {lock: one for lock, one in found.items() if one is not None}
 
 
+def _outbox_as_json(outbox: OutboxReport) -> dict[str, object]:
+    return asdict(outbox) | {"oldest": outbox.oldest and outbox.oldest.isoformat()}
+
+
+def _outbox_of(said: dict[str, Any] | None) -> OutboxReport | None:
+    if said is None:
+        return None
+    oldest = said["oldest"]
+    oldest = None if oldest is None else datetime.fromisoformat(oldest)
+    return OutboxReport(said["waiting"], oldest, said["per_second"], said["held"])
+
+
 def _read(path: Path) -> Published | None:
     """Return what a file says; None if it is not there or is not of this form."""
     try:
@@ -61,7 +81,8 @@ def _read(path: Path) -> Published | None:
             document["users_digest"],
             None if refusal is None else Refusal[refusal],
             None if until is None else datetime.fromisoformat(until),
-            document.get("api_url"),  # older versions have none
+            document.get("api_url"),  # older versions have neither
+            _outbox_of(document.get("outbox")),
         )
         return Published(document["holder_id"], document["token"], report)
     except (OSError, ValueError, KeyError, TypeError):

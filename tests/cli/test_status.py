@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import MetaData, insert
@@ -23,7 +24,7 @@ from orthia.journal.model.records import RecordType, UserRecordType
 from orthia.journal.sql.tables import bindings_table
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lock, LockStatus, State
-from orthia.nodemanager.locks.reports import Refusal, Report, SqlReportStore
+from orthia.nodemanager.locks.reports import OutboxReport, Refusal, Report, SqlReportStore
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run, finished
 
@@ -87,6 +88,47 @@ def test_status_tells_what_the_nodes_report(
     assert document["users_differ"] is True
     assert f"console   {API}/console/ (live)" in shown
     assert (document["live"]["api_url"], document["backup"]["api_url"]) == (API, None)
+
+
+def test_status_tells_what_waits_in_the_outbox(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """How many, since when, how fast they go and what holds them; or that no node sends them."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url))
+
+    def shown() -> tuple[str, Any]:
+        text = run("status", "--url", sqlite_url, *LASTING).stdout
+        found = run("status", "--url", sqlite_url, *LASTING, "--json").stdout
+        (line,) = re.findall("^outbox +(.*)$", text, re.MULTILINE) or [""]
+        return line, json.loads(found)["outbox"]
+
+    assert shown() == ("", None)
+    with store._database.engine.begin() as connection:
+        for _ in range(2):
+            connection.exec_driver_sql(
+                "INSERT INTO orthia_outbox (destination, body) VALUES ('q', 'b')"
+            )
+    line, found = shown()
+    assert re.fullmatch(r"2 rows wait, the oldest for \d+ s: no live node sends them", line)
+    assert found["waiting"] == 2
+    serve(store)
+    assert shown() == ("", None)
+    held = "address 'q' is full: " + "x" * 200
+    report = OutboxReport(5, datetime.now(UTC), 12.5, held)
+    reports = SqlReportStore(store._database, settings)
+    reports.write(Lock.LIVE, "node-a@host:17", 1, Report(outbox=report))
+    line, found = shown()
+    assert re.match(
+        r"5 rows wait, the oldest for \d+ s; 12.5 a second are sent; held: address 'q' is", line
+    )
+    assert {**found, "oldest": None} == {
+        "waiting": 5,
+        "oldest": None,
+        "per_second": 12.5,
+        "held": held[:128],
+    }
+    reports.write(Lock.LIVE, "node-a@host:17", 1, Report(outbox=OutboxReport(0, None, 0.0, None)))
+    assert shown()[0] == "no row waits; 0 a second are sent"
 
 
 def test_status_does_not_tell_what_is_over(
@@ -223,6 +265,7 @@ def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -
         "sends_refused_by",
         "failback_put_off_until",
         "users_differ",
+        "outbox",
         "certificates",
     }
     lock = {

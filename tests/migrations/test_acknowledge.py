@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.dialects.mysql.base import MySQLDialect
 
 from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -61,14 +62,17 @@ def effects(engine: Engine) -> int:
 
 def is_waiting(engine: Engine) -> bool:
     """Return whether a session waits for a lock of another."""
-    asked = (
-        "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        if engine.dialect.name == "postgresql"
-        # What InnoDB shows of locks is not made anew while it is asked for again and again.
-        else "SELECT COUNT(*) FROM information_schema.PROCESSLIST"
-        " WHERE command = 'Query' AND id <> CONNECTION_ID() AND time_ms > 100"
-    )
     with engine.connect() as connection:
+        if isinstance(connection.dialect, MySQLDialect) and connection.dialect.is_mariadb:
+            # What InnoDB shows of locks is not made anew while it is asked for again and again.
+            asked = (
+                "SELECT COUNT(*) FROM information_schema.PROCESSLIST"
+                " WHERE command = 'Query' AND id <> CONNECTION_ID() AND time_ms > 100"
+            )
+        elif engine.dialect.name == "postgresql":
+            asked = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        else:
+            asked = "SELECT COUNT(*) FROM performance_schema.data_lock_waits"
         return bool(connection.execute(text(asked)).scalar_one())
 
 

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.node.reporter import Reporter
 from orthia.broker.node.users_digest import signature_of, users_digest
 from orthia.config.secrets import Secret
@@ -17,7 +18,7 @@ from orthia.config.security_settings import PropertiesLoginModule, User
 from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.abc import NodeManager
-from orthia.nodemanager.locks.reports import Refusal, Report
+from orthia.nodemanager.locks.reports import OutboxReport, Refusal, Report
 from tests.core.support import SETTINGS
 
 PAIR = "6b0c7a31-0000-4000-8000-000000000001"
@@ -134,6 +135,27 @@ def test_what_refuses_messages_and_puts_failback_off_is_reported() -> None:
     assert [one.api_url for one in manager.published] == [None, *["http://a:8161"] * 4]
     until = datetime.fromtimestamp(1_030, UTC)
     assert [one.failback_put_off_until for one in manager.published] == [*[None] * 4, until]
+
+
+def test_what_waits_in_the_outbox_is_reported_with_its_rate() -> None:
+    """Since the last look; nothing is said while the node is not live."""
+    manager = Manager()
+    seen = [None, RelayStatus(3, 1_000_000, 10, 0, "full"), RelayStatus(0, None, 35, 0, None)]
+    now = [0.0, 1.0, 3.0]
+    reporter = Reporter(
+        lambda: SETTINGS,
+        cast("NodeManager", manager),
+        lambda: None,
+        outbox=lambda: seen.pop(0),
+        clock=lambda: now.pop(0),
+    )
+    for _ in range(3):
+        reporter.look()
+    assert [one.outbox for one in manager.published] == [
+        None,
+        OutboxReport(3, datetime.fromtimestamp(1_000, UTC), 0.0, "full"),
+        OutboxReport(0, None, 12.5, None),
+    ]
 
 
 def test_changed_users_are_reported(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Messages that applications send by SQL, with real nodes that are killed."""
 
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
 from tests.process.clients import Client
 from tests.process.file_nodes import FileNodeProcess
-from tests.process.nodes import RENEW_PERIOD_MS, wait_any_serving
+from tests.process.nodes import CLI, RENEW_PERIOD_MS, wait_any_serving
 from tests.support.servers import (
     LAPSING_NODE_LEASE_MS,
     NODE_LEASE_MS,
@@ -106,6 +107,12 @@ def shop(store_settings: DatabaseStoreSettings, tmp_path: Path) -> Iterator[Shop
     opened.close()
 
 
+def shown_by_status(node: OutboxNode) -> str:
+    """Return what ``orthia status`` shows."""
+    asked = [*CLI, "status", "--config", str(node.config_path)]
+    return subprocess.run(asked, capture_output=True, check=False, timeout=120, text=True).stdout
+
+
 def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(shop: Shop) -> None:
     """In order, with its headers; also what was sent while no node was live."""
     live = shop.nodes[0].start().wait_serving()
@@ -129,8 +136,10 @@ def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(shop: Sho
     assert live.terminate() == 0
     with shop.transaction() as session:
         shop.send(session, "5", to="later")
+    assert "1 row waits, the oldest for" in shown_by_status(live)
     client = Client(shop.nodes[0].start().wait_serving())
     assert client.takes(1, "later") == ["5"]
+    live.wait_log("AMQ221007 live live: server is now active under token 2; 1 row of the outbox")
     client.close()
 
 
@@ -166,6 +175,13 @@ def test_a_full_address_holds_the_rows_and_not_the_application(shop: Shop) -> No
         shop.send(session, *"abcde")
     live.wait_log("rows of the outbox wait")
     wait_until(lambda: shop.waiting() == 3, what="what there is room for is sent")
+    wait_until(
+        lambda: (
+            "outbox    3 rows wait, the oldest for" in shown_by_status(live)
+            and "held: address 'orders' may hold max-size-messages 2" in shown_by_status(live)
+        ),
+        what="`orthia status` says what waits, and why",
+    )
     client = Client(live)
     assert client.takes(5, "orders") == [*"abcde"]
     live.wait_log("rows of the outbox are sent again")

@@ -298,7 +298,7 @@ class Relay:
             self._park(
                 sent,
                 f"its body has {row.unread_bytes} bytes; expected {MAX_BODY_BYTES} at most: delete"
-                " it, and send it by STOMP",
+                " it, and let a client send it",
             )
             return
         principal = self._principal
