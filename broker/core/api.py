@@ -196,6 +196,10 @@ class SingleSubscription(SubscriptionHandle, Protocol):
         False if the consumer has all that it gets for now, whatever its credit.
         """
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether what is returned is gone, as a topic stores nothing."""
+
     def release(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Return messages that were not processed, which is no failed delivery.
 
@@ -262,6 +266,26 @@ class OpenTransaction(NamedTuple):
     """Messages it acknowledges or rejects."""
     size: int
     """Bytes it counts for in memory."""
+
+
+class SubscriptionName(NamedTuple):
+    """Which subscription of a topic several consumers, or one after the other, have."""
+
+    name: str
+    is_durable: bool = True
+    """Whether it keeps messages while nobody consumes; else it ends with its last consumer."""
+    is_shared: bool = False
+    """Whether it may have several consumers at a time."""
+    is_global: bool = False
+    """Whether it is of every client, and not of those with the same client id."""
+
+
+class StoredSubscription(NamedTuple):
+    """What a durable subscription was asked for when it was created."""
+
+    address: str
+    selector: str | None
+    no_local: bool
 
 
 class FanOut(Protocol):

@@ -32,6 +32,7 @@ from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
 from orthia.broker.core.upkeep.inspection import QueueInspection
 from orthia.broker.core.upkeep.reconfiguration import Reconfiguration
+from orthia.broker.core.upkeep.shared import SharedSubscriptions
 from orthia.broker.core.upkeep.streams import QueueStreams
 from orthia.broker.core.upkeep.temporary import TemporaryDestinations
 from orthia.broker.security.permissions import Security
@@ -121,6 +122,9 @@ class CoreParts:
         self.deletions: Final = Deletions(journal, self.book, security, duplicates, self.in_doubt)
         self.temporaries: Final = TemporaryDestinations(
             self.book, self.deletions, security, creations, self.store_use
+        )
+        self.shared: Final = SharedSubscriptions(
+            self.book, self.sources, creation, self.deletions, timers
         )
         self.administered: Final = Administered(journal, self.book)
         self.streams: Final = QueueStreams(journal, self.book)

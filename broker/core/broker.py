@@ -19,11 +19,14 @@ from orthia.broker.core.api import (
     OutgoingMessage,
     RowReader,
     SingleSubscription,
+    StoredSubscription,
+    SubscriptionName,
     TransactionWork,
     unheard,
 )
 from orthia.broker.core.assembly import CoreParts, LoopTimers
 from orthia.broker.core.destinations import parse
+from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.browsing import Browsing
 from orthia.broker.core.queue.counters import QueueCounters
@@ -33,6 +36,7 @@ from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.sending.relay import Relay
 from orthia.broker.core.sending.transaction import commit
 from orthia.broker.core.slices import Slices, Steps
+from orthia.broker.core.sole_clients import SoleClients
 from orthia.broker.core.upkeep.opening import open_queues
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.security.audit import Write
@@ -71,6 +75,8 @@ class Broker:
         """
         self.name = settings.name
         """What the configuration calls the broker: the same for both nodes of a pair."""
+        self.sole_clients = SoleClients()
+        """The client ids that one connection alone may have."""
         self.slices = Slices(partial(call_later, 0), clock or time.monotonic)
         gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
@@ -288,6 +294,51 @@ class Broker:
         source = self.parts.sources.to_consume(principal, where)
         return source.attach(consumer, prefetch, max_bytes, selector=wanted)
 
+    def subscribe_by_name(
+        self,
+        principal: Principal,
+        destination: str,
+        consumer: Consumer,
+        name: SubscriptionName,
+        *,
+        prefetch: int,
+        no_local: bool = False,
+        selector: str | None = None,
+    ) -> SingleSubscription:
+        """Attach a consumer to a subscription of a topic, which is created if it does not exist.
+
+        Raises BrokerError; SubscriptionChanged if it was made otherwise, and ``end_by_name`` is to
+        end it first.
+        """
+        self._gate.refuse_if_stopped()
+        where, options = parse(destination), QueueOptions(filter=selector)
+        if selector is not None:
+            parse_selector(selector)
+        if name.is_durable:
+            queue = self.parts.durable.to_share(
+                principal, where, name, no_local=no_local, options=options
+            )
+        elif no_local:
+            raise DestinationRefused(
+                "a shared subscription has the messages of every connection; expected no no-local"
+            )
+        else:
+            queue = self.parts.shared.to_consume(principal, where, name, options=options)
+        return queue.attach(consumer, prefetch, self._window(None))
+
+    def find_by_name(self, principal: Principal, name: SubscriptionName) -> StoredSubscription:
+        """Return what a durable subscription was asked for; raises BrokerError if there is none."""
+        return self.parts.durable.find(principal, name)
+
+    def end_by_name(self, principal: Principal, name: SubscriptionName, done: Done) -> None:
+        """Delete a durable subscription with its messages, if nobody consumes it.
+
+        ``done`` follows once it is deleted. Raises BrokerError if it stays.
+        """
+        self._gate.refuse_if_stopped()
+        queue = self.parts.durable.to_end(principal, name)
+        self.parts.deletions.end_subscription(principal, queue, lambda _: done())
+
     def browse(
         self,
         principal: Principal,
@@ -317,6 +368,15 @@ class Broker:
         """Return the wildcard of a destination; None if it names one address."""
         where = parse(destination)
         return where.name if self.parts.book.is_wildcard(where.address) else None
+
+    def is_of_topic(self, destination: str) -> bool:
+        """Return whether whoever consumes from a destination gets copies of what is sent there.
+
+        False of a queue, and of one that is named with its address.
+        """
+        where = parse(destination)
+        kind = self.parts.sources.type_to_consume(where)
+        return where.queue is None and kind is RoutingType.MULTICAST
 
     def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Create a temporary destination that the principal calls ``name``; return its real name.

@@ -151,24 +151,28 @@ class Security:
 
     # --- checks of several permissions
 
-    def check_new_queue(self, principal: Principal, address: str, queue: str) -> None:
-        """Raise NotAuthorized unless ``principal`` may create a durable queue of an address.
+    def check_new_queue(
+        self,
+        principal: Principal,
+        address: str,
+        queue: str,
+        permission: str = "createDurableQueue",
+    ) -> None:
+        """Raise NotAuthorized unless ``principal`` may create a queue of an address.
+
+        The ``permission`` is for a durable one.
 
         Queue names are unique. A queue named otherwise than its address could take the name of
         another address, which could then have no queue of its own name. So without a setting for
         exactly ``address::queue`` the permission is needed on the address of that name, too.
         """
-        self.check(principal, "createDurableQueue", address, queue)
+        self.check(principal, permission, address, queue)
         is_named = self._match_of(address, queue) != address
-        if (
-            queue != address
-            and not is_named
-            and not self.allows(principal, "createDurableQueue", queue)
-        ):
+        if queue != address and not is_named and not self.allows(principal, permission, queue):
             match = f"{address}::{queue}"
             raise self._refused(
                 principal,
-                "createDurableQueue",
+                permission,
                 queue,
                 f", whose name queue {quoted(match)} would take: grant it there, or for"
                 f" {quoted(match)}, or call the queue otherwise",

@@ -44,6 +44,10 @@ class Source(ABC, Generic[Reference]):
     def detach(self, subscription: "Subscription[Reference]") -> None:
         """Deliver nothing more to a consumer that was closed."""
 
+    def keeps_nothing(self) -> bool:
+        """Return whether what is given back is gone."""
+        return False
+
     @abstractmethod
     def is_looking_for(self, subscription: "Subscription[Reference]") -> bool:
         """Return whether messages that are there may still follow without a ``resume``."""
@@ -292,6 +296,11 @@ class Subscription(Generic[Reference]):
         """Make dead letters of delivered messages; ``done`` follows once that is stored."""
         taken = self.take(references)
         self._queue.give_back(taken, attempted=taken, is_last=True, done=done)
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether what is given back is gone."""
+        return self._queue.keeps_nothing()
 
     @property
     def is_looking(self) -> bool:

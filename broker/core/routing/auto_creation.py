@@ -203,10 +203,14 @@ class AutoCreation:
         principal: Principal,
         address_name: str,
         name: str,
-        subscription: DurableSubscription,
+        subscription: DurableSubscription | None,
         options: QueueOptions,
     ) -> Queue:
-        """Create the queue of a durable subscription for a client; raises BrokerError."""
+        """Create the queue of a subscription for a client; raises BrokerError.
+
+        It is durable unless it is None that is kept of the ``subscription``.
+        """
+        permission = "createDurableQueue" if subscription else "createNonDurableQueue"
         self._refuse_if_temporary(address_name, name)
         address = self._book.address(address_name)
         defaults = options_of(address.settings, {})
@@ -216,8 +220,8 @@ class AutoCreation:
             non_destructive=defaults.non_destructive,
         )
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
-        self._security.check_new_queue(principal, address_name, name)
-        self.virtual_topics.check(principal, "createDurableQueue", address_name, name)
+        self._security.check_new_queue(principal, address_name, name, permission)
+        self.virtual_topics.check(principal, permission, address_name, name)
         self._creations.refuse_if_too_many(principal, quoted(name))
         filters, selector = self._book.filters, options.filter
         if selector is not None:
@@ -231,6 +235,7 @@ class AutoCreation:
             user=self._creations.user_of(principal),
             subscription=subscription,
             options=options,
+            durable=subscription is not None,
         )
         self._creations.created(principal)
         filters.hold(name, owner_of(principal), selector)

@@ -1,10 +1,11 @@
 """Durable subscriptions: MULTICAST queues that keep a topic's messages while nobody is connected.
 
-The queue is called ``CLIENT-ID.NAME``, as in Artemis. Its binding has both parts, so that two
-subscriptions whose names are joined to the same text are told apart. It is created when its client
-first subscribes, is stored, and is deleted when that client ends the subscription by its name. Its
-topic and selector do not change: the subscription has to be ended first, with its messages. Artemis
-ignores a change, and its client gets messages that it has not asked for.
+The queue is called ``CLIENT-ID.NAME``, or ``NAME:global`` if it is of no client id, as in Artemis.
+Its binding has both parts, so that two subscriptions whose names are joined to the same text are
+told apart. It is created when its client first subscribes, is stored, and is deleted when that
+client ends the subscription by its name. Its topic and selector do not change: the subscription has
+to be ended first, with its messages. Artemis ignores a change, and its client gets messages that it
+has not asked for.
 
 A client-id is whatever a client says. So a subscription also belongs to the user who created it, as
 far as that is stored; in Artemis anybody with the permissions and the client-id has it.
@@ -12,8 +13,14 @@ far as that is stored; in Artemis anybody with the permissions and the client-id
 
 from dataclasses import replace
 
+from orthia.broker.core.api import StoredSubscription, SubscriptionName
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, is_name
-from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
+from orthia.broker.core.errors import (
+    BrokerError,
+    DestinationRefused,
+    NotAuthorized,
+    QueueInUse,
+)
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.addresses import AddressBook
@@ -29,6 +36,10 @@ class NoSuchSubscription(BrokerError):  # noqa: N818 - named for what is the cas
     """The client id has no durable subscription of that name."""
 
 
+class SubscriptionChanged(DestinationRefused):
+    """A durable subscription is asked for otherwise than it was created, and nobody consumes it."""
+
+
 class DurableSubscriptions:
     """Finds and creates durable subscriptions; on the loop's thread."""
 
@@ -36,6 +47,47 @@ class DurableSubscriptions:
         self._addresses = addresses
         self._sources = sources
         self._creation = creation
+        self._alone: set[str] = set()
+        """Queues whose consumer, if they have one, was to be the only one."""
+
+    def to_share(
+        self,
+        principal: Principal,
+        where: Destination,
+        asked: SubscriptionName,
+        *,
+        no_local: bool,
+        options: QueueOptions,
+    ) -> Queue:
+        """Return the queue of a subscription that is shared, or has one consumer at a time.
+
+        It is created if there is none. Raises BrokerError; SubscriptionChanged if it may be ended
+        and created anew.
+        """
+        wanted = _wanted(principal, asked, no_local=no_local)
+        queue = self._addresses.queues.get(_queue_name(wanted))
+        is_used = queue is not None and queue.consumers and not queue.is_leaving
+        if (
+            queue is not None
+            and is_used
+            and not (asked.is_shared and queue.name not in self._alone)
+        ):
+            raise QueueInUse(
+                f"durable subscription {quoted(asked.name)} has a consumer already, and is not"
+                " shared by both"
+            )
+        queue = self._to_consume(principal, where, wanted, options)
+        self._alone.discard(queue.name)
+        if not asked.is_shared:
+            self._alone.add(queue.name)
+        return queue
+
+    def find(self, principal: Principal, asked: SubscriptionName) -> StoredSubscription:
+        """Return what a subscription was asked for; raises BrokerError if there is none."""
+        queue = self._find(principal, _wanted(principal, asked))
+        stored = self._addresses.bindings[queue.name].subscription
+        no_local = stored is not None and stored.no_local
+        return StoredSubscription(queue.address, queue.options.filter, no_local)
 
     def to_consume(
         self,
@@ -48,7 +100,16 @@ class DurableSubscriptions:
     ) -> Queue:
         """Return the queue of a subscription, created if there is none; raises BrokerError."""
         wanted = DurableSubscription(_client_id(principal), name, no_local)
-        queue_name = _queue_name(wanted)
+        return self._to_consume(principal, where, wanted, options)
+
+    def _to_consume(
+        self,
+        principal: Principal,
+        where: Destination,
+        wanted: DurableSubscription,
+        options: QueueOptions,
+    ) -> Queue:
+        name, queue_name = wanted.name, _queue_name(wanted)
         if where.routing_type is RoutingType.ANYCAST or (
             where.routing_type is None
             and self._addresses.types_of(where.address) == {RoutingType.ANYCAST}
@@ -82,12 +143,19 @@ class DurableSubscriptions:
 
     def to_delete(self, principal: Principal, name: str) -> Queue:
         """Return the queue of a subscription that a client ends; raises BrokerError."""
-        wanted = DurableSubscription(_client_id(principal), name)
+        return self._find(principal, DurableSubscription(_client_id(principal), name))
+
+    def to_end(self, principal: Principal, asked: SubscriptionName) -> Queue:
+        """Return the queue of a subscription that a client ends; raises BrokerError."""
+        return self._find(principal, _wanted(principal, asked))
+
+    def _find(self, principal: Principal, wanted: DurableSubscription) -> Queue:
         queue_name = _queue_name(wanted)
         queue = self._addresses.queues.get(queue_name)
         if queue is None or not _is_of(self._addresses.bindings[queue_name], wanted):
             raise NoSuchSubscription(
-                f"client-id {quoted(wanted.client_id)} has no durable subscription {quoted(name)}"
+                f"client-id {quoted(wanted.client_id)} has no durable subscription"
+                f" {quoted(wanted.name)}"
             )
         self._refuse_if_anothers(principal, queue, wanted)
         return queue
@@ -132,7 +200,8 @@ class DurableSubscriptions:
         )
         for what, was, asked in changes:
             if was != asked:
-                raise DestinationRefused(
+                kind = DestinationRefused if queue.consumers else SubscriptionChanged
+                raise kind(
                     f"durable subscription {name} of client-id {quoted(wanted.client_id)} was made"
                     f" with the {what} {quoted(was)}, and {quoted(asked)} is asked for: end it"
                     f" first (unsubscribe with durable-subscription-name:{wanted.name}), which"
@@ -149,8 +218,18 @@ def _client_id(principal: Principal) -> str:
     return principal.client_id
 
 
+def _wanted(
+    principal: Principal, asked: SubscriptionName, *, no_local: bool = False
+) -> DurableSubscription:
+    if asked.is_global:
+        return DurableSubscription("", f"{asked.name}:global", no_local)
+    return DurableSubscription(_client_id(principal), asked.name, no_local)
+
+
 def _queue_name(subscription: DurableSubscription) -> str:
-    name = f"{subscription.client_id}.{subscription.name}"
+    name = subscription.name
+    if subscription.client_id:
+        name = f"{subscription.client_id}.{name}"
     if not subscription.name or not is_name(name):
         raise DestinationRefused(
             f"durable subscription {quoted(subscription.name[:300])} of client-id"

@@ -56,7 +56,7 @@ class Sources:
         if where.queue is not None:
             self._check_consume(principal, where.address, where.queue)
             return self._creation.qualified(principal, where, where.queue, to_consume=True)
-        if self._type_to_consume(where) is _MULTICAST:
+        if self.type_to_consume(where) is _MULTICAST:
             return self._topic_to_hear(principal, where)
         return self._queue_to_consume(principal, where)
 
@@ -192,7 +192,7 @@ class Sources:
         if self._book.is_wildcard(name):
             self._security.check_pattern(principal, "consume", name)
 
-    def _type_to_consume(self, where: Destination) -> RoutingType:
+    def type_to_consume(self, where: Destination) -> RoutingType:
         """Return the routing type of a subscription.
 
         For an address of both types ``default-queue-routing-type`` decides, where it is set.

@@ -193,6 +193,10 @@ class VolatileQueue(Source[PublishedReference]):
             self._memory.release(reference.publication)
 
     @override
+    def keeps_nothing(self) -> bool:
+        return True
+
+    @override
     def is_looking_for(self, subscription: Subscription[PublishedReference]) -> bool:
         return self._pace.is_going_on
 
