@@ -16,6 +16,11 @@ _ROOT = Path(__file__).parents[1]
 _BELOW = {"config", "database", "nodemanager", "journal"}
 _ENCODINGS = {"broker.protocols.encodings", "broker.protocols.stomp.encoding"}
 """What reads the heads of messages, and knows messages and frames: as far as the pipeline goes."""
+_WIRE = {
+    *("broker.protocols.amqp.values", "broker.protocols.amqp.types"),
+    *("broker.protocols.amqp.composites", "broker.protocols.amqp.sections"),
+}
+"""The bytes of AMQP, which know nothing of a broker."""
 _CORE = {
     *("config", "journal", "broker.quoting", "broker.core.api", "broker.core.destinations"),
     *("broker.core.errors", "broker.core.failures", "broker.core.identity"),
@@ -83,9 +88,15 @@ _KNOWS = {
     "broker.core": {"config", "database", "journal", "broker.quoting", "broker.security"},
     "broker.tls": {"config", "broker.tls.expiry"},
     "broker.tls.expiry": set(),
-    "broker.protocols.encodings": {"journal", "broker.protocols.stomp.encoding"},
+    "broker.protocols.encodings": {
+        *("journal", "broker.protocols.stomp.encoding", "broker.protocols.amqp.encoding"),
+    },
     "broker.protocols.stomp.encoding": {"config", "journal", "broker.protocols.stomp.frames"},
     "broker.protocols.stomp.frames": {"config", "broker.quoting"},
+    "broker.protocols.amqp.encoding": {"config", "journal", *_WIRE},
+    **{room: {"config", *_WIRE} for room in _WIRE},
+    "broker.protocols.amqp.performatives": {"config", *_WIRE},
+    "broker.protocols.amqp.frames": {"config", *_WIRE},
     # Operations are asked for in every protocol, and carried out by the core.
     "broker.management.operations": {
         *("config", "broker.quoting", "broker.core"),

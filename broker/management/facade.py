@@ -46,7 +46,7 @@ from orthia.broker.management.messages import (
     Found,
     Messages,
     Place,
-    body_of,
+    content_of,
     properties_of,
     returns_of,
 )
@@ -528,6 +528,7 @@ class Management:
         def show(found: Found) -> MessageView:
             record = found.record
             properties = properties_of(record)
+            content = content_of(record, body_bytes) if body_bytes else None
             due_ms = decode_fields(record.stated).delivery_ms if record.stated else None
             return MessageView(
                 id=found.seq,
@@ -547,7 +548,8 @@ class Management:
                 origin_address=_text(properties.get("_AMQ_ORIG_ADDRESS")),
                 returns=returns_of(properties),
                 properties=properties,
-                body=body_of(record, body_bytes) if body_bytes else None,
+                body=None if content is None else content.body,
+                body_kind="" if content is None else content.kind,
             )
 
         return show

@@ -19,6 +19,7 @@ from orthia.broker.management.views import MessagePage, MessageView
 from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
 from orthia.journal.journal import MessageJournal
+from orthia.journal.model.encodings import Content
 from orthia.journal.model.fields import Property
 from orthia.journal.model.message import Message
 from orthia.journal.model.windows import Window
@@ -180,6 +181,11 @@ def _is_number(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdecimal()
 
 
-def body_of(record: Message, most: int) -> bytes | None:
+def content_of(record: Message, most: int) -> Content | None:
     """Return the body of a message that has its own, of so many bytes at most."""
-    return record.body if record.large is None and len(record.body) <= most else None
+    if record.large is not None or len(record.body) > most:
+        return None
+    try:
+        return record.content()
+    except ValueError:
+        return Content("", record.body)

@@ -11,7 +11,6 @@ from orthia.broker.management.errors import NotFound
 from orthia.broker.management.messages import RETURNS, properties_of, returns_of
 from orthia.broker.management.views import JobKind
 from orthia.config.addresses import DROP
-from orthia.journal.model.encodings import FIRST_ENCODING
 from orthia.journal.model.fields import decode_fields, encode_fields
 from orthia.journal.model.message import Message, with_property
 from orthia.journal.model.records import RemovalReason
@@ -149,7 +148,4 @@ def _without_origin(record: Message) -> Message:
 def _with_priority(queue: Queue, record: Message, priority: int) -> Placed | None:
     if record.priority == priority:
         return None
-    changed = record._replace(priority=priority)
-    if record.encoding == FIRST_ENCODING and b"priority:" in record.head:
-        changed = with_property(changed, "priority", str(priority))
-    return Placed([([queue], changed)], RemovalReason.DELETED)
+    return Placed([([queue], record.prioritized(priority))], RemovalReason.DELETED)

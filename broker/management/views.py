@@ -199,6 +199,11 @@ class MessageView:
     """What its sender and the broker say of it."""
     body: bytes | None
     """None if it was not asked for, or is longer than was asked for."""
+    body_kind: str
+    """What the body is: ``text``, ``bytes``, ``map``, ``stream``, ``object``, ``value``, ``none``.
+
+    Empty if it was not asked for, or its sender did not say. A map, a stream and a value are JSON.
+    """
 
 
 @dataclass(frozen=True, slots=True)

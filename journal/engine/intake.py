@@ -71,7 +71,9 @@ class Intake:
         """Units that wait for locks of other sessions, which ``_rows`` does not count."""
         self._aside_rows = 0
         self._was_full = False
-        self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
+        said = (one.version for one in bindings if isinstance(one, RecordVersion))
+        self._said_version = max(said, default=STATED_VERSION - 1)
+        """The highest record version that the bindings say messages have."""
         self._under_way: deque[Iterator[bool]] = deque()
         """Completions under way in steps, and those that wait behind them."""
         self._is_going_on = False
@@ -112,8 +114,8 @@ class Intake:
         size = len(payload)
         if size > self._max_record_bytes:
             raise RecordTooLarge(size, self._max_record_bytes)
-        if payload[0] == STATED_VERSION:
-            self._say_version()
+        if payload[0] > self._said_version:
+            self._say_version(payload[0])
         seq = self._next_id
         if seq >= self._reserve_at:
             self._reserve(1)
@@ -128,8 +130,8 @@ class Intake:
         for _, payload in unit.messages:
             if len(payload) > self._max_record_bytes:
                 raise RecordTooLarge(len(payload), self._max_record_bytes)
-        if unit.record_version == STATED_VERSION:
-            self._say_version()
+        if unit.record_version > self._said_version:
+            self._say_version(unit.record_version)
         first = self._take_ids(unit.size_in_seqs)
         locations = unit.place(first)
         self._account(unit)
@@ -309,13 +311,12 @@ class Intake:
         self._reserve_at = self._next_id + count + self._block // 2
         self._account(reservation)
 
-    def _say_version(self) -> None:
-        """Store, before the first message of it, that the newest record version is in use."""
-        if not self._says_stated:
-            self._says_stated = True
-            unit = Unit()
-            unit.add_binding(RecordVersion(self._take_ids(1), STATED_VERSION))
-            self.unit(unit)
+    def _say_version(self, version: int) -> None:
+        """Store, before the first message of it, that a record version is in use."""
+        self._said_version = version
+        unit = Unit()
+        unit.add_binding(RecordVersion(self._take_ids(1), version))
+        self.unit(unit)
 
     def _announce_room(self) -> None:
         if (

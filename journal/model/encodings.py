@@ -9,7 +9,7 @@ all of them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from orthia.journal.model.fields import Fields, Property
 
@@ -17,8 +17,20 @@ NO_HEAD: Final = 0
 """The tag of a message that has no head: its stated fields say all there is."""
 FIRST_ENCODING: Final = 1
 """The tag of all heads in records of versions 1 and 2, which have none."""
-KNOWN: Final = frozenset({NO_HEAD, FIRST_ENCODING})
+SECOND_ENCODING: Final = 2
+"""The tag of heads that records have since version 4."""
+KNOWN: Final = frozenset({NO_HEAD, FIRST_ENCODING, SECOND_ENCODING})
 """Every tag a record may have; one more is one more version of records, too."""
+
+
+class Content(NamedTuple):
+    """A body as every protocol can have it."""
+
+    kind: str
+    """What it is: ``text``, ``bytes``, ``map``, ``stream`` (a list), ``object`` (a serialized one),
+    ``value`` (a number, say), ``none``; empty if its sender did not say."""
+    body: bytes
+    """Texts in UTF-8; maps, streams and values in JSON."""
 
 
 class UnknownEncoding(LookupError):  # noqa: N818 - named for what is the case
@@ -64,6 +76,21 @@ class Encoding(ABC):
 
         ``expires_ms`` is in milliseconds since 1970 UTC, 0 never. Raises nothing, as ``relocated``.
         """
+
+    @abstractmethod
+    def prioritized(self, head: bytes, priority: int) -> bytes:
+        """Return the head of a message whose priority, 0 to 9, is not what its sender said.
+
+        Raises nothing, as ``relocated``.
+        """
+
+    @abstractmethod
+    def may_name_group(self, head: bytes) -> bool:
+        """Return whether a head is worth a look for the message's group; asked of every message."""
+
+    @abstractmethod
+    def content(self, head: bytes, body: bytes) -> Content:
+        """Return the body of a message; raises ValueError if it cannot be read."""
 
     @abstractmethod
     def stamped(self, head: bytes, ingress_ms: int) -> bytes:

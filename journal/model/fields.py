@@ -15,7 +15,7 @@ _NO_PROPERTIES: Final[Mapping[str, Property]] = {}
 _INTEGERS: Final = range(-(2**63), 2**63)
 _TEXTS: Final = (
     *("id", "group", "duplicate_id", "correlation_id"),
-    *("reply_to", "content_type", "user_id", "recurrence", "client_id"),
+    *("reply_to", "content_type", "user_id", "recurrence", "client_id", "subject"),
 )
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
 _ONLY_WHEN: Final = re.compile(rb'\{"delivery-ms":(0|[1-9][0-9]{,17})\}')
@@ -46,6 +46,10 @@ class Fields(NamedTuple):
     content_type: str | None = None
     user_id: str | None = None
     """Who sent it."""
+    subject: str | None = None
+    """What kind of message its sender says it is: JMS' type."""
+    group_sequence: int | None = None
+    """Its number in its group; -1 says that it is the last of it."""
     properties: Mapping[str, Property] = _NO_PROPERTIES
     """The application's own; not to be changed."""
 
@@ -70,8 +74,9 @@ def encode_fields(fields: Fields) -> bytes:
     }
     if fields.routing_type is not None:
         document["routing-type"] = fields.routing_type.value
-    if fields.delivery_ms is not None:
-        _written(fields.delivery_ms)
+    for number in (fields.delivery_ms, fields.group_sequence):
+        if number is not None:
+            _written(number)
     if fields.properties:
         document["properties"] = {
             name: _written(value) for name, value in fields.properties.items()
@@ -99,11 +104,13 @@ def decode_fields(stored: bytes) -> Fields:
     if not isinstance(properties, dict):
         raise ValueError("its stated properties are not a JSON object")  # noqa: TRY004
     delivery_ms = _of_kind(document, "delivery-ms", int)
+    group_sequence = _of_kind(document, "group-sequence", int)
     return Fields(
         **{name: _of_kind(document, name.replace("_", "-"), str) for name in _TEXTS},
         routing_type=None if routing_type is None else RoutingType(routing_type),
         durable=_of_kind(document, "durable", bool),
         delivery_ms=None if delivery_ms is None else int(_read(delivery_ms)),
+        group_sequence=None if group_sequence is None else int(_read(group_sequence)),
         properties={_text(name): _read(value) for name, value in properties.items()},
     )
 
@@ -112,7 +119,9 @@ def properties_of(fields: Fields) -> Mapping[str, Property]:
     """Return what fields say by the names that ``Encoding.properties`` has."""
     said = {
         "JMSMessageID": fields.id,
+        "JMSType": fields.subject,
         "JMSXGroupID": fields.group,
+        "JMSXGroupSeq": fields.group_sequence,
         "_AMQ_DUPL_ID": fields.duplicate_id,
         "JMSCorrelationID": fields.correlation_id,
         "JMSReplyTo": fields.reply_to,

@@ -20,8 +20,10 @@ Version 3 says what the others cannot. It begins as they do; the head length cou
     encoding u8 | flags u8 (1: the body is a large one's, as in version 2) | stated length u32
     stated fields, a JSON document | head
 
-A message that versions 1 and 2 can say is written as those: nodes of before version 3 read it. All
-three are read for ever.
+Version 4 is version 3 with an encoding that nodes of before do not read: ``SECOND_ENCODING``.
+
+A message is written in the first version that can say it, so that older nodes read it. All four are
+read for ever.
 """
 
 import struct
@@ -30,7 +32,14 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.model.encodings import FIRST_ENCODING, KNOWN, NO_HEAD, encoding_of
+from orthia.journal.model.encodings import (
+    FIRST_ENCODING,
+    KNOWN,
+    NO_HEAD,
+    SECOND_ENCODING,
+    Content,
+    encoding_of,
+)
 from orthia.journal.model.fields import (
     Fields,
     Property,
@@ -43,7 +52,8 @@ from orthia.journal.model.moments import Moment, MomentKind
 PLAIN_VERSION: Final = 1
 LARGE_VERSION: Final = 2
 STATED_VERSION: Final = 3
-NEWEST_VERSION: Final = STATED_VERSION
+SECOND_ENCODING_VERSION: Final = 4
+NEWEST_VERSION: Final = SECOND_ENCODING_VERSION
 """The highest of a record that this version of Orthia reads."""
 _LARGE_BODY: Final = struct.Struct(">QQI")
 _BEGINNING: Final = struct.Struct(">BBHIIqq")
@@ -114,6 +124,16 @@ class Message(NamedTuple):
         said = encoding_of(self.encoding).properties(self.head)
         return {**said, **properties_of(stated)} if self.stated else said
 
+    def content(self, large: bytes = b"") -> Content:
+        """Return its body as every protocol can have it; raises ValueError if it cannot be read.
+
+        ``large`` is the body of a large message.
+        """
+        body = large if self.large is not None else self.body
+        if self.encoding == NO_HEAD:
+            return Content("", body)
+        return encoding_of(self.encoding).content(self.head, body)
+
     def moment(self) -> Moment | None:
         """Return when it is to leave its queue by itself; see the function of that name."""
         delivery_ms = decode_fields(self.stated).delivery_ms
@@ -140,6 +160,13 @@ class Message(NamedTuple):
             return self._replace(expires_ms=expires_ms)
         head = encoding_of(self.encoding).expiring(self.head, expires_ms)
         return self._replace(expires_ms=expires_ms, head=head)
+
+    def prioritized(self, priority: int) -> "Message":
+        """Return it with another priority, which its head says, too."""
+        if self.encoding == NO_HEAD:
+            return self._replace(priority=priority)
+        head = encoding_of(self.encoding).prioritized(self.head, priority)
+        return self._replace(priority=priority, head=head)
 
     def stamped(self) -> "Message":
         """Return it with its ``timestamp_ms`` said as Artemis' ingress timestamp."""
@@ -173,7 +200,7 @@ def encode_message(message: Message) -> bytes:
         version, body = LARGE_VERSION, _LARGE_BODY.pack(*large)
     if stated or encoding != FIRST_ENCODING:
         flags = 0 if large is None else _IS_LARGE
-        version = STATED_VERSION
+        version = STATED_VERSION if encoding < SECOND_ENCODING else SECOND_ENCODING_VERSION
         head = b"".join((_STATED.pack(encoding, flags, len(stated)), stated, head))
     address = address_text.encode()
     if len(address) > _MAX_ADDRESS_BYTES:
@@ -211,8 +238,8 @@ def decode_message(data: bytes, seq: int) -> Message:
     if version == PLAIN_VERSION:
         return Message(address, data[head_at:body_at], body, timestamp_ms, expires_ms, priority)
     is_large, encoding, stated, large = version == LARGE_VERSION, FIRST_ENCODING, b"", None
-    if version == STATED_VERSION:
-        is_large, encoding, stated = _stated(data[head_at:body_at], seq)
+    if version >= STATED_VERSION:
+        is_large, encoding, stated = _stated(data[head_at:body_at], version, seq)
         head_at += _STATED.size + len(stated)
     if is_large:
         if body_size != _LARGE_BODY.size:
@@ -224,7 +251,7 @@ def decode_message(data: bytes, seq: int) -> Message:
     )
 
 
-def _stated(data: bytes, seq: int) -> tuple[bool, int, bytes]:
+def _stated(data: bytes, version: int, seq: int) -> tuple[bool, int, bytes]:
     """Return whether a message is large, its encoding and its stated fields."""
     if len(data) < _STATED.size:
         raise CorruptRecord(seq, "it does not say what its encoding is")
@@ -232,7 +259,8 @@ def _stated(data: bytes, seq: int) -> tuple[bool, int, bytes]:
     stated = data[_STATED.size : _STATED.size + size]
     if len(stated) != size:
         raise CorruptRecord(seq, f"its stated fields are cut off at {len(stated)} bytes")
-    if encoding not in KNOWN or flags > _IS_LARGE:
+    is_second = version == SECOND_ENCODING_VERSION
+    if encoding not in KNOWN or (encoding == SECOND_ENCODING) is not is_second or flags > _IS_LARGE:
         raise CorruptRecord(
             seq, f"its encoding is {encoding} with flags {flags}, which this node does not know"
         )
@@ -258,7 +286,7 @@ def moment(payload: bytes) -> Moment | None:
     """
     if len(payload) < _BEGINNING.size:
         return None
-    if payload[0] == STATED_VERSION:
+    if payload[0] >= STATED_VERSION:
         address_size: int = _BEGINNING.unpack_from(payload)[2]
         at = _BEGINNING.size + address_size
         _, _, size = _STATED.unpack_from(payload, at)
@@ -279,7 +307,7 @@ def moment_bytes(beginning: bytes) -> int:
     """
     if len(beginning) < _BEGINNING.size:
         return 0
-    if beginning[0] == STATED_VERSION:
+    if beginning[0] >= STATED_VERSION:
         _, _, address_size, head_size, *_ = _BEGINNING.unpack_from(beginning)
         return _BEGINNING.size + int(address_size) + int(head_size)
     return 0 if beginning[_EXPIRES_AT : _BEGINNING.size] == _NEVER else _BEGINNING.size
@@ -290,8 +318,8 @@ def large_body(payload: bytes) -> LargeBody | None:
 
     Raises struct.error for one that is cut off.
     """
-    version = payload[:1]
-    if version == b"\x02" or (version == b"\x03" and _says_large(payload)):
+    version = record_version(payload)
+    if version == LARGE_VERSION or (version >= STATED_VERSION and _says_large(payload)):
         at = len(payload) - _CRC.size - _LARGE_BODY.size
         return LargeBody(*_LARGE_BODY.unpack_from(payload, at))
     return None

@@ -18,6 +18,7 @@ from orthia.journal import CorruptRecord, Message, decode_message, encode_messag
 from orthia.journal.model.encodings import (
     FIRST_ENCODING,
     NO_HEAD,
+    SECOND_ENCODING,
     UnknownEncoding,
     encoding_of,
     register_encoding,
@@ -33,6 +34,8 @@ FIELDS = st.builds(
     **dict.fromkeys(("id", "group", "duplicate_id", "correlation_id", "reply_to"), SAID),
     content_type=SAID,
     user_id=SAID,
+    subject=SAID,
+    group_sequence=st.none() | INT64,
     routing_type=st.none() | st.sampled_from(RoutingType),
     durable=st.none() | st.booleans(),
     delivery_ms=st.none() | INT64,
@@ -188,8 +191,9 @@ def test_every_program_that_asks_has_the_readers(module: str) -> None:
 
 def test_every_known_encoding_has_one_reader() -> None:
     """Programs that import them all can ask any message."""
-    (stomp,) = encodings.ENCODINGS
+    stomp, amqp = encodings.ENCODINGS
     assert encoding_of(FIRST_ENCODING) is stomp
+    assert encoding_of(SECOND_ENCODING) is amqp
     register_encoding(StompEncoding())  # the same once more
     with pytest.raises(UnknownEncoding, match="encoding 9"):
         encoding_of(9)

@@ -1,6 +1,7 @@
 """Journals of every version of records, and what keeps a node from passing messages over."""
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from orthia.journal.model.codec import (
     decode_binding,
     encode_record_version,
 )
-from orthia.journal.model.encodings import FIRST_ENCODING, NO_HEAD
+from orthia.journal.model.encodings import FIRST_ENCODING, NO_HEAD, SECOND_ENCODING
 from orthia.journal.model.fields import Fields, encode_fields
 from orthia.journal.model.integrity import CheckedBinding, RowKeys, check_binding, check_message
 from orthia.journal.model.message import LargeBody, record_version
@@ -41,6 +42,7 @@ from tests.journal.support import (
 )
 
 _OLDER = sorted((Path(__file__).parent / "older").glob("*.json"))
+SECOND = record("second")._replace(encoding=SECOND_ENCODING, head=b"\0\x53\x75\xa0\x06")
 NEUTRAL = record("neutral")._replace(
     encoding=NO_HEAD, head=b"", stated=encode_fields(Fields(group="g"))
 )
@@ -132,6 +134,9 @@ def test_a_journal_of_every_version_is_read(store: JournalStore, path: Path) -> 
         (record()._replace(stated=encode_fields(Fields(delivery_ms=5))), 3),
         (NEUTRAL, 3),
         (NEUTRAL._replace(body=b"", large=LargeBody(7, 5, 0)), 3),
+        (SECOND, 4),
+        (SECOND._replace(stated=encode_fields(Fields(delivery_ms=5))), 4),
+        (SECOND._replace(body=b"", large=LargeBody(7, 6, 0)), 4),
     ],
 )
 def test_a_message_is_stored_in_the_oldest_version_that_can_say_it(
@@ -174,6 +179,34 @@ def test_a_journal_says_once_that_it_has_messages_of_the_newest_version(
     assert bodies == [b"older", *[b"neutral"] * 5]
 
 
+def test_a_journal_says_each_later_version_once(store: JournalStore) -> None:
+    """A node that reads version 3 only refuses it from the first message of version 4 on."""
+    journal = store.open()
+    journal.append_message(QUEUE, encode_message(NEUTRAL), None)
+    journal = _reopened(store, journal)
+    for _ in range(2):
+        journal.append_message(QUEUE, encode_message(SECOND), None)
+    journal = _reopened(store, journal)
+    assert _versions(journal) == [3, 4]
+    journal.append_message(QUEUE, encode_message(NEUTRAL), None)
+    journal.append_message(QUEUE, encode_message(SECOND), None)
+    again = _reopened(store, journal)
+    assert _versions(again) == [3, 4]
+    assert [one.record for one in store.window(again).messages] == [
+        *(NEUTRAL, SECOND, SECOND, NEUTRAL, SECOND)
+    ]
+
+
+def test_a_record_says_an_encoding_of_its_own_version() -> None:
+    """Else a node that reads version 3 would take it for one it knows, or a broken one."""
+    for version, message in ((3, SECOND), (4, NEUTRAL)):
+        stored = bytearray(encode_message(message)[:-4])
+        stored[0] = version
+        stored += zlib.crc32(stored).to_bytes(4, "big")
+        with pytest.raises(CorruptRecord, match="which this node does not know"):
+            decode_message(bytes(stored), 1)
+
+
 def test_a_prepared_message_of_the_newest_version_is_said_too(store: JournalStore) -> None:
     """Or an older node could commit it, and pass it over."""
     journal = store.open()
@@ -186,8 +219,8 @@ def test_a_prepared_message_of_the_newest_version_is_said_too(store: JournalStor
 def test_a_journal_with_messages_of_a_later_version_is_refused(store: JournalStore) -> None:
     """As a whole, and it says what to do: else its messages would be passed over one by one."""
     journal = store.open()
-    journal.add_binding(RecordVersion(journal.next_id(), 4))
-    with pytest.raises(CorruptRecord, match="record version 4 and this node reads 1 to 3"):
+    journal.add_binding(RecordVersion(journal.next_id(), 5))
+    with pytest.raises(CorruptRecord, match="record version 5 and this node reads 1 to 4"):
         _reopened(store, journal)
 
 

@@ -85,6 +85,7 @@ def test_a_message_of_no_protocol_goes_to_a_stomp_client() -> None:
         reply_to="r",
         content_type="text/plain",
         user_id="ann",
+        subject="t",
         properties={"t": "a\nb", "n": -1, "x": 0.5, "yes": True, "b": b"\0\xff"},
     )
     message = EXAMPLE._replace(
@@ -108,6 +109,7 @@ def test_a_message_of_no_protocol_goes_to_a_stomp_client() -> None:
         "priority": "5",
         "_AMQ_SCHED_DELIVERY": "7",
         "JMSMessageID": "m",
+        "type": "t",
     }
     nothing = EXAMPLE._replace(head=b"", encoding=NO_HEAD)
     assert head_for(nothing) == b""
@@ -138,6 +140,7 @@ def test_fields_are_read_of_headers() -> None:
         reply_to="/queue/r",
         content_type="text/plain",
         user_id="ann",
+        subject="t",
         properties={"destination-type": "multicast", "n": "1"},
     )
 

@@ -18,6 +18,7 @@ from orthia.broker.core.limits.memory import GroupMemory
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.selectors import MessageProperties
 from orthia.config.queues import QueueOptions
+from orthia.journal.model.encodings import NO_HEAD, encoding_of
 from orthia.journal.model.message import Message, with_property, without_property
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -39,11 +40,10 @@ def is_grouped(record: Message) -> bool:
 
 
 def may_be_grouped(record: Message) -> bool:
-    """Return whether a message has to be looked at closer: what names a group ends in ID.
-
-    They are ``JMSXGroupID`` and ``_AMQ_GROUP_ID``; other protocols state it.
-    """
-    return record.head.find(b"ID:") >= 0 or bool(record.stated)
+    """Return whether a message has to be looked at closer: its group is in the head, or stated."""
+    return bool(record.stated) or (
+        record.encoding != NO_HEAD and encoding_of(record.encoding).may_name_group(record.head)
+    )
 
 
 def say_that_a_ring_keeps_none(queue: str) -> None:

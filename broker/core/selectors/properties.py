@@ -93,6 +93,12 @@ class MessageProperties:
         return True
 
 
+def _timestamp_ms(properties: MessageProperties) -> int:
+    """Return when its sender made a message, if its protocol says that; else when it came."""
+    said = properties.get("JMSTimestamp")
+    return said if isinstance(said, int) else properties.message.timestamp_ms
+
+
 def _is_durable(properties: MessageProperties) -> bool:
     return properties.get("JMSDeliveryMode") != "NON_PERSISTENT"
 
@@ -100,8 +106,8 @@ def _is_durable(properties: MessageProperties) -> bool:
 BROKERS_OWN: Final[Mapping[str, Callable[[MessageProperties], Value]]] = {
     "AMQPriority": lambda properties: properties.message.priority,
     "JMSPriority": lambda properties: properties.message.priority,
-    "AMQTimestamp": lambda properties: properties.message.timestamp_ms,
-    "JMSTimestamp": lambda properties: properties.message.timestamp_ms,
+    "AMQTimestamp": _timestamp_ms,
+    "JMSTimestamp": _timestamp_ms,
     "AMQExpiration": lambda properties: properties.message.expires_ms,
     "JMSExpiration": lambda properties: properties.message.expires_ms,
     "AMQAddress": lambda properties: properties.message.address,

@@ -13,7 +13,7 @@ them, as other protocols have it. Head and body together are the message as it c
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from orthia.broker.protocols.amqp.composites import (
     A_BINARY,
@@ -447,6 +447,20 @@ def with_header(head: bytes, sections: Sections, header: Header) -> bytes:
     return encode_header(header) + head[sections.header :]
 
 
+def with_properties(head: bytes, sections: Sections, properties: Properties) -> bytes:
+    """Return a head with other properties; raises AmqpEncodeError."""
+    begin, end = sections.message_annotations, sections.properties
+    return b"".join((head[:begin], encode_properties(properties), head[end:]))
+
+
+def with_application_properties(
+    head: bytes, sections: Sections, properties: Mapping[object, Value]
+) -> bytes:
+    """Return a head with other properties of the application; raises AmqpEncodeError."""
+    begin, end = sections.properties, sections.application_properties
+    return b"".join((head[:begin], encode_application_properties(properties), head[end:]))
+
+
 def encode_header(header: Header) -> bytes:
     """Return a header section; empty if the header says nothing."""
     return b"" if header == NO_HEADER else encode_composite(header)
@@ -464,7 +478,7 @@ def encode_properties(properties: Properties) -> bytes:
     return encode_composite(properties)
 
 
-def encode_application_properties(properties: Mapping[str, Value]) -> bytes:
+def encode_application_properties(properties: Mapping[Any, Value]) -> bytes:
     """Return a section of the application's properties; empty if there are none.
 
     Raises AmqpEncodeError.

@@ -14,7 +14,7 @@ class AmqpError(OrthiaError):
     """What this package raises, for bytes and for values."""
 
 
-class AmqpDecodeError(AmqpError):
+class AmqpDecodeError(AmqpError, ValueError):
     """Bytes are not AMQP 1.0, or more than may be."""
 
     def __init__(self, at: int, expected: str) -> None:

@@ -9,9 +9,15 @@ made of its fields.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape, unescape
+from orthia.broker.protocols.stomp.frames import (
+    ProtocolError,
+    Version,
+    escape,
+    is_whole_number,
+    unescape,
+)
 from orthia.config.address_settings import RoutingType
-from orthia.journal.model.encodings import FIRST_ENCODING, Encoding
+from orthia.journal.model.encodings import FIRST_ENCODING, Content, Encoding
 from orthia.journal.model.fields import Fields, Property, decode_fields
 from orthia.journal.model.message import DEFAULT_PRIORITY, Message
 
@@ -37,13 +43,15 @@ _BY_JMS: Final = {
 _BROKERS_OWN: Final = "_AMQ_"
 _OF_A_FRAME: Final = frozenset(
     {
-        *("ack", "content-length", "destination", "message-id", "receipt", "redelivered"),
-        *("subscription", "timestamp", "transaction"),
+        *("ack", "browser", "content-length", "destination", "message-id", "receipt"),
+        *("receipt-id", "redelivered", "subscription", "timestamp", "transaction"),
     }
 )
 """What a MESSAGE says itself: a property of such a name would have clients read it as another."""
 _NOT_SHOWN: Final = "\0\r\n\t "
 """Around a name these are lost on the way to some clients."""
+_STRUCTURES: Final = ("map", "stream", "value")
+"""Kinds of bodies that a STOMP client gets as JSON."""
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
 _DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % DEFAULT_PRIORITY
 
@@ -69,6 +77,8 @@ class StompEncoding(Encoding):
             reply_to=get("reply-to"),
             content_type=get("content-type"),
             user_id=get("_AMQ_VALIDATED_USER", get("JMSXUserID")),
+            subject=get("type"),
+            group_sequence=_sequence(get("_AMQ_GROUP_SEQUENCE", get("JMSXGroupSeq"))),
             properties={
                 name: value
                 for name, value in headers.items()
@@ -96,19 +106,56 @@ class StompEncoding(Encoding):
         """Return the lines with a new ``expires``."""
         return b"%bexpires:%d\n" % (_not_beginning(head, (b"expires:",)), expires_ms)
 
+    def prioritized(self, head: bytes, priority: int) -> bytes:
+        """Return the lines with a new ``priority``, if they have one."""
+        if b"priority:" not in head:
+            return head
+        return b"%bpriority:%d\n" % (_not_beginning(head, (b"priority:",)), priority)
+
+    def may_name_group(self, head: bytes) -> bool:
+        """Return whether lines may have ``JMSXGroupID`` or ``_AMQ_GROUP_ID``."""
+        return head.find(b"ID:") >= 0
+
+    def content(self, head: bytes, body: bytes) -> Content:
+        """Return the body as it came: STOMP does not say what it is."""
+        del head
+        return Content("", body)
+
     def stamped(self, head: bytes, ingress_ms: int) -> bytes:
         """Return the lines with ``ingress-timestamp``, which no sender may set."""
         return b"%bingress-timestamp:%d\n" % (head, ingress_ms)
 
 
 def head_for(message: Message) -> bytes:
-    """Return a message's header lines for a STOMP client: as they came, if it came by STOMP."""
+    """Return a message's header lines for a STOMP client: as they came, if it came by STOMP.
+
+    Raises ValueError if it came by another protocol, and cannot be read.
+    """
     if message.encoding == TAG:
         if not message.stated:
             return message.head
         stated = decode_fields(message.stated).properties
         return _without(message.head, stated) + header_lines(dict(property_texts(stated)))
     return header_lines(dict(_headers_of(message)))
+
+
+def parts_for(message: Message) -> tuple[bytes, bytes]:
+    """Return a message's header lines and its body for a STOMP client, of which neither is large.
+
+    What cannot be read has no headers, and its body is as it came.
+    """
+    if message.encoding == TAG:
+        return head_for(message), message.body
+    try:
+        head = head_for(message)
+        if message.large is not None:
+            return head, b""
+        kind, body = message.content()
+    except ValueError:
+        return b"", message.body
+    if kind in _STRUCTURES and b"content-type:" not in head:
+        head += b"content-type:application/json\n"
+    return head, body
 
 
 def default_lines(routing_type: RoutingType) -> bytes:
@@ -170,6 +217,16 @@ def headers_map(head: bytes) -> dict[str, str]:
     return decoded
 
 
+def _sequence(text: str | None) -> int | None:
+    """Return a group sequence that is a number of 32 bits; None for anything else."""
+    if text is None:
+        return None
+    digits = text.removeprefix("-")
+    if not is_whole_number(digits) or not -(2**31) <= int(text) < 2**31:
+        return None
+    return int(text)
+
+
 def _is_false(text: str | None) -> bool:
     """Return whether a ``persistent`` that was accepted is false."""
     return text is not None and text.strip().lower() == "false"
@@ -204,7 +261,9 @@ def _headers_of(message: Message) -> Iterator[tuple[str, str]]:
         "content-type": fields.content_type,
         "correlation-id": fields.correlation_id,
         "reply-to": fields.reply_to,
+        "type": fields.subject,
         "JMSXGroupID": fields.group,
+        "JMSXGroupSeq": None if fields.group_sequence is None else str(fields.group_sequence),
         "_AMQ_DUPL_ID": fields.duplicate_id,
         "JMSXUserID": fields.user_id,
         "destination-type": None if fields.routing_type is None else fields.routing_type.value,

@@ -15,8 +15,8 @@ from orthia.broker.protocols.stomp.encoding import (
     TAG,
     default_lines,
     defaults_not_said,
-    head_for,
     may_say_defaults,
+    parts_for,
 )
 from orthia.broker.protocols.stomp.frames import (
     ProtocolError,
@@ -283,7 +283,7 @@ class ClientSubscription:
         # Unpacked: to look each field of a tuple up by its name takes several times as long.
         _, lines, body, sent_ms, _, _, _, encoding, stated = record
         if stated or encoding != TAG:
-            lines = head_for(record)
+            lines, body = parts_for(record)
         defaults = self._defaults
         if lines:
             if may_say_defaults(lines):

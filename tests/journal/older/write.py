@@ -7,8 +7,10 @@ Run it in a checkout of that version, and keep what it prints for ever::
 
 The fixtures are of: version-1 of f803bef, the last that had no other; version-2 of 4b861a4, which
 brought large messages; version-2-users of 8312cad, whose queues say who created them; version-3 of
-the commit that brought the fixtures. Of each, ``said`` is what the rows must say to whoever reads
-them: nothing of that may be changed when a fixture cannot be read any more.
+the commit that brought the fixtures. version-4 is version-3 with one message more, of AMQP, and the
+binding that says so: both by the code of the commit that brought it. Of each, ``said`` is what the
+rows must say to whoever reads them: nothing of that may be changed when a fixture cannot be read
+any more.
 """
 
 import importlib
