@@ -164,7 +164,7 @@ test-clients: setup-test-all ## Run what users do with five clients of STOMP on 
 	CLIENTS=everywhere $(PYTEST) tests/clients $(PYTEST_ARGS)
 
 fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
-	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile tests/amqp -k fuzz
 
 queue-model: setup-test ## Hold a queue against its model EXAMPLES (200) times each kind, with all that clients say at once
 	QUEUE_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest --timeout 0 tests/core/test_queue_model.py

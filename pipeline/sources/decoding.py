@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.broker.protocols.stomp.encoding import TAG, head_for, headers_map, property_texts
+from orthia.broker.protocols.stomp.encoding import TAG, headers_map, parts_for, property_texts
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.model.codec import (
     AddressBinding,
@@ -20,6 +20,7 @@ from orthia.journal.model.codec import (
     decode_binding,
     decode_duplicate_id,
 )
+from orthia.journal.model.encodings import Content
 from orthia.journal.model.message import LargeBody, Message, large_body_size
 from orthia.journal.model.records import ID_COUNTER_SEQ, UserRecordType
 from orthia.journal.model.windows import stored_message
@@ -36,7 +37,7 @@ STORED: Final = frozenset(
 _TYPES: Final = {int: "integer", float: "float", bool: "boolean", bytes: "bytes"}
 _DECODED: Final = frozenset(
     {*SAID}
-    | {"address", "body", "body_size", "large", "large_id", "large_crc32"}
+    | {"address", "body", "body_type", "body_size", "large", "large_id", "large_crc32"}
     | {"priority", "timestamp", "expires", "corrupt"}
 )
 """Columns for which a record must be decoded."""
@@ -173,7 +174,8 @@ class Decoder:
         return {
             **columns,
             "address": message.address,
-            "body": content,
+            "body": None if content is None else content.body,
+            "body_type": None if content is None else content.kind or None,
             "body_size": message.body_size,
             "large": message.large is not None,
             "large_id": message.large.id if message.large is not None else None,
@@ -185,16 +187,17 @@ class Decoder:
             "corrupt": corrupt,
         }
 
-    def _body(self, message: Message) -> tuple[bytes | None, str | None]:
+    def _body(self, message: Message) -> tuple[Content | None, str | None]:
         """Return the body, if it is requested, and the reason if it cannot be read."""
         if message.large is None:
-            return message.body, None
+            return _content(message, message.body), None
         if self._bodies is None:
             return None, None
         try:
-            return self._bodies.of(message.large), None
+            large = self._bodies.of(message.large)
         except BodyUnreadable as error:
             return None, str(error)
+        return None if large is None else _content(message, large), None
 
     def _message_columns(self, message: Message) -> dict[str, Any]:
         """Return the columns of a message's headers and properties; raises ValueError."""
@@ -212,11 +215,20 @@ class Decoder:
         return found
 
 
+def _content(message: Message, body: bytes) -> Content:
+    """Return a body as every protocol can have it; as it is stored if it cannot be read."""
+    try:
+        return message.content(body)
+    except ValueError:
+        return Content("", body)
+
+
 def _columns_of(message: Message) -> dict[str, Any]:
     fields = message.fields()
     delivery_ms = fields.delivery_ms
+    lines, _ = parts_for(message)
     return {
-        "headers": list(headers_map(head_for(message)).items()),
+        "headers": list(headers_map(lines).items()),
         "properties": list(property_texts(fields.properties)),
         "property_types": [
             (name, _TYPES[type(value)])

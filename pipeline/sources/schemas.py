@@ -56,6 +56,7 @@ JOURNAL: Final = StructType(
         StructField("address", StringType()),
         *_SAID,
         StructField("body", BinaryType()),
+        StructField("body_type", StringType()),
         StructField("body_size", LongType()),
         StructField("large", BooleanType()),
         StructField("large_id", LongType()),
@@ -75,7 +76,9 @@ share of a body), ``duplicate-id`` (that a message of an id was stored) or ``oth
 that of the stored record; ``large`` says that the body
 lies outside the journal, where ``large_id`` names it and ``large_crc32`` is its checksum, and
 ``body`` is NULL then unless ``maxLargeBodyBytes`` asks for it; ``corrupt`` says why a record cannot
-be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
+be read; ``body_type`` is what the body is, where its protocol says that: ``text``, ``bytes``,
+``map``, ``stream``, ``object``, ``value`` or ``none``, and a map, a stream and a value are JSON in
+``body``; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
 
 _OF_THE_TABLE: Final = ("record_type", "user_record_type", "tx_id")
 HISTORY: Final = StructType(

@@ -15,6 +15,7 @@ from orthia.broker.protocols.amqp.sections import (
     Properties,
     application_properties_of,
     body_sections,
+    check_head,
     data_prefix,
     decode_body,
     delivered_head,
@@ -225,6 +226,27 @@ def divided(message: bytes) -> tuple[bytes, bytes]:
     """Return the head and the body of a message."""
     at = sections_of(message).head
     return message[:at], message[at:]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        b"\0\x53\x70\xc0\2\1\x43",
+        b"\0\x53\x72\xc1\3\2\x40\xff",
+        b"\0\x53\x72\xc0\1\0",
+        b"\0\x53\x73\xc0\2\1\xff",
+        b"\0\x53\x73\xc1\1\0",
+        b"\0\x53\x74\xc1\3\2\xa1\x05",
+        b"\0\x53\x74\xc1\3\2\x43\x40",
+    ],
+)
+def test_a_head_that_nobody_could_read_later_is_refused_first(section: bytes) -> None:
+    """Its sections are found by their sizes alone; what is in them is looked at when it comes."""
+    message = section + data(b"raw")
+    sections = sections_of(message)
+    with pytest.raises(AmqpDecodeError):
+        check_head(message, sections)
+    check_head(BEFORE, sections_of(BEFORE))
 
 
 def test_a_footer_is_told_from_the_body() -> None:

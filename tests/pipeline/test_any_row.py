@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
+from orthia.broker.protocols.amqp.sections import (
+    Header,
+    Properties,
+    encode_application_properties,
+    encode_header,
+    encode_properties,
+    text_prefix,
+)
+from orthia.broker.protocols.amqp.types import encode, encode_described
+from orthia.broker.protocols.amqp.values import Int
 from orthia.config.address_settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
-from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.encodings import NO_HEAD, SECOND_ENCODING
 from orthia.journal.model.fields import Fields, encode_fields
 from orthia.journal.model.message import LargeBody
 from orthia.journal.model.unit import Unit
@@ -122,6 +132,35 @@ def test_what_a_message_says_of_itself_is_in_columns(
     assert dict(both["properties"]) == {"colour": "red", "n": str(2**63 - 1)}
     assert dict(both["headers"])["n"] == str(2**63 - 1)
     assert [row["corrupt"] for row in (neutral, stomp, both)] == [None] * 3
+
+
+def test_a_message_of_amqp_is_in_columns_as_others_are(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Its body is said as what it is, and a map is JSON; what cannot be read is as it came."""
+    said = encode_header(Header(durable=True)) + encode_properties(
+        Properties(message_id="ID:1", correlation_id="c", group_id="g", subject="order")
+    )
+    said += encode_application_properties({"colour": "red", "n": Int(1), "b": b"\xff"})
+    text, a_map = text_prefix(4) + b"body", encode_described(0x77, encode({"a": [1]}))
+    second: dict[str, Any] = {"encoding": SECOND_ENCODING}
+    store_all(
+        store,
+        message(head=said + text[:-4], body=b"body", **second),
+        message(head=said, body=a_map, **second),
+        message(head=said, body=a_map[:-1], **second),
+    )
+    whole, structured, broken = read(JournalReader(reference, JOURNAL.fieldNames()))
+    names = ("message_id", "durable", "group_id", "correlation_id", "content_type")
+    for row in (whole, structured, broken):
+        assert [row[name] for name in names] == ["ID:1", True, "g", "c", None]
+        assert dict(row["properties"]) == {"colour": "red", "n": "1", "b": "ff"}
+        assert dict(row["property_types"]) == {"n": "integer", "b": "bytes"}
+        assert dict(row["headers"])["type"] == "order"
+        assert row["corrupt"] is None
+    bodies = [(row["body"], row["body_type"]) for row in (whole, structured, broken)]
+    assert bodies == [(b"body", "text"), (b'{"a":[1]}', "map"), (a_map[:-1], None)]
+    assert dict(structured["headers"])["content-type"] == "application/json"
 
 
 def test_what_no_broker_writes_is_corrupt_and_read(

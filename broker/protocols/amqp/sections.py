@@ -318,6 +318,16 @@ def _map(head: bytes, begin: int, end: int) -> dict[object, Value]:
     return values
 
 
+def check_head(head: bytes, sections: Sections) -> None:
+    """Raise AmqpDecodeError if a section of a head cannot be read by who asks for it later."""
+    header_of(head, sections)
+    properties_of(head, sections)
+    message_annotations_of(head, sections)
+    for name in application_properties_of(head, sections):
+        if not isinstance(name, str):
+            raise AmqpDecodeError(sections.properties, "texts as the names of properties")
+
+
 class BodySection(NamedTuple):
     """A section of a body: what it is, and where in the body its value is."""
 

@@ -140,19 +140,22 @@ def head_for(message: Message) -> bytes:
 
 
 def parts_for(message: Message) -> tuple[bytes, bytes]:
-    """Return a message's header lines and its body for a STOMP client, of which neither is large.
+    """Return a message's header lines and its body for a STOMP client; no body of a large one.
 
-    What cannot be read has no headers, and its body is as it came.
+    A head of another protocol that cannot be read has no lines, and a body is as it came.
     """
     if message.encoding == TAG:
         return head_for(message), message.body
     try:
         head = head_for(message)
-        if message.large is not None:
-            return head, b""
-        kind, body = message.content()
     except ValueError:
         return b"", message.body
+    if message.large is not None:
+        return head, b""
+    try:
+        kind, body = message.content()
+    except ValueError:
+        return head, message.body
     if kind in _STRUCTURES and b"content-type:" not in head:
         head += b"content-type:application/json\n"
     return head, body
