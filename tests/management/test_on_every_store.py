@@ -9,9 +9,21 @@ from orthia.broker.core.errors import BrokerError, LimitExceeded
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
 from orthia.broker.management.views import JobKind, JobState, TransactionState
+from orthia.broker.protocols.amqp.sections import (
+    Properties,
+    data_prefix,
+    encode_application_properties,
+    encode_properties,
+    header_of,
+    message_annotations_of,
+    sections_of,
+    text_prefix,
+)
+from orthia.broker.protocols.amqp.types import encode, encode_described
+from orthia.broker.protocols.amqp.values import Int
 from orthia.config.settings import Settings
 from orthia.journal import Unit
-from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.encodings import NO_HEAD, SECOND_ENCODING
 from orthia.journal.model.fields import Fields, encode_fields
 from orthia.journal.model.message import Message, encode_message
 from orthia.journal.model.xid import Xid
@@ -188,6 +200,52 @@ def test_a_ring_gives_messages_from_its_middle(
     assert managed.job(JobKind.PURGE).done == 58
     queue = managed.node.broker.queues()["orders"]
     assert (queue.depth, queue.log.stored_bytes) == (0, 0)
+
+
+# --- messages that came by AMQP
+
+
+def test_operators_see_and_move_messages_of_amqp(managed: OnStore) -> None:
+    """A body is said as what it is; whatever is done with a message, its body stays as it was."""
+    said = encode_properties(Properties(message_id="ID:1", subject="order"))
+    said += encode_application_properties({"size": Int(3)})
+    a_map = encode_described(0x77, encode({"a": 1}))
+    heads = [(said + text_prefix(4), b"text"), (said, a_map), (said + data_prefix(2), b"\0\xff")]
+    managed.node.send_all(
+        [
+            OutgoingMessage(
+                head, body, persistent=True, expires_ms=0, priority=4, encoding=SECOND_ENCODING
+            )
+            for head, body in heads
+        ]
+    )
+    shown = [("text", b"text"), ("map", b'{"a":1}'), ("bytes", b"\0\xff")]
+
+    def seen(queue: str) -> list[tuple[str, bytes | None]]:
+        page = managed.run(managed.management.browse(OPERATOR, queue, "size = 3", body_bytes=1_000))
+        assert [one.properties["JMSType"] for one in page.messages] == ["order"] * 3
+        return [(one.body_kind, one.body) for one in page.messages]
+
+    assert seen("orders") == shown
+    managed.run(managed.management.create_queue(OPERATOR, "DLQ"))
+    assert managed.job(JobKind.MOVE, selector="JMSMessageID = 'ID:1'", target="DLQ").done == 3
+    managed = managed.take_over()
+    assert seen("DLQ") == shown
+    first = managed.run(managed.management.browse(OPERATOR, "DLQ")).messages[0]
+    assert (first.origin_queue, first.origin_address) == ("orders", "orders")
+    assert managed.job(JobKind.PRIORITY, "DLQ", selector="size = 3", priority=7).done == 3
+    assert managed.job(JobKind.RETRY, "DLQ").done == 3
+    assert seen("orders") == shown
+    consumer = managed.node.consume(3, prefetch=3)
+    records = [one.record for one in consumer.received]
+    assert [(record.priority, record.body) for record in records] == [
+        (7, body) for _, body in heads
+    ]
+    for record, (head, _) in zip(records, heads, strict=True):
+        sections = sections_of(record.head)
+        assert header_of(record.head, sections).priority == 7
+        assert not message_annotations_of(record.head, sections)
+        assert record.head.endswith(head)
 
 
 # --- prepared transactions
