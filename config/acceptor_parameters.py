@@ -47,6 +47,19 @@ TLS_CHANGES: Final[Mapping[str, Instead]] = {
 }
 """The same, of an acceptor with ``sslEnabled``."""
 
+AMQP_CHANGES: Final[Mapping[str, Instead]] = {
+    "amqpDuplicateDetection": Instead("a message with a duplicate id is stored once", _TRUE),
+    "amqpMaxFrameSize": Instead("maxFrameSize bounds the frames of AMQP clients"),
+    "amqpTreatRejectAsUnmodifiedDeliveryFailed": Instead(
+        "a message that is rejected goes to the dead-letter address", _FALSE
+    ),
+    "amqpUseModifiedForTransientDeliveryErrors": Instead(
+        "a message that cannot be taken is rejected with the reason", _FALSE
+    ),
+    "saslLoginConfigScope": Instead(_USERS_OF_THE_FILE),
+}
+"""The same, of an acceptor whose protocols have AMQP."""
+
 HARMLESS: Final = frozenset(
     (
         # Threads, buffers and the socket, which Orthia sets as it needs them.
@@ -66,17 +79,14 @@ HARMLESS: Final = frozenset(
         "forceSSLParameters", "keyStoreProvider", "sslContext", "sslProvider",
         "trustStoreProvider",
         # Other protocols on the same port.
-        "allowLinkStealing", "amqpCredits", "amqpDuplicateDetection", "amqpIdleTimeout",
-        "amqpLowCredits", "amqpMaxFrameSize", "amqpMinLargeMessageSize",
-        "amqpTreatRejectAsUnmodifiedDeliveryFailed", "amqpUseModifiedForTransientDeliveryErrors",
-        "closeMqttConnectionOnPublishAuthorizationFailure", "defaultMaximumInFlightPublishMessages",
-        "initialRemoteMaxFrameSize", "maxFrameSize", "maxInactivityDuration",
-        "maxInactivityDurationInitalDelay", "openWireDestinationCacheSize", "pubSubPrefix",
-        "saslLoginConfigScope", "saslMechanisms", "supportAdvisory",
+        "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure",
+        "defaultMaximumInFlightPublishMessages",
+        "initialRemoteMaxFrameSize", "maxInactivityDuration", "maxInactivityDurationInitalDelay",
+        "openWireDestinationCacheSize", "pubSubPrefix", "supportAdvisory",
         "suppressInternalManagementObjects", "useKeepAlive", "virtualTopicConsumerLruCacheMax",
     )
 )  # fmt: skip
-"""What changes nothing for STOMP clients."""
+"""What changes nothing for clients."""
 
 
 def mistyped_names(names: Iterable[str], secure: Iterable[str]) -> list[tuple[str, str]]:
@@ -84,7 +94,7 @@ def mistyped_names(names: Iterable[str], secure: Iterable[str]) -> list[tuple[st
 
     Artemis takes them, and opens the port without what they were to ask for: TLS, say.
     """
-    known = {*secure, *CHANGES, *TLS_CHANGES, *HARMLESS}
+    known = {*secure, *CHANGES, *TLS_CHANGES, *AMQP_CHANGES, *HARMLESS}
     found = []
     for name in names:
         if name not in known:
@@ -104,7 +114,7 @@ def judge(
     harmless: list[str] = []
     instead: list[tuple[str, str]] = []
     unused = {*idle, *HARMLESS}
-    changes = {**CHANGES, **TLS_CHANGES}
+    changes = {**CHANGES, **TLS_CHANGES, **AMQP_CHANGES}
     known = {*acting, *changes, *unused}
     for name, value in parameters.items():
         change = changes.get(name)

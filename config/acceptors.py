@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
-from orthia.config.acceptor_parameters import TLS_CHANGES, judge, mistyped_names
+from orthia.config.acceptor_amqp import AMQP_ACTING, acceptor_amqp
+from orthia.config.acceptor_parameters import AMQP_CHANGES, TLS_CHANGES, judge, mistyped_names
 from orthia.config.acceptor_tls import TLS_ACTING, AcceptorTls, acceptor_tls
 from orthia.config.acceptor_websocket import WEBSOCKET_ACTING, acceptor_websocket
 from orthia.config.errors import ConfigurationError
@@ -20,11 +21,12 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 61_613
 
 ACTING: Final[Mapping[str, str]] = {
-    "protocols": "the protocols of the port, separated by commas; without STOMP it is not opened",
+    "protocols": "the protocols of the port, separated by commas, of which STOMP and AMQP are"
+    " served; with neither it is not opened, and without the parameter it has both",
     "host": "the host, for a URL without one",
     "port": "the port, for a URL without one",
     "connectionsAllowed": "connections through this acceptor; -1 is any number, the default",
-    "handshake-timeout": "seconds until CONNECT must be there; by default connect-timeout of"
+    "handshake-timeout": "seconds until a client must have logged in; by default connect-timeout of"
     " stomp-limits",
     "connectionTtl": "milliseconds of silence after which a client without heart-beats is ended; -1"
     " is never, the default",
@@ -40,11 +42,23 @@ ACTING: Final[Mapping[str, str]] = {
     " by commas",
     **TLS_ACTING,
     **WEBSOCKET_ACTING,
+    **AMQP_ACTING,
     "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
 }
 """The parameters that act, with what they do."""
+STOMP_ACTING: Final = frozenset(
+    {
+        "connectionTtl",
+        "heartBeatToConnectionTtlModifier",
+        "stompMinLargeMessageSize",
+        "virtualTopicConsumerWildcards",
+    }
+)
+"""Those of them that are of STOMP clients alone."""
 PROTOCOLS: Final = ("AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP")
 """What Artemis' acceptors may name; in either case of letters."""
+SERVED_PROTOCOLS: Final = ("STOMP", "AMQP")
+"""Those of them that are served, and what an acceptor has that names none."""
 _OTHER_NAMES: Final = {
     "protocol": "protocols",
     "stomp-min-large-message-size": "stompMinLargeMessageSize",
@@ -63,7 +77,7 @@ _HTTP_URL: Final = re.compile(
 )
 LONGEST_URL: Final = 128
 """Of a URL that is published, which has to fit a column of a table."""
-_EXPECTED: Final = "expected tcp://HOST:PORT?protocols=STOMP"
+_EXPECTED: Final = "expected tcp://HOST:PORT?protocols=STOMP,AMQP"
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,7 @@ def parse_acceptor(
 ) -> Acceptor:
     """Read the URL of an acceptor; raises ConfigurationError. ``secret`` unmasks a password.
 
-    One whose ``protocols`` leave out STOMP is read and not opened: it is for Artemis. Without
+    One whose ``protocols`` are not served is read and not opened: it is for Artemis. Without
     ``protocols`` it is for every protocol, as in Artemis.
     """
     matched = _URL.fullmatch(text.strip())
@@ -112,12 +126,14 @@ def parse_acceptor(
         multicast_prefixes=_prefixes(parameters, "multicastPrefix"),
         virtual_topic_consumers=_virtual_topics(parameters),
         web_socket=acceptor_websocket(parameters),
+        amqp=acceptor_amqp(parameters),
     )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
         why = f"{matched['scheme']}:// is no network port"
         return Acceptor(settings, why, is_of_network=False)
-    if "STOMP" not in protocols:
-        return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
+    if not {*protocols} & {*SERVED_PROTOCOLS}:
+        names = ",".join(protocols)
+        return Acceptor(settings, f"its protocols, {names}, leave out STOMP and AMQP")
     _refuse_unreadable(parameters)
     settings = replace(settings, tls=acceptor_tls(parameters, secret))
     both = sorted({*settings.anycast_prefixes} & {*settings.multicast_prefixes})
@@ -134,6 +150,10 @@ def parse_acceptor(
     idle: set[str] = set()
     if settings.tls is None:
         idle = {*TLS_ACTING, *TLS_CHANGES} - {"sslEnabled"}
+    if "AMQP" not in protocols:
+        idle |= {*AMQP_ACTING, *AMQP_CHANGES}
+    if "STOMP" not in protocols:
+        idle |= STOMP_ACTING
     harmless, instead = judge(parameters, ACTING.keys() - idle, idle)
     return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
 
@@ -172,9 +192,9 @@ def http_url(text: str) -> str:
 
 
 def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the protocols of a port, in capitals; STOMP is one where none are named."""
+    """Return the protocols of a port, in capitals; all that are served where none are named."""
     # A slash at the end of the URL may have come behind the parameters.
-    text = parameters.get("protocols", "STOMP").rstrip("/")
+    text = parameters.get("protocols", ",".join(SERVED_PROTOCOLS)).rstrip("/")
     protocols = tuple(one.strip().upper() for one in text.split(",") if one.strip())
     for one in protocols or ("",):
         if one not in PROTOCOLS:
@@ -190,7 +210,7 @@ def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
 def _refuse_unreadable(parameters: Mapping[str, str]) -> None:
     if parameters.get("proxyProtocolEnabled", "false").lower() == "true":
         raise ConfigurationError(
-            "asks for the PROXY protocol (proxyProtocolEnabled=true), which STOMP acceptors cannot"
+            "asks for the PROXY protocol (proxyProtocolEnabled=true), which acceptors cannot"
             " read: every client would be refused; expected it without, here and in the proxy"
         )
 

@@ -203,8 +203,8 @@ def _read(reader: Reader, source: Path, properties: Properties, part: Part) -> S
 
 
 NO_ACCEPTOR: Final = (
-    "no acceptor is open for STOMP: this node would take the live lock and serve nobody; add one,"
-    " as <acceptor>tcp://0.0.0.0:61613?protocols=STOMP</acceptor>"
+    "no acceptor is open for STOMP or AMQP: this node would take the live lock and serve nobody;"
+    " add one, as <acceptor>tcp://0.0.0.0:61613?protocols=STOMP,AMQP</acceptor>"
 )
 
 

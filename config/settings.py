@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.acceptor_tls import AcceptorTls, ClientCertificate
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.address_settings import AddressConfiguration, AddressSettings, DivertSettings
@@ -89,17 +90,17 @@ class VirtualTopicConsumers:
 
 @dataclass(frozen=True)
 class AcceptorSettings:
-    """One ``acceptor``: where STOMP clients connect."""
+    """One ``acceptor``: where clients connect."""
 
     name: str
     host: str
     port: int
     protocols: tuple[str, ...] = ("STOMP",)
-    """``protocols``: what its clients may speak, in capitals; of these STOMP is served."""
+    """``protocols``: what its clients may speak, in capitals; STOMP and AMQP are served."""
     connections_allowed: int = -1
     """``connectionsAllowed``: connections to this acceptor; -1 leaves it to max-connections."""
     handshake_timeout: int | None = None
-    """``handshake-timeout``: seconds for the CONNECT frame; None leaves it to connect-timeout."""
+    """``handshake-timeout``: seconds for the login; None leaves it to connect-timeout."""
     connection_ttl: int = -1
     """``connectionTtl``: milliseconds a client that agreed on no heart-beats may be silent; -1 any.
 
@@ -120,6 +121,8 @@ class AcceptorSettings:
     """How it speaks TLS; None without ``sslEnabled``."""
     web_socket: AcceptorWebSocket = field(default_factory=AcceptorWebSocket)
     """How it speaks WebSocket."""
+    amqp: AcceptorAmqp = field(default_factory=AcceptorAmqp)
+    """How it speaks AMQP."""
 
 
 def asks_for_certificate(acceptor: AcceptorSettings) -> bool:

@@ -303,7 +303,7 @@ class Service:
         )
         await server.start(
             self._settings.acceptors,
-            lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
+            lambda host, port: LOGGER.info("acceptor open on %s:%d", host, port),
         )
         self._management = Management(
             broker,

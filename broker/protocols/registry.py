@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from orthia.broker.protocols.abc import ServedProtocol
+from orthia.broker.protocols.amqp.protocol import Amqp
 from orthia.broker.protocols.stomp.protocol import Stomp
 from orthia.config.settings import AcceptorSettings, ClientLimits
 
 SERVED: Final[Mapping[str, Callable[[AcceptorSettings, ClientLimits], ServedProtocol]]] = {
-    "STOMP": Stomp
+    "STOMP": Stomp,
+    "AMQP": Amqp,
 }
 """By the name that ``protocols`` has for it."""
 

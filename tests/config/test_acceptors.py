@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from orthia import config
+from orthia.broker.protocols.amqp.protocol import Amqp
 from orthia.broker.protocols.registry import SERVED, served_by
 from orthia.broker.protocols.stomp.protocol import Stomp
-from orthia.config.acceptor_parameters import CHANGES, HARMLESS
+from orthia.config.acceptor_amqp import AcceptorAmqp
+from orthia.config.acceptor_parameters import AMQP_CHANGES, CHANGES, HARMLESS
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
@@ -38,6 +40,7 @@ def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
         "a",
         "127.0.0.1",
         1,
+        ("STOMP", "AMQP"),
         connections_allowed=7,
         handshake_timeout=3,
         connection_ttl=60_000,
@@ -50,7 +53,7 @@ def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
             VirtualTopicConsumers("A.*", 1),
         ),
     )
-    assert plain == AcceptorSettings("b", "127.0.0.1", 61_613)
+    assert plain == AcceptorSettings("b", "127.0.0.1", 61_613, ("STOMP", "AMQP"))
 
 
 @pytest.mark.parametrize(
@@ -131,8 +134,8 @@ def test_host_and_port_may_be_parameters(tmp_path: Path, url: str, host: str, po
 
 
 def test_the_older_name_of_the_protocols_counts(tmp_path: Path) -> None:
-    """A port for AMQP alone is not opened for STOMP."""
-    assert _load(tmp_path, "tcp://h:1?protocol=AMQP").acceptors == ()
+    """A port for MQTT alone is not opened."""
+    assert _load(tmp_path, "tcp://h:1?protocol=MQTT").acceptors == ()
 
 
 def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
@@ -201,10 +204,10 @@ def test_what_nobody_knows_is_harmless_and_told_of(
 def test_a_url_may_end_with_a_slash(tmp_path: Path, url: str) -> None:
     """As people write URLs."""
     (acceptor,) = _load(tmp_path, url).acceptors
-    assert (acceptor.host, acceptor.port, acceptor.protocols) == ("h", 7, ("STOMP",))
+    assert (acceptor.host, acceptor.port, acceptor.protocols[0]) == ("h", 7, "STOMP")
 
 
-@pytest.mark.parametrize("protocols", ["STOMP", "stomp", "CORE, Stomp ,AMQP", "STOMP,"])
+@pytest.mark.parametrize("protocols", ["STOMP", "stomp", "CORE, Stomp ,MQTT", "STOMP,"])
 def test_stomp_may_be_written_in_any_case_and_among_others(tmp_path: Path, protocols: str) -> None:
     """What is opened speaks STOMP."""
     (acceptor,) = _load(tmp_path, f"tcp://h:1?protocols={protocols}").acceptors
@@ -222,9 +225,69 @@ def test_every_parameter_is_in_one_list() -> None:
     assert not {*ACTING} & {*CHANGES}
     assert not {*ACTING} & HARMLESS
     assert not {*CHANGES} & HARMLESS
+    assert not {*AMQP_CHANGES} & ({*ACTING} | {*CHANGES} | HARMLESS)
 
 
-def test_an_acceptor_that_is_not_for_stomp_is_read_as_artemis_does() -> None:
+def test_an_acceptor_that_is_for_others_is_read_as_artemis_does() -> None:
     """What it asks for is not refused: nobody opens it."""
-    acceptor = parse_acceptor("a", "tcp://h:1?protocols=AMQP;sslEnabled=true")
-    assert acceptor.ignored_because == "its protocols, AMQP, leave out STOMP"
+    acceptor = parse_acceptor("a", "tcp://h:1?protocols=MQTT;sslEnabled=true")
+    assert acceptor.ignored_because == "its protocols, MQTT, leave out STOMP and AMQP"
+
+
+@pytest.mark.parametrize(
+    ("url", "protocols"),
+    [
+        ("tcp://h:1", (Stomp, Amqp)),
+        ("tcp://h:1?protocols=AMQP", (Amqp,)),
+        ("tcp://h:1?protocols=CORE,AMQP,STOMP", (Amqp, Stomp)),
+    ],
+)
+def test_what_an_acceptor_names_is_served_and_all_where_it_names_nothing(
+    tmp_path: Path, url: str, protocols: tuple[type, ...]
+) -> None:
+    """As in Artemis, of which Orthia has two."""
+    (acceptor,) = _load(tmp_path, url).acceptors
+    assert tuple(map(type, served_by(acceptor, ClientLimits()))) == protocols
+
+
+def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
+    """With Artemis' defaults, but for the size of frames."""
+    url = (
+        "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpMinLargeMessageSize=-1;amqpIdleTimeout=0;"
+        "maxFrameSize=4096;saslMechanisms=anonymous,PLAIN"
+    )
+    (one,) = _load(tmp_path, url).acceptors
+    assert one.amqp == AcceptorAmqp(10, 3, -1, 0, 4_096, ("PLAIN", "ANONYMOUS"))
+    (default,) = _load(tmp_path, "tcp://h:1?amqpCredits=200").acceptors
+    assert default.amqp == AcceptorAmqp(200, 200, None, 60_000, 1_048_576, ())
+
+
+@pytest.mark.parametrize(
+    ("parameter", "problem"),
+    [
+        ("amqpCredits=0", "amqpCredits='0'; expected a number from 1"),
+        ("amqpCredits=x", "amqpCredits='x'; expected a number from 1"),
+        ("amqpLowCredits=2000", "amqpLowCredits=2000 and amqpCredits=1000"),
+        ("maxFrameSize=511", "maxFrameSize='511'; expected a number from 512"),
+        ("maxFrameSize=99999999", "expected 16777216 at most"),
+        ("saslMechanisms=GSSAPI", "saslMechanisms='GSSAPI'; expected some of EXTERNAL"),
+        ("saslMechanisms=", "saslMechanisms=''; expected some of"),
+    ],
+)
+def test_parameters_of_amqp_that_cannot_be_read_are_refused(
+    tmp_path: Path, parameter: str, problem: str
+) -> None:
+    """By what is wrong, and what was expected."""
+    with pytest.raises(ConfigurationError) as refused:
+        _load(tmp_path, f"tcp://h:1?{parameter}")
+    assert problem in str(refused.value)
+
+
+def test_parameters_of_a_protocol_that_is_not_served_are_harmless(tmp_path: Path) -> None:
+    """Of AMQP without it, and of STOMP without that; with it they act, or are told of."""
+    stomp = _load(tmp_path, "tcp://h:1?protocols=STOMP;amqpCredits=1;amqpDuplicateDetection=false")
+    assert stomp.not_applied == ()
+    amqp = _load(tmp_path, "tcp://h:1?protocols=AMQP;connectionTtl=1;amqpDuplicateDetection=false")
+    (told,) = amqp.not_applied
+    assert "amqpDuplicateDetection: " + AMQP_CHANGES["amqpDuplicateDetection"].happens in told
+    assert "acceptor's connectionTtl (line 1)" in " ".join(amqp.warnings)

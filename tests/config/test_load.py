@@ -52,6 +52,7 @@ def test_a_file_of_artemis_is_accepted() -> None:
     assert settings.ha_policy == HaPolicy(role=Role.BACKUP, failover_on_shutdown=True)
     assert [(one.name, one.host, one.port) for one in settings.acceptors] == [
         ("artemis", "0.0.0.0", 61616),  # noqa: S104 - as in the file, never opened here
+        ("amqp", "0.0.0.0", 5672),  # noqa: S104
         ("stomp", "0.0.0.0", 61613),  # noqa: S104
     ]
     assert settings.database_store.jdbc_user == "sourcepassword"
@@ -91,7 +92,7 @@ def test_a_file_of_artemis_is_accepted() -> None:
     assert "permission manage" not in ignored
     told = [one.partition("artemis-broker.xml:")[2] for one in settings.not_applied]
     assert (
-        "48: acceptor 'amqp': is not opened (its protocols, AMQP, leave out STOMP);"
+        "50: acceptor 'mqtt': is not opened (its protocols, MQTT, leave out STOMP and AMQP);"
         " its clients cannot connect"
     ) in told
     assert (
@@ -142,7 +143,7 @@ READ: list[tuple[str, Callable[[Settings], object], object]] = [
         )
         for acceptors in (
             "",
-            "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=AMQP,MQTT</acceptor></acceptors>",
+            "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=CORE,MQTT</acceptor></acceptors>",
         )
     ),
     ("<global-max-size>-1</global-max-size>", lambda s: s.global_max_size, 67_108_864),

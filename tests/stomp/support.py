@@ -67,6 +67,7 @@ class SocketDouble(Socket):
         waited: Callable[[], None] = lambda: None,
         has_room: Callable[[], bool] = lambda: True,
         taken: Callable[[], int] = lambda: 2**62,
+        has_certificate: bool = False,
     ) -> None:
         self._broker = broker
         self._write = write
@@ -75,6 +76,7 @@ class SocketDouble(Socket):
         self._has_room = has_room
         self._taken = taken
         self._usage = Usage()
+        self._has_certificate = has_certificate
         self.answers_logins = True
         """Whether a login is answered."""
         self.answered: Answered | None = None
@@ -113,7 +115,7 @@ class SocketDouble(Socket):
     @property
     @override
     def has_certificate(self) -> bool:
-        return False
+        return self._has_certificate
 
     @override
     def has_room(self) -> bool:

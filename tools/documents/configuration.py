@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
+from orthia.config.acceptor_parameters import AMQP_CHANGES
 from orthia.config.acceptor_parameters import CHANGES as PARAMETERS
 from orthia.config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
 from orthia.config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
@@ -345,14 +346,14 @@ with which Artemis does what Orthia does.
         same = ", ".join(f"`{value}`" for value in instead.same_at) or "-"
         yield f"| `{key}` | {instead.happens} | {same} |"
     yield """
-An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list. So are
-these parameters of its URL. A parameter that nobody knows is ignored, as in Artemis, and told of
-among what is harmless; one that is nearly a parameter of TLS, and a protocol that nobody knows, are
-refused:
+An acceptor whose `protocols` leave out STOMP and AMQP is not opened, and told of in the same list.
+So are these parameters of its URL. A parameter that nobody knows is ignored, as in Artemis, and
+told of among what is harmless; one that is nearly a parameter of TLS, and a protocol that nobody
+knows, are refused:
 
 | Parameter | What happens instead | Nothing changes at |
 |---|---|---|"""
-    for name, change in PARAMETERS.items():
+    for name, change in {**PARAMETERS, **AMQP_CHANGES}.items():
         same = ", ".join(f"`{value}`" for value in change.same_at) or "-"
         yield f"| `{name}` | {change.happens} | {same} |"
     yield """

@@ -1,0 +1,181 @@
+# mypyc compiles this module.
+"""Messages on their way in and out: what a transfer carries, and what the core keeps of it.
+
+The bytes of a message are kept as they came, but for its delivery annotations, which are of one
+hop. What the broker acts on is read here: how long it lives, its priority, when it is due, its
+group, its duplicate id, and where it goes if its link does not say so.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from orthia.broker.core.api import MessageReference, OutgoingMessage
+from orthia.broker.core.identity import Principal
+from orthia.broker.core.sending.recurrence import LATEST_MS
+from orthia.broker.protocols.amqp.conditions import INVALID_FIELD, LinkFault
+from orthia.broker.protocols.amqp.encoding import DESTINATION_TYPE, TAG, head_for
+from orthia.broker.protocols.amqp.sections import (
+    NO_HEADER,
+    VALUE,
+    Header,
+    Properties,
+    Sections,
+    application_properties_of,
+    body_sections,
+    delivered_head,
+    header_of,
+    message_annotations_of,
+    properties_of,
+    sections_of,
+)
+from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symbol
+from orthia.config.address_settings import RoutingType
+from orthia.journal.model.fields import Fields, encode_fields
+
+_DURABLE: Final = b"\0\x53\x70\xc0\x02\x01\x41"
+"""The header of most messages: durable, and nothing else."""
+_DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
+_DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
+_KINDS: Final = {
+    0: RoutingType.ANYCAST,
+    1: RoutingType.MULTICAST,
+    2: RoutingType.ANYCAST,
+    3: RoutingType.MULTICAST,
+}
+"""What JMS says by a number that a destination is: a queue, a topic, or a temporary one."""
+_MOST_PRIORITY: Final = 9
+
+
+class Incoming(NamedTuple):
+    """What a client sent."""
+
+    message: OutgoingMessage
+    to: str | None
+    """The address that the message itself says."""
+    to_kind: RoutingType | None
+    """What the message says that this is."""
+
+
+def read_message(payload: bytes, principal: Principal, time_ms: Callable[[], int]) -> Incoming:
+    """Return the message that a transfer carries; raises AmqpDecodeError and LinkFault.
+
+    ``time_ms`` is the clock of due and expiring messages.
+    """
+    sections = sections_of(payload)
+    for _ in body_sections(sections, payload[sections.head :]):
+        pass  # a body that is none is refused to who sent it, not to who gets it
+    head = payload[: sections.head]
+    return _incoming(head, payload[sections.head :], sections, principal, time_ms)
+
+
+def _incoming(
+    head: bytes,
+    body: bytes,
+    sections: Sections,
+    principal: Principal,
+    time_ms: Callable[[], int],
+) -> Incoming:
+    header, properties = _header(head, sections), properties_of(head, sections)
+    duplicate_id = _duplicate_id(head, sections)
+    kind: RoutingType | None = None
+    delivery_ms: int | None = None
+    if sections.message_annotations > sections.delivery_annotations:
+        annotations = message_annotations_of(head, sections)
+        said = annotations.get(DESTINATION_TYPE)
+        kind = _KINDS.get(said) if isinstance(said, int) else None
+        delivery_ms = _due(annotations, time_ms)
+    fields = Fields(delivery_ms=delivery_ms, group=properties.group_id or None)
+    user = principal.validated_user
+    if user is not None:
+        fields = fields._replace(user_id=user)
+    if sections.delivery_annotations > sections.header:
+        head = delivered_head(head, sections, delivery_count=0)
+    message = OutgoingMessage(
+        head,
+        body,
+        header.durable,
+        _expires(header, properties, time_ms),
+        min(header.priority, _MOST_PRIORITY),
+        encoding=TAG,
+        stated=encode_fields(fields),
+        duplicate_id=duplicate_id,
+    )
+    return Incoming(message, properties.to, kind)
+
+
+def _header(head: bytes, sections: Sections) -> Header:
+    if head.startswith(_DURABLE):
+        return Header(durable=True)
+    return header_of(head, sections) if sections.header else NO_HEADER
+
+
+def _duplicate_id(head: bytes, sections: Sections) -> str | None:
+    begin, end = sections.properties, sections.application_properties
+    if head.find(b"_AMQ_DUPL_ID", begin, end) < 0:
+        return None
+    found = application_properties_of(head, sections).get(_DUPLICATE_ID)
+    if isinstance(found, str) and found:
+        return found
+    if found is None:
+        return None
+    raise LinkFault(INVALID_FIELD, f"the property {_DUPLICATE_ID} is no text, or an empty one")
+
+
+def _due(annotations: Mapping[object, object], time_ms: Callable[[], int]) -> int | None:
+    """Return when a message is to be delivered, milliseconds since 1970 UTC; None for at once."""
+    at_ms = annotations.get(_DELIVERY_TIME)
+    delay_ms = annotations.get(_DELIVERY_DELAY)
+    for name, value in ((_DELIVERY_TIME, at_ms), (_DELIVERY_DELAY, delay_ms)):
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise LinkFault(INVALID_FIELD, f"the annotation {name} is no number of milliseconds")
+    if isinstance(at_ms, int) and at_ms:
+        due_ms = int(at_ms)
+    elif isinstance(delay_ms, int) and delay_ms:
+        due_ms = time_ms() + int(delay_ms)
+    else:
+        return None
+    if due_ms > LATEST_MS:
+        raise LinkFault(INVALID_FIELD, "the message asks for a delivery after the year 9999")
+    return due_ms
+
+
+def _expires(header: Header, properties: Properties, time_ms: Callable[[], int]) -> int:
+    """Return when a message expires, milliseconds since 1970 UTC; 0 for never."""
+    at_ms = properties.absolute_expiry_time
+    if at_ms is not None and at_ms > 0:
+        return int(at_ms)
+    return time_ms() + header.ttl if header.ttl else 0
+
+
+def payload_of(reference: MessageReference) -> bytes:
+    """Return a message as it is delivered."""
+    record = reference.record
+    return head_of(reference) + record.body
+
+
+def head_of(reference: MessageReference) -> bytes:
+    """Return what precedes the bytes of a message's body as it is delivered.
+
+    One that was delivered before may have been with somebody, also where no attempt is known of:
+    JMS learns that by the delivery count.
+    """
+    record = reference.record
+    if record.encoding == TAG and not (record.stated or reference.redelivered):
+        return record.head
+    try:
+        head = head_for(record, reference.seq)
+        if reference.redelivered:
+            count = max(reference.attempts, 1)
+            head = delivered_head(head, sections_of(head), delivery_count=count)
+    except AmqpError:
+        return record.head  # it goes as it is stored
+    return head
+
+
+def value_of(payload: bytes) -> bytes:
+    """Return the one value that a message has, encoded; raises AmqpDecodeError."""
+    sections = sections_of(payload)
+    if sections.body != VALUE or sections.first >= 0:
+        raise AmqpDecodeError(sections.head, "one value as the body")
+    return payload[sections.head + 3 :]

@@ -1,0 +1,262 @@
+# mypyc compiles this module.
+"""A link by which a client receives: the core's consumer, and its browser where it only looks.
+
+A message is delivered while the client has given credit. It asks for a *drain* to learn that there
+is nothing more for it: the answer comes once the core has looked through all there is.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from orthia.broker.core.api import Done, MessageReference, SingleSubscription
+from orthia.broker.core.errors import Refusal
+from orthia.broker.protocols.amqp.conditions import (
+    INTERNAL_ERROR,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_DELETED,
+    UNAUTHORIZED,
+    LinkFault,
+)
+from orthia.broker.protocols.amqp.link import Link, LinkSession
+from orthia.broker.protocols.amqp.messages import payload_of
+from orthia.broker.protocols.amqp.performatives import (
+    RELEASED,
+    SETTLED,
+    Accepted,
+    Attach,
+    DeliveryState,
+    Error,
+    Flow,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+    Source,
+)
+
+LOGGER = logging.getLogger("orthia.broker")
+_HALF: Final = 0x80000000
+_MASK: Final = 0xFFFFFFFF
+_FIRST_LOOK_MS: Final = 1
+_LONGEST_LOOK_MS: Final = 50
+"""After how long it is looked again whether a drain can be answered, at first and at last."""
+_LONGEST_DRAIN: Final = 100
+"""After how many looks it is answered in any case."""
+_DETACHING: Final = {Refusal.DESTINATION: RESOURCE_DELETED, Refusal.AUTHORIZATION: UNAUTHORIZED}
+"""Why a link is ended and its connection goes on, with the condition that says so."""
+
+
+class Sender(Link):
+    """A link by which a client receives."""
+
+    __slots__ = (
+        "_again", "_asked_for_drain", "_browses", "_credit", "_delivery_count", "_is_settled",
+        "_looks", "answer", "connection", "core", "default_outcome", "holds", "principal",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: LinkSession, said: Attach, cost: int, source: Source, *, browses: bool
+    ) -> None:
+        super().__init__(session, said, cost)
+        client = session.client
+        self.core: SingleSubscription | None = None
+        self.connection: object = client
+        self.principal = client.principal
+        self.holds = client.hold
+        """Called by the core with each change of what it keeps for this link."""
+        self.answer: Attach | None = None
+        """What tells the client that the link is there, until it is told."""
+        self.default_outcome: Outcome = source.default_outcome or RELEASED
+        """That of a delivery which the client settles without one."""
+        self._browses = browses
+        self._is_settled = said.snd_settle_mode == SETTLED
+        self._credit = 0
+        self._delivery_count = 0
+        self._asked_for_drain = False
+        self._looks = 0
+        self._again: deque[MessageReference] = deque()
+        """What the client gave back of a topic, which keeps nothing: it is delivered again."""
+
+    def attach(self, core: SingleSubscription) -> None:
+        """Take its end in the core: called once, before that end's ``resume``."""
+        self.core = core
+
+    @property
+    def oldest(self) -> MessageReference | None:
+        """The first that was delivered of those not settled."""
+        return next(iter(self.unsettled.values()), None)
+
+    # --- what the core calls
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes a message now."""
+        return not self._again and self._takes_more()
+
+    def _takes_more(self) -> bool:
+        return self._credit > 0 and self.answer is None and self.session.takes_messages()
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Write the message; if the client wants it settled, that acknowledges it."""
+        self._credit -= 1
+        self._delivery_count = (self._delivery_count + 1) & _MASK
+        delivery_id = self.session.deliver(
+            self, reference, payload_of(reference), is_settled=self._is_settled
+        )
+        if not self._is_settled:
+            self.unsettled[delivery_id] = reference
+        elif self.core is not None:
+            self.core.acknowledge((reference,), None)
+
+    def settled(self, references: Sequence[MessageReference]) -> None:
+        """Keep messages that an application acknowledged in the database.
+
+        The client still has them, and says an outcome, which means nothing any more.
+        """
+
+    def browsed(self) -> None:
+        """Answer a drain: there is nothing more to see."""
+        if self._asked_for_drain:
+            self._drained()
+
+    def fail(self, reason: str, kind: Refusal) -> None:
+        """End the link, or the connection."""
+        condition = _DETACHING.get(kind)
+        if condition is not None:
+            self.session.client.socket.refused(kind, reason)
+            self.session.end_link(self, Error(condition, reason))
+        else:
+            self.session.client.refuse(Error(INTERNAL_ERROR, reason), kind)
+
+    def resume(self) -> None:
+        """Deliver again: there is credit, or room for more."""
+        again = self._again
+        while again and self._takes_more():
+            self.deliver(again.popleft())
+        if not again and self.core is not None:
+            self.core.resume()
+
+    # --- credit
+
+    def flow(self, said: Flow) -> None:
+        """Take the client's credit, and look for messages; answer a drain once there are none."""
+        if said.link_credit is not None:
+            begin = 0 if said.delivery_count is None else said.delivery_count
+            credit = (begin + said.link_credit - self._delivery_count) & _MASK
+            self._credit = 0 if credit >= _HALF else credit
+        self._asked_for_drain = said.drain
+        if self._credit:
+            self.resume()
+        if said.drain:
+            self._looks = 0
+            self._look_whether_drained()
+        elif said.echo:
+            self.say_flow()
+
+    def say_flow(self, *, is_drained: bool = False) -> None:
+        """Say how far the link is."""
+        session = self.session
+        session.say(
+            Flow(
+                *session.windows(),
+                handle=self.handle,
+                delivery_count=self._delivery_count,
+                link_credit=self._credit,
+                available=0 if is_drained else None,
+                drain=is_drained,
+            )
+        )
+
+    def _look_whether_drained(self) -> None:
+        """Answer a drain if there is nothing more, or no credit; else look again later."""
+        core = self.core
+        if not self._asked_for_drain or core is None:
+            return
+        is_waiting = not self.session.takes_messages() or core.is_looking
+        if self._credit and is_waiting and self._looks < _LONGEST_DRAIN:
+            self._look_again()
+            return
+        self._drained()
+
+    def _look_again(self) -> None:
+        after_ms = min(_FIRST_LOOK_MS << min(self._looks, 6), _LONGEST_LOOK_MS)
+        self._looks += 1
+        self.session.client.core.call_later(after_ms, self._look_whether_drained)
+
+    def _drained(self) -> None:
+        """Take the credit away, and say so."""
+        self._asked_for_drain = False
+        self._delivery_count = (self._delivery_count + self._credit) & _MASK
+        self._credit = 0
+        self.say_flow(is_drained=True)
+
+    # --- outcomes
+
+    def settle(
+        self,
+        references: Sequence[MessageReference],
+        state: DeliveryState,
+        done: Done | None,
+    ) -> None:
+        """Do what an outcome says with messages that were delivered; ``done`` once it is stored.
+
+        Raises LinkFault and BrokerError.
+        """
+        core = self.core
+        if core is None:
+            raise LinkFault(NOT_ALLOWED, "the link is closed")
+        if self._browses or isinstance(state, Accepted):
+            core.acknowledge(references, done)
+        elif isinstance(state, Released):
+            self.give_back(core, references, done, is_failed=False)
+        elif isinstance(state, Rejected):
+            core.dead_letter(references, done)
+        elif isinstance(state, Modified):
+            if state.message_annotations:
+                raise LinkFault(
+                    NOT_IMPLEMENTED,
+                    "the annotations of a message stay as they were sent; expected the outcome"
+                    " modified without message-annotations",
+                )
+            if state.undeliverable_here:
+                core.dead_letter(references, done)
+            else:
+                self.give_back(core, references, done, is_failed=state.delivery_failed)
+        else:
+            raise LinkFault(NOT_ALLOWED, f"{type(state).__name__} is no outcome of a message")
+
+    def give_back(
+        self,
+        core: SingleSubscription,
+        references: Sequence[MessageReference],
+        done: Done | None,
+        *,
+        is_failed: bool,
+    ) -> None:
+        """Return messages, to be delivered again; if delivery ``is_failed``, that counts."""
+        if core.keeps_nothing:
+            for reference in references:
+                reference.redelivered = True
+                reference.attempts += is_failed
+            self._again.extend(references)
+            if done is not None:
+                done()
+            self.resume()
+        elif is_failed:
+            core.reject(references, done)
+        else:
+            core.release(references, done)
+
+    # --- the end
+
+    def close(self) -> None:
+        """Close its end in the core: what is not settled goes back, as not attempted."""
+        core, self.core = self.core, None
+        self._asked_for_drain = False
+        self._credit = 0
+        self._again.clear()
+        if core is not None:
+            core.close()

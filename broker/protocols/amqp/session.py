@@ -1,0 +1,518 @@
+# mypyc compiles this module.
+"""A session: the links of it by their handles, its deliveries by their ids, and its windows.
+
+Each side tells the other how many transfers it takes before it gives a new *window*. Deliveries of
+both directions are numbered, each in an order of its own, and a disposition names a range of them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Done, MessageReference, SubscriptionName
+from orthia.broker.core.errors import BrokerError, NotLive, QueueInUse
+from orthia.broker.core.limits.refusals import refusal_of
+from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.protocols.amqp.client import Client
+from orthia.broker.protocols.amqp.conditions import (
+    ERRANT_LINK,
+    HANDLE_IN_USE,
+    RESOURCE_LIMIT,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    LinkFault,
+    SessionFault,
+    error_of,
+)
+from orthia.broker.protocols.amqp.frames import (
+    accepted_frame,
+    continued_frame,
+    transfer_frame,
+)
+from orthia.broker.protocols.amqp.link import Link, LinkSession
+from orthia.broker.protocols.amqp.nodes import Nodes
+from orthia.broker.protocols.amqp.options import INCOMING_WINDOW, MAX_LINKS
+from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    DeliveryState,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Received,
+    TransactionalState,
+    Transfer,
+)
+from orthia.broker.protocols.amqp.sender import Sender
+from orthia.broker.protocols.amqp.transactions import Transactions
+from orthia.config.errors import OrthiaError
+
+_MASK: Final = 0xFFFFFFFF
+_HALF: Final = 0x80000000
+_FIRST_OUTGOING: Final = 0
+_OUTGOING_WINDOW: Final = 0x7FFFFFFF
+"""What this side says of its own: the client's window decides."""
+_TRANSFER_BYTES: Final = 64
+"""What a transfer needs of its frame beside the message."""
+
+Attaching = Callable[["AmqpSession", Attach], Steps | None]
+"""Makes the link that a client asks for."""
+
+
+class AmqpSession(LinkSession):
+    """One session; methods that take what a client says raise SessionFault and LinkFault."""
+
+    __slots__ = (
+        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
+        "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
+        "_pending_bytes", "_remote_window", "channel", "client", "is_ended", "nodes",
+        "transactions",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        client: Client,
+        channel: int,
+        said: Begin,
+        nodes: Nodes,
+        transactions: Transactions,
+        attaching: Attaching,
+    ) -> None:
+        """Begin as the client asks for on a channel, on which it is answered, too."""
+        self.client = client
+        self.channel = channel
+        self.nodes = nodes
+        self.transactions = transactions
+        self._attaching = attaching
+        self._links: dict[int, Link | None] = {}
+        """By handle; None for one that this side has ended, until the client says so, too."""
+        self._deliveries: dict[int, Link] = {}
+        """Whose those are that the client has and did not settle, in order."""
+        self._accepted: list[int] = []
+        """What is to be said accepted of what the client sent."""
+        self._next_incoming_id = said.next_outgoing_id
+        self._incoming_left = INCOMING_WINDOW
+        self._next_outgoing_id = _FIRST_OUTGOING
+        self._next_delivery_id = 0
+        self._remote_window = said.incoming_window
+        self._pending: deque[tuple[int, bytes]] = deque()
+        """Frames of a message that the client's window has no room for, with their handles."""
+        self._pending_bytes = 0
+        self.is_ended = False
+        """Whether it is over: no link begins any more."""
+        self.say(Begin(channel, _FIRST_OUTGOING, INCOMING_WINDOW, _OUTGOING_WINDOW, MAX_LINKS - 1))
+
+    @property
+    def held(self) -> int:
+        """Bytes that its links and its frames hold."""
+        held = self._pending_bytes
+        for link in self._links.values():
+            if link is not None:
+                held += link.held
+        return held
+
+    @property
+    def senders(self) -> list[Sender]:
+        """The links by which the client receives."""
+        return [one for one in self._links.values() if isinstance(one, Sender)]
+
+    # --- writing
+
+    @override
+    def say(self, performative: object) -> None:
+        self.client.say(self.channel, performative)
+
+    @override
+    def windows(self) -> tuple[int, int, int, int]:
+        return (
+            self._next_incoming_id,
+            self._incoming_left,
+            self._next_outgoing_id,
+            _OUTGOING_WINDOW,
+        )
+
+    @override
+    def takes_messages(self) -> bool:
+        return self._remote_window > 0 and not self._pending and self.client.takes_messages()
+
+    @override
+    def deliver(
+        self, link: Link, reference: MessageReference, payload: bytes, *, is_settled: bool
+    ) -> int:
+        client = self.client
+        delivery_id = self._next_delivery_id
+        self._next_delivery_id = (delivery_id + 1) & _MASK
+        most = client.max_frame_size - _TRANSFER_BYTES
+        if len(payload) <= most:
+            frame = transfer_frame(
+                self.channel,
+                link.handle,
+                delivery_id,
+                delivery_id.to_bytes(4, "big"),
+                payload,
+                settled=is_settled,
+            )
+            self._sent()
+            reference.written_at = client.socket.write(frame) - len(frame)
+        else:
+            self._deliver_in_parts(link, reference, delivery_id, payload, is_settled=is_settled)
+        if not is_settled:
+            self._deliveries[delivery_id] = link
+        return delivery_id
+
+    def _deliver_in_parts(
+        self,
+        link: Link,
+        reference: MessageReference,
+        delivery_id: int,
+        payload: bytes,
+        *,
+        is_settled: bool,
+    ) -> None:
+        most = self.client.max_frame_size - _TRANSFER_BYTES
+        first = transfer_frame(
+            self.channel,
+            link.handle,
+            delivery_id,
+            delivery_id.to_bytes(4, "big"),
+            payload[:most],
+            settled=is_settled,
+            more=True,
+        )
+        self._sent()
+        reference.written_at = self.client.socket.write(first) - len(first)
+        for at in range(most, len(payload), most):
+            frame = continued_frame(
+                self.channel, link.handle, payload[at : at + most], more=at + most < len(payload)
+            )
+            self._pending.append((link.handle, frame))
+            self._pending_bytes += len(frame)
+        self._write_pending()
+
+    def _write_pending(self) -> None:
+        while self._pending and self._remote_window > 0:
+            _, frame = self._pending.popleft()
+            self._pending_bytes -= len(frame)
+            self._sent()
+            self.client.write(frame)
+
+    def _sent(self) -> None:
+        self._remote_window -= 1
+        self._next_outgoing_id = (self._next_outgoing_id + 1) & _MASK
+
+    @override
+    def accept(self, delivery_id: int) -> None:
+        if not self._accepted:
+            self.client.core.slices.later(self._accepting())
+        self._accepted.append(delivery_id)
+
+    def _accepting(self) -> Steps:
+        self.flush_accepted()
+        yield GO_ON
+
+    @override
+    def flush_accepted(self) -> None:
+        accepted = self._accepted
+        if not accepted:
+            return
+        self._accepted = []
+        first = last = accepted[0]
+        for delivery_id in accepted[1:]:
+            if delivery_id != (last + 1) & _MASK:
+                self.client.write(accepted_frame(self.channel, first, last))
+                first = delivery_id
+            last = delivery_id
+        self.client.write(accepted_frame(self.channel, first, last))
+
+    @override
+    def say_transacted(self, delivery_id: int, txn_id: bytes) -> None:
+        state = TransactionalState(txn_id, ACCEPTED)
+        self.say(Disposition(RECEIVER, delivery_id, settled=True, state=state))
+
+    # --- links
+
+    def attach(self, said: Attach) -> Steps | None:
+        """Begin a link, or refuse it; returns steps to be done before the next frame, if any."""
+        if said.handle >= MAX_LINKS or len(self._links) >= MAX_LINKS:
+            raise SessionFault(RESOURCE_LIMIT, f"a session has {MAX_LINKS} links at most")
+        if said.handle in self._links:
+            raise SessionFault(HANDLE_IN_USE, f"handle {said.handle} is in use")
+        is_receiving = said.role is RECEIVER
+        for link in self._links.values():
+            if link is None or link.name != said.name:
+                continue
+            if isinstance(link, Sender) == is_receiving:
+                fault = LinkFault(ERRANT_LINK, "the session has a link of this name and direction")
+                self.refuse_link(said, fault)
+                return None
+        try:
+            steps = self._attaching(self, said)
+        except NotLive:
+            raise
+        except (LinkFault, BrokerError) as error:
+            self.refuse_link(said, error)
+            return None
+        return None if steps is None else self._attached(said, steps)
+
+    def _attached(self, said: Attach, steps: Steps) -> Steps:
+        try:
+            yield from steps
+        except NotLive:
+            raise
+        except (LinkFault, BrokerError) as error:
+            if not self.is_ended:
+                self.refuse_link(said, error)
+
+    def attached(self, sender: Sender) -> None:
+        """Tell the client that a link is there from which it gets messages; once."""
+        answer, sender.answer = sender.answer, None
+        if answer is not None:
+            self.say(answer)
+            sender.resume()
+
+    def add(self, link: Link) -> None:
+        """Keep a link that is attached."""
+        self._links[link.handle] = link
+        self.client.links += 1
+        self.client.links_size += link.cost
+
+    def refuse_link(self, said: Attach, error: OrthiaError) -> None:
+        """Attach a link and end it at once, as a link is refused."""
+        self.client.socket.refused(refusal_of(error), str(error))
+        self._links[said.handle] = None
+        role = not said.role
+        self.say(
+            Attach(
+                said.name,
+                said.handle,
+                role,
+                said.snd_settle_mode,
+                source=None if role is SENDER else said.source,
+                target=None if role is RECEIVER else said.target,
+                initial_delivery_count=0 if role is SENDER else None,
+            )
+        )
+        self.say(Detach(said.handle, closed=True, error=error_of(error)))
+
+    @override
+    def end_link(self, link: Link, error: Error) -> None:
+        if self._links.get(link.handle) is not link:
+            return
+        if isinstance(link, Sender):
+            self.attached(link)
+        self._links[link.handle] = None
+        self._close(link, is_closed=True)
+        self.flush_accepted()
+        self.say(Detach(link.handle, closed=True, error=error))
+
+    def detach(self, said: Detach) -> Steps | None:
+        """End a link as the client asks for; returns steps to be done before the next frame."""
+        if said.handle not in self._links:
+            raise SessionFault(UNATTACHED_HANDLE, f"handle {said.handle} is of no link")
+        link = self._links.pop(said.handle)
+        if link is None:
+            return None  # this side has ended it before
+        if isinstance(link, Sender):
+            self.attached(link)
+        self._close(link, is_closed=said.closed)
+        self.flush_accepted()
+        if said.closed and link.subscription is not None:
+            return self._ending_subscription(said, link.subscription)
+        self.say(Detach(said.handle, closed=said.closed))
+        return None
+
+    def _ending_subscription(self, said: Detach, name: SubscriptionName) -> Steps:
+        """Delete a durable subscription whose link is closed, unless it has other links."""
+        client, error = self.client, None
+        ended = Wait(lambda _: None)
+        try:
+            client.core.end_by_name(client.principal, name, ended)
+            yield ended
+        except NotLive:
+            raise
+        except BrokerError as refused:
+            if not (name.is_shared and isinstance(refused, QueueInUse)):
+                error = error_of(refused)
+        self.say(Detach(said.handle, closed=True, error=error))
+
+    def _close(self, link: Link, *, is_closed: bool) -> None:
+        self.client.links -= 1
+        self.client.links_size -= link.cost
+        for delivery_id in link.unsettled:
+            del self._deliveries[delivery_id]
+        link.unsettled.clear()
+        if self._pending:
+            left = [one for one in self._pending if one[0] != link.handle]
+            self._pending = deque(left)
+            self._pending_bytes = sum(len(frame) for _, frame in left)
+        link.close()
+        if link.node is not None and is_closed:
+            self.nodes.delete(link.node)
+
+    # --- what the client says
+
+    def flow(self, said: Flow) -> None:
+        """Take the client's window and the credit of a link."""
+        begin = _FIRST_OUTGOING if said.next_incoming_id is None else said.next_incoming_id
+        window = (begin + said.incoming_window - self._next_outgoing_id) & _MASK
+        had_room = self._remote_window > 0 and not self._pending
+        self._remote_window = 0 if window >= _HALF else window
+        self._write_pending()
+        if said.handle is not None:
+            link = self._link(said.handle)
+            if link is not None:
+                link.flow(said)
+        elif said.echo:
+            self.say(Flow(*self.windows()))
+        if not had_room and self._remote_window > 0:
+            self.client.core.slices.run(self.resuming())
+
+    def resuming(self) -> Steps:
+        """Deliver again by all links."""
+        for sender in self.senders:
+            sender.resume()
+            yield GO_ON
+
+    def transfer(self, said: Transfer, payload: bytes) -> Steps | None:
+        """Take a message, or a part of one."""
+        if self._incoming_left <= 0:
+            raise SessionFault(WINDOW_VIOLATION, "a transfer came without a window")
+        self._incoming_left -= 1
+        self._next_incoming_id = (self._next_incoming_id + 1) & _MASK
+        if self._incoming_left <= INCOMING_WINDOW // 2:
+            self._incoming_left = INCOMING_WINDOW
+            self.say(Flow(*self.windows()))
+        link = self._link(said.handle)
+        if link is None:
+            return None
+        try:
+            return link.transfer(said, payload)
+        except LinkFault as error:
+            self.client.socket.refused(refusal_of(error), str(error))
+            self.end_link(link, error.error)
+            return None
+
+    def _link(self, handle: int) -> Link | None:
+        """Return a link; None for one that this side has ended."""
+        if handle not in self._links:
+            raise SessionFault(UNATTACHED_HANDLE, f"handle {handle} is of no link")
+        return self._links[handle]
+
+    def disposition(self, said: Disposition) -> None:
+        """Do what the client says of deliveries that it has; of what it sent all is settled."""
+        if said.role is not RECEIVER:
+            return
+        first = said.first
+        last = first if said.last is None else said.last
+        deliveries = self._deliveries
+        count = ((last - first) & _MASK) + 1
+        if count == 1:
+            named = [first] if first in deliveries else []
+        elif count <= len(deliveries):
+            ids = [(first + index) & _MASK for index in range(count)]
+            named = [one for one in ids if one in deliveries]
+        else:
+            named = [one for one in deliveries if (one - first) & _MASK < count]
+        state = said.state
+        if not named or (not said.settled and (state is None or isinstance(state, Received))):
+            return
+        by_sender: dict[Sender, list[int]] = {}
+        for delivery_id in named:
+            link = deliveries[delivery_id]
+            if isinstance(link, Sender):
+                by_sender.setdefault(link, []).append(delivery_id)
+        for sender, ids in by_sender.items():
+            try:
+                self._settle(sender, ids, said)
+            except NotLive:
+                raise
+            except (LinkFault, BrokerError) as error:
+                self.client.socket.refused(refusal_of(error), str(error))
+                self.end_link(sender, error_of(error))
+
+    def _settle(self, sender: Sender, ids: list[int], said: Disposition) -> None:
+        state = said.state
+        if isinstance(state, TransactionalState):
+            self.transactions.settle(self, sender, ids, state, is_settled=said.settled)
+            return
+        if state is None or isinstance(state, Received):
+            state = sender.default_outcome
+        references = self.take(sender, ids)
+        done: Done | None = None
+        if not said.settled:
+            self.client.outstanding += 1
+            done = partial(self.settled, ids, state)
+        try:
+            sender.settle(references, state, done)
+        except (LinkFault, BrokerError):
+            if done is not None:
+                self.client.outstanding -= 1
+            raise
+
+    @override
+    def take(self, link: Link, ids: list[int]) -> list[MessageReference]:
+        deliveries, unsettled = self._deliveries, link.unsettled
+        for delivery_id in ids:
+            del deliveries[delivery_id]
+        return [unsettled.pop(delivery_id) for delivery_id in ids]
+
+    @override
+    def put_back(self, link: Link, delivered: dict[int, MessageReference]) -> None:
+        for delivery_id in delivered:
+            self._deliveries[delivery_id] = link
+        link.unsettled.update(delivered)
+
+    def settled(self, ids: list[int], state: DeliveryState) -> None:
+        """Settle deliveries of which the client has said an outcome, now that it is stored."""
+        self.client.outstanding -= 1
+        self.say_settled(ids, state)
+
+    @override
+    def say_settled(self, ids: list[int], state: DeliveryState) -> None:
+        is_accepted = isinstance(state, Accepted)
+        first = last = ids[0]
+        for delivery_id in [*ids[1:], None]:
+            if delivery_id is not None and delivery_id == (last + 1) & _MASK:
+                last = delivery_id
+                continue
+            if is_accepted:
+                self.client.write(accepted_frame(self.channel, first, last, is_receiver=False))
+            else:
+                self.say(Disposition(SENDER, first, last, settled=True, state=state))
+            if delivery_id is not None:
+                first = last = delivery_id
+
+    # --- the end
+
+    def end(self) -> None:
+        """End all links of a client that ended the session: what is not settled goes back."""
+        self.is_ended = True
+        self.flush_accepted()
+        self._pending.clear()
+        self._pending_bytes = 0
+        for link in list(self._links.values()):
+            if link is not None:
+                self._close(link, is_closed=True)
+        self._links.clear()
+        self.transactions.session_ended(self)
+
+    def leave(self) -> list[Sender]:
+        """Forget all links; return those that have an end in the core, which is still open."""
+        self.is_ended = True
+        self._pending.clear()
+        self._pending_bytes = 0
+        senders = self.senders
+        for link in self._links.values():
+            if link is not None and not isinstance(link, Sender):
+                link.close()
+        self._links.clear()
+        self._deliveries.clear()
+        return senders

@@ -1,0 +1,351 @@
+# mypyc compiles this module.
+"""Transactions: what a coordinator is asked, and what is sent and settled in between.
+
+A transaction is done whole in one unit of the journal, or not at all. What the open transactions of
+a connection make the broker hold is bounded in number and size. One that was declared on a session
+ends with it, rolled back.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from orthia.broker.core.api import (
+    Done,
+    MessageReference,
+    OpenTransaction,
+    OutgoingMessage,
+    SingleSubscription,
+    TransactionWork,
+)
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.limits.refusals import refusal_of
+from orthia.broker.core.slices import Steps
+from orthia.broker.protocols.amqp.client import Client
+from orthia.broker.protocols.amqp.conditions import (
+    DECODE_ERROR,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+    LinkFault,
+    error_of,
+)
+from orthia.broker.protocols.amqp.link import LinkSession
+from orthia.broker.protocols.amqp.messages import value_of
+from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
+    RECEIVER,
+    Accepted,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
+    Disposition,
+    Error,
+    Modified,
+    Rejected,
+    TransactionalState,
+    decode_transaction,
+)
+from orthia.broker.protocols.amqp.receiver import Receiver, Sink
+from orthia.broker.protocols.amqp.sender import Sender
+from orthia.broker.protocols.amqp.values import AmqpDecodeError
+from orthia.config.errors import OrthiaError
+
+_MESSAGE_COST: Final = 512
+"""Bytes that a message of a transaction counts for beside its head and body."""
+_SETTLE_COST: Final = 128
+"""Bytes that a settled delivery of a transaction counts for beside its message."""
+
+
+class _Taken(NamedTuple):
+    """Deliveries that one disposition settles in a transaction."""
+
+    session: LinkSession
+    sender: Sender
+    core: SingleSubscription
+    delivered: dict[int, MessageReference]
+    """By delivery id."""
+    is_settled: bool
+    """Whether the client has forgotten them: rolled back they are delivered again."""
+
+
+class _Open:
+    """A transaction that is not discharged yet."""
+
+    __slots__ = ("session", "taken", "work")
+
+    def __init__(self, session: LinkSession, since_ms: int) -> None:
+        self.session = session
+        """On which it was declared."""
+        self.work = TransactionWork(since_ms=since_ms)
+        self.taken: list[_Taken] = []
+
+
+class Transactions:
+    """The open transactions of one client; methods raise LinkFault and BrokerError."""
+
+    __slots__ = ("_client", "_limits", "_number", "_open", "_refused", "aside", "size")
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._limits = client.options.limits
+        self._open: dict[bytes, _Open] = {}
+        """By the id that it was declared with."""
+        self._refused: list[TransactionWork] = []
+        self._number = 0
+        self.size = 0
+        """Bytes that all of them count for."""
+        self.aside = 0
+        """The part of ``size`` that is messages they settle: the client did not send those."""
+
+    def declare(self, session: LinkSession) -> bytes:
+        """Begin a transaction; return its id."""
+        if len(self._open) >= self._limits.max_transactions:
+            raise LinkFault(
+                RESOURCE_LIMIT,
+                f"this connection has max-transactions {self._limits.max_transactions} open"
+                " already",
+            )
+        self._number += 1
+        txn_id = self._number.to_bytes(8, "big")
+        one = _Open(session, self._client.core.time_ms())
+        self._grow(one.work, _MESSAGE_COST)
+        self._open[txn_id] = one
+        return txn_id
+
+    def reserve(self, txn_id: bytes, message: OutgoingMessage) -> TransactionWork:
+        """Count a message that a transaction is to send; return what it does."""
+        work = self._named(txn_id).work
+        self._enter(work, 1)
+        self._grow(work, len(message.head) + len(message.body) + _MESSAGE_COST)
+        return work
+
+    def settle(
+        self,
+        session: LinkSession,
+        sender: Sender,
+        ids: list[int],
+        state: TransactionalState,
+        *,
+        is_settled: bool,
+    ) -> None:
+        """Keep deliveries that a transaction settles.
+
+        What the link held for the client, the transaction holds from here on.
+        """
+        outcome, core = state.outcome, sender.core
+        if core is None:
+            raise LinkFault(NOT_ALLOWED, "the link is closed")
+        is_failed = isinstance(outcome, Modified) and outcome.delivery_failed
+        if not (isinstance(outcome, Accepted) or is_failed):
+            raise LinkFault(
+                NOT_IMPLEMENTED,
+                "expected the outcome accepted, or modified with delivery-failed, in a transaction",
+            )
+        one = self._named(state.txn_id)
+        work = one.work
+        self._enter(work, len(ids))
+        references = session.take(sender, ids)
+        held = sum([reference.size for reference in references])
+        try:
+            self._grow(work, held + _SETTLE_COST * len(references))
+        except LinkFault:
+            session.put_back(sender, dict(zip(ids, references, strict=True)))
+            raise
+        work.aside += held
+        self.aside += held
+        kept = work.rejections if is_failed else work.acknowledgements
+        kept.setdefault(core, []).extend(references)
+        delivered = dict(zip(ids, references, strict=True))
+        one.taken.append(_Taken(session, sender, core, delivered, is_settled))
+        core.set_aside(references)
+        core.resume()
+
+    def commit(self, txn_id: bytes, done: Done, refused: Done) -> Steps:
+        """Do a transaction, in steps; ``done`` or ``refused`` follows. Raises BrokerError.
+
+        It is rolled back if that is raised, and nothing of it is done if the connection ends before
+        the last step.
+        """
+        client, one = self._client, self._named(txn_id)
+        work = one.work
+
+        def committed() -> None:
+            for taken in one.taken:
+                if not taken.is_settled:
+                    taken.session.say_settled(list(taken.delivered), ACCEPTED)
+            done()
+
+        def not_stored(error: OrthiaError, _: Done | None) -> None:
+            work.is_refused = True
+            self._refused.append(work)
+            refused()
+            client.refuse_unstored(error)
+
+        try:
+            for rests in client.core.commit(client.principal, work, committed, not_stored):
+                yield rests
+                if client.is_over or txn_id not in self._open:
+                    return
+        except NotLive:
+            raise
+        except BrokerError:
+            work.is_refused = True
+            self.roll_back(txn_id)
+            raise
+        self._forget(txn_id)
+
+    def roll_back(self, txn_id: bytes) -> None:
+        """Roll a transaction back: what the client has settled is delivered again."""
+        one = self._named(txn_id)
+        self._forget(txn_id)
+        unpin(self._client.core, (message for _, message in one.work.sends))
+        for taken in one.taken:
+            if taken.sender.core is not taken.core:
+                continue  # its link is closed: they went back to their queue
+            references = list(taken.delivered.values())
+            taken.core.put_back(references)
+            if taken.is_settled:
+                taken.sender.give_back(taken.core, references, None, is_failed=True)
+            else:
+                taken.session.put_back(taken.sender, taken.delivered)
+
+    def session_ended(self, session: LinkSession) -> None:
+        """Roll back what was declared on a session that is over."""
+        for txn_id in [txn_id for txn_id, one in self._open.items() if one.session is session]:
+            self.roll_back(txn_id)
+
+    def unfinished(self) -> list[TransactionWork]:
+        """Return those that are open, oldest first, and those that the store refused."""
+        return [*(one.work for one in self._open.values()), *self._refused]
+
+    def open(self) -> list[OpenTransaction]:
+        """Return those that are open, for operators to see."""
+        found = []
+        for txn_id, one in self._open.items():
+            work = one.work
+            settled = sum([len(taken.delivered) for taken in one.taken])
+            name = txn_id.hex()
+            found.append(OpenTransaction(name, work.since_ms, len(work.sends), settled, work.size))
+        return found
+
+    def end(self) -> None:
+        """Forget all that are open: the connection ends."""
+        for one in self._open.values():
+            unpin(self._client.core, (message for _, message in one.work.sends))
+        self._open.clear()
+        self.size = self.aside = 0
+
+    def _named(self, txn_id: bytes) -> _Open:
+        one = self._open.get(txn_id)
+        if one is None:
+            raise LinkFault(UNKNOWN_TRANSACTION, "no transaction of this id is open")
+        return one
+
+    def _forget(self, txn_id: bytes) -> None:
+        work = self._open.pop(txn_id).work
+        self.size -= work.size
+        self.aside -= work.aside
+
+    def _enter(self, work: TransactionWork, entries: int) -> None:
+        limit = self._limits.max_transaction_entries
+        if work.entries + entries > limit:
+            raise LinkFault(
+                RESOURCE_LIMIT,
+                f"a transaction has more than max-transaction-entries {limit}: messages that it"
+                " sends and settles",
+            )
+        work.entries += entries
+
+    def _grow(self, work: TransactionWork, size: int) -> None:
+        limit = self._limits.max_transaction_bytes
+        if self.size + size > limit:
+            raise LinkFault(
+                RESOURCE_LIMIT, f"open transactions hold more than max-transaction-bytes {limit}"
+            )
+        work.size += size
+        self.size += size
+
+
+class Coordinator(Sink):
+    """Declares and discharges the transactions of one session."""
+
+    __slots__ = ("_session", "_transactions")
+
+    def __init__(self, session: LinkSession, transactions: Transactions) -> None:
+        self._session = session
+        self._transactions = transactions
+
+    @override
+    def take(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        payload: bytes,
+        *,
+        is_settled: bool,
+    ) -> Steps | None:
+        try:
+            asked = decode_transaction(value_of(payload))
+        except AmqpDecodeError as error:
+            raise LinkFault(DECODE_ERROR, f"the message cannot be read: {error}") from None
+        if isinstance(asked, Discharge) and not asked.fail:
+            return self._committing(delivery_id, asked.txn_id)
+        try:
+            self._answer(delivery_id, self._done(asked))
+        except LinkFault as error:
+            self._answer(delivery_id, Rejected(error.error))
+        return None
+
+    def _done(self, asked: Declare | Discharge) -> DeliveryState:
+        """Begin a transaction or roll one back; return the outcome."""
+        transactions = self._transactions
+        if isinstance(asked, Discharge):
+            transactions.roll_back(asked.txn_id)
+            return ACCEPTED
+        if asked.global_id is not None:
+            raise LinkFault(NOT_IMPLEMENTED, "a transaction has this broker's work only")
+        return Declared(transactions.declare(self._session))
+
+    def _committing(self, delivery_id: int, txn_id: bytes) -> Steps:
+        session = self._session
+        client = session.client
+        client.outstanding += 1
+
+        def done() -> None:
+            client.outstanding -= 1
+            self._answer(delivery_id, ACCEPTED)
+
+        def refused() -> None:
+            client.outstanding -= 1
+            self._answer(
+                delivery_id, Rejected(Error(ROLLED_BACK, "the store refused the transaction"))
+            )
+
+        try:
+            yield from self._transactions.commit(txn_id, done, refused)
+        except NotLive:
+            raise
+        except (BrokerError, LinkFault) as error:
+            client.outstanding -= 1
+            client.socket.refused(refusal_of(error), str(error))
+            told = error_of(error)
+            if isinstance(error, BrokerError):
+                told = told._replace(condition=ROLLED_BACK)
+            self._answer(delivery_id, Rejected(told))
+
+    def _answer(self, delivery_id: int, state: DeliveryState) -> None:
+        self._session.say(Disposition(RECEIVER, delivery_id, settled=True, state=state))
+
+
+def unpin(core: Broker, messages: Iterable[OutgoingMessage]) -> None:
+    """Unpin the large bodies of messages that are not sent after all."""
+    for message in messages:
+        if core.large is not None and message.large is not None:
+            core.large.unpin(message.large.id)

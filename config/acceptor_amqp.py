@@ -1,0 +1,91 @@
+"""What an acceptor's URL says of AMQP."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orthia.config.errors import ConfigurationError
+
+AMQP_ACTING: Final[Mapping[str, str]] = {
+    "amqpCredits": "messages that an AMQP client may send before it gets more credit; 1000 by"
+    " default",
+    "amqpLowCredits": "how few of them are left when it gets more; 300 by default",
+    "amqpMinLargeMessageSize": "bytes of an AMQP message from which on it is a large one, -1 for"
+    " none; min-large-message-size of stomp-limits by default",
+    "amqpIdleTimeout": "milliseconds of silence after which an AMQP client is ended, of which it is"
+    " told half; 60000 by default, 0 or -1 never",
+    "maxFrameSize": "bytes of a frame that an AMQP client may send, from 512; 1048576 by default",
+    "saslMechanisms": "how an AMQP client may log in: some of PLAIN, ANONYMOUS and EXTERNAL,"
+    " separated by commas; by default all of them that can succeed",
+}
+"""The parameters that act, with what they do."""
+MECHANISMS: Final = ("EXTERNAL", "PLAIN", "ANONYMOUS")
+"""The SASL mechanisms, the safest first."""
+_LEAST_FRAME: Final = 512
+_LARGEST_FRAME: Final = 2**24
+
+
+@dataclass(frozen=True)
+class AcceptorAmqp:
+    """How an acceptor speaks AMQP."""
+
+    credits: int = 1_000
+    """``amqpCredits``: messages that a client may send before it gets more credit."""
+    low_credits: int = 300
+    """``amqpLowCredits``: how few of them are left when it gets more."""
+    min_large_message_size: int | None = None
+    """``amqpMinLargeMessageSize``; None leaves it to min-large-message-size."""
+    idle_timeout: int = 60_000
+    """``amqpIdleTimeout``: milliseconds of silence after which a client is ended; 0 is never."""
+    max_frame_size: int = 1_048_576
+    """``maxFrameSize``: bytes of a frame that a client may send."""
+    mechanisms: tuple[str, ...] = ()
+    """``saslMechanisms``: how clients may log in; empty for all that can succeed."""
+
+
+def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
+    """Return what the parameters of an acceptor say; raises ConfigurationError."""
+    default = AcceptorAmqp()
+    credit = _number(parameters, "amqpCredits", default.credits, least=1)
+    low = _number(parameters, "amqpLowCredits", min(default.low_credits, credit), least=0)
+    if low > credit:
+        raise ConfigurationError(
+            f"has amqpLowCredits={low} and amqpCredits={credit}; expected the low ones to be"
+            " fewer, or as many"
+        )
+    large = _number(parameters, "amqpMinLargeMessageSize", 0, least=-1)
+    idle = _number(parameters, "amqpIdleTimeout", default.idle_timeout, least=-1)
+    frame = _number(parameters, "maxFrameSize", default.max_frame_size, least=_LEAST_FRAME)
+    if frame > _LARGEST_FRAME:
+        raise ConfigurationError(
+            f"has maxFrameSize={frame}; expected {_LARGEST_FRAME} at most: each client may make the"
+            " broker hold so much"
+        )
+    return AcceptorAmqp(credit, low, large or None, max(idle, 0), frame, _mechanisms(parameters))
+
+
+def _number(parameters: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    text = parameters.get(name)
+    if text is None:
+        return default
+    if re.fullmatch("-1|[0-9]{1,9}", text) is None or int(text) < least:
+        raise ConfigurationError(f"has {name}={_shown(text)}; expected a number from {least}")
+    return int(text)
+
+
+def _mechanisms(parameters: Mapping[str, str]) -> tuple[str, ...]:
+    text = parameters.get("saslMechanisms")
+    if text is None:
+        return ()
+    named = [one.strip().upper() for one in text.split(",") if one.strip()]
+    unknown = [one for one in named if one not in MECHANISMS]
+    if unknown or not named:
+        raise ConfigurationError(
+            f"has saslMechanisms={_shown(text)}; expected some of {', '.join(MECHANISMS)}"
+        )
+    return tuple(one for one in MECHANISMS if one in named)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -1,0 +1,325 @@
+"""Transactions of AMQP: what is sent and settled in one is done whole, or not at all."""
+
+import pytest
+
+from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
+    RECEIVER,
+    Declare,
+    Detach,
+    Disposition,
+    End,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    TransactionalState,
+    encode_performative,
+)
+from orthia.broker.protocols.amqp.sections import VALUE
+from orthia.broker.protocols.amqp.types import encode_described
+from orthia.broker.protocols.amqp.values import Symbol
+from orthia.config.settings import ClientLimits
+from orthia.journal.errors import UnitRefused
+from tests.amqp.support import Client, Received
+from tests.core.support import CoreUnderTest
+
+QUEUE = "/queue/orders"
+
+
+def settle(client: Client, txn_id: bytes, *messages: Received, settled: bool = True) -> None:
+    """Accept messages in a transaction."""
+    state = TransactionalState(txn_id, ACCEPTED)
+    client.settle(*messages, state=state, settled=settled)
+
+
+def depth(core: CoreUnderTest) -> int:
+    """Return how many messages the queue has."""
+    return core.broker.depths().get("orders", 0)
+
+
+def test_what_is_sent_in_a_transaction_is_there_after_its_commit() -> None:
+    """Each message is accepted in the transaction, and nothing is stored before."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    txn_id = client.declare(control)
+    client.send(sender, "a", "b", state=TransactionalState(txn_id))
+    assert client.states() == [TransactionalState(txn_id, ACCEPTED)] * 2
+    assert depth(core) == 0
+    client.discharge(control, txn_id)
+    assert client.states() == [ACCEPTED]
+    assert depth(core) == 2
+
+
+def test_a_commit_is_answered_once_it_is_stored() -> None:
+    """Not before, as every outcome."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    txn_id = client.declare(control)
+    client.send(sender, "a", state=TransactionalState(txn_id), settled=True)
+    core.journal.auto_commit = False
+    client.discharge(control, txn_id)
+    assert client.states() == []
+    core.store_all()
+    assert client.states() == [ACCEPTED]
+
+
+def test_what_is_sent_and_settled_together_is_one_unit() -> None:
+    """A message is taken and another sent, or neither."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("out")
+    client.send(sender, "before")
+    client.receiver("orders", 1)
+    messages = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, *messages)
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    core.journal.auto_commit = False
+    client.discharge(control, txn_id)
+    assert len(core.journal.waiting) == 1
+    core.store_all()
+    assert client.states() == [ACCEPTED]
+    assert core.stored_texts() == ["before", "out"]
+
+
+def test_what_is_rolled_back_was_not_sent_and_comes_again() -> None:
+    """As a failed delivery, for the client has forgotten it."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    receiver = client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, message)
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    client.discharge(control, txn_id, fail=True)
+    assert client.states() == [ACCEPTED]
+    client.flow(receiver, 5, count=1)
+    (again,) = client.messages()
+    assert (again.text, again.header.delivery_count) == ("in", 1)
+    assert depth(core) == 1
+
+
+def test_what_the_client_has_not_settled_is_its_own_again_after_a_roll_back() -> None:
+    """It may say an outcome of it then, as of every delivery."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 1)
+    messages = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, *messages, settled=False)
+    client.discharge(control, txn_id, fail=True)
+    client.settle(*messages)
+    assert depth(core) == 0
+
+
+def test_what_the_client_has_not_settled_is_settled_with_the_commit() -> None:
+    """By the broker, which says so."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, message, settled=False)
+    client.discharge(control, txn_id)
+    said = client.outcomes()
+    assert [(one.role, one.first, one.state) for one in said] == [
+        (False, message.id, ACCEPTED),
+        (RECEIVER, 1, ACCEPTED),
+    ]
+
+
+def test_a_failed_delivery_in_a_transaction_goes_back_with_its_commit() -> None:
+    """And is counted as an attempt."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control = client.coordinator()
+    receiver = client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    client.settle(message, state=TransactionalState(txn_id, Modified(delivery_failed=True)))
+    client.flow(receiver, 1, count=1)
+    assert client.messages() == []
+    client.discharge(control, txn_id)
+    assert [one.header.delivery_count for one in client.messages()] == [1]
+
+
+def test_another_outcome_in_a_transaction_ends_the_link() -> None:
+    """By its name: nothing is taken that does not act."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    client.settle(message, state=TransactionalState(txn_id, Released()))
+    detach = client.take(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:not-implemented"
+    assert depth(core) == 1
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_transaction_that_is_not_open_is_refused(fail: bool) -> None:
+    """By the condition for it; so is a message in one."""
+    client = Client(CoreUnderTest())
+    control, sender = client.coordinator(), client.sender("orders")
+    client.discharge(control, b"none", fail=fail)
+    client.send(sender, "a", state=TransactionalState(b"none"))
+    for state in client.states():
+        assert isinstance(state, Rejected)
+        assert state.error is not None
+        assert state.error.condition == "amqp:transaction:unknown-id"
+
+
+def test_a_transaction_of_several_resources_is_refused() -> None:
+    """And what is no message to a coordinator ends its link."""
+    client = Client(CoreUnderTest())
+    control = client.coordinator()
+    client.transfer(control, encode_described(VALUE, encode_performative(Declare("global"))))
+    (state,) = client.states()
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:not-implemented"
+    client.send(control, "text")
+    detach = client.take(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:decode-error"
+
+
+def test_a_commit_that_is_refused_is_rolled_back() -> None:
+    """Its client learns so by the condition for it, and the connection goes on."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("later")
+    receiver = client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, message)
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    core.broker.delete_queue(client.connection.principal, "later", lambda _: None, force=True)
+    core.settle()
+    client.all()
+    core.broker.parts.book.address("later").declare(frozenset())
+    client.say(Detach(receiver, closed=True))
+    client.all()
+    client.discharge(control, txn_id)
+    (state,) = client.states()
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:transaction:rollback"
+    assert depth(core) == 1
+    assert not client.closed
+
+
+def test_a_commit_that_the_store_refuses_ends_the_connection() -> None:
+    """What was settled in it comes again, with a failed delivery; what was sent was not."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    client.receiver("orders", 1)
+    (message,) = client.messages()
+    client.send(sender, "before")
+    client.all()
+    txn_id = client.declare(control)
+    settle(client, txn_id, message)
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    core.journal.auto_commit = False
+    client.discharge(control, txn_id)
+    core.journal.refuse(UnitRefused("value out of range"))
+    core.journal.commit()
+    core.settle()
+    rejected = next(one for one in client.all() if isinstance(one, Disposition))
+    assert isinstance(rejected.state, Rejected)
+    assert client.closed
+    core.journal.auto_commit = True
+    assert core.stored_texts() == ["in", "before"]
+
+
+@pytest.mark.parametrize("how", ["end", "lose"])
+def test_a_transaction_ends_with_its_session(how: str) -> None:
+    """Rolled back: nothing of it was done."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    client.receiver("orders", 1)
+    (message,) = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, message)
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    assert [one.sends for one in client.connection.open_transactions()] == [1]
+    if how == "end":
+        client.say(End())
+        assert client.connection.open_transactions() == []
+    else:
+        client.connection.connection_lost()
+    core.settle()
+    assert core.stored_texts() == ["in"]
+
+
+def test_a_subscriber_of_a_topic_gets_again_what_was_rolled_back() -> None:
+    """Its link keeps that, for a topic stores nothing."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("", 5, source=Source("news", capabilities=(Symbol("topic"),)))
+    core.send("/topic/news", "a")
+    messages = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, *messages)
+    client.discharge(control, txn_id, fail=True)
+    (again,) = client.messages()
+    assert (again.text, again.header.delivery_count) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        (ClientLimits(max_transactions=1), "max-transactions 1"),
+        (ClientLimits(max_transaction_bytes=1_000), "max-transaction-bytes 1000"),
+    ],
+)
+def test_open_transactions_are_bounded(limits: ClientLimits, problem: str) -> None:
+    """In number and in size."""
+    client = Client(CoreUnderTest(), limits=limits)
+    control = client.coordinator()
+    client.declare(control)
+    client.transfer(control, encode_described(VALUE, encode_performative(Declare())))
+    (state,) = client.states()
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:resource-limit-exceeded"
+    assert problem in (state.error.description or "")
+
+
+def test_what_a_transaction_does_is_bounded_in_number() -> None:
+    """What it sends, and what it settles."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "x", "y")
+    client = Client(core, limits=ClientLimits(max_transaction_entries=2))
+    control, sender = client.coordinator(), client.sender("orders")
+    client.receiver("orders", 1)
+    messages = client.messages()
+    txn_id = client.declare(control)
+    client.send(sender, "a", "b", "c", state=TransactionalState(txn_id))
+    *taken, refused = client.states()
+    assert taken == [TransactionalState(txn_id, ACCEPTED)] * 2
+    assert isinstance(refused, Rejected)
+    settle(client, txn_id, *messages)
+    detach = client.take(Detach)
+    assert detach.error is not None
+    assert "max-transaction-entries 2" in (detach.error.description or "")
