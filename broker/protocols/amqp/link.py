@@ -52,9 +52,26 @@ class LinkSession(ABC):
 
     @abstractmethod
     def deliver(
-        self, link: "Link", reference: MessageReference, payload: bytes, *, is_settled: bool
+        self,
+        link: "Link",
+        reference: MessageReference,
+        payload: bytes,
+        *,
+        is_settled: bool,
+        more: bool = False,
     ) -> int:
-        """Write a message in as many transfers as it needs; return its delivery id."""
+        """Write a message in as many transfers as it needs; return its delivery id.
+
+        If there is ``more`` of it, ``go_on`` follows.
+        """
+
+    @abstractmethod
+    def go_on(self, link: "Link", payload: bytes, *, more: bool) -> None:
+        """Write more of the message of a link that is not whole."""
+
+    @abstractmethod
+    def abort(self, link: "Link") -> None:
+        """End the message of a link that will not be whole: the client has none."""
 
     @abstractmethod
     def take(self, link: "Link", ids: list[int]) -> list[MessageReference]:

@@ -8,7 +8,10 @@ is nothing more for it: the answer comes once the core has looked through all th
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
+
+from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, SingleSubscription
 from orthia.broker.core.errors import Refusal
@@ -20,8 +23,9 @@ from orthia.broker.protocols.amqp.conditions import (
     UNAUTHORIZED,
     LinkFault,
 )
+from orthia.broker.protocols.amqp.large import LargeDelivery
 from orthia.broker.protocols.amqp.link import Link, LinkSession
-from orthia.broker.protocols.amqp.messages import payload_of
+from orthia.broker.protocols.amqp.messages import head_of, payload_of
 from orthia.broker.protocols.amqp.performatives import (
     RELEASED,
     SETTLED,
@@ -36,6 +40,8 @@ from orthia.broker.protocols.amqp.performatives import (
     Released,
     Source,
 )
+from orthia.config.errors import OrthiaError
+from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 _HALF: Final = 0x80000000
@@ -54,7 +60,7 @@ class Sender(Link):
 
     __slots__ = (
         "_again", "_asked_for_drain", "_browses", "_credit", "_delivery_count", "_is_settled",
-        "_looks", "answer", "connection", "core", "default_outcome", "holds", "principal",
+        "_large", "_looks", "answer", "connection", "core", "default_outcome", "holds", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +83,8 @@ class Sender(Link):
         self._delivery_count = 0
         self._asked_for_drain = False
         self._looks = 0
+        self._large: LargeDelivery | None = None
+        """The large message that is being written."""
         self._again: deque[MessageReference] = deque()
         """What the client gave back of a topic, which keeps nothing: it is delivered again."""
 
@@ -97,12 +105,21 @@ class Sender(Link):
         return not self._again and self._takes_more()
 
     def _takes_more(self) -> bool:
-        return self._credit > 0 and self.answer is None and self.session.takes_messages()
+        return (
+            self._credit > 0
+            and self._large is None
+            and self.answer is None
+            and self.session.takes_messages()
+        )
 
     def deliver(self, reference: MessageReference) -> None:
         """Write the message; if the client wants it settled, that acknowledges it."""
         self._credit -= 1
         self._delivery_count = (self._delivery_count + 1) & _MASK
+        large = reference.record.large
+        if large is not None:
+            self._begin_large(reference, large)
+            return
         delivery_id = self.session.deliver(
             self, reference, payload_of(reference), is_settled=self._is_settled
         )
@@ -110,6 +127,41 @@ class Sender(Link):
             self.unsettled[delivery_id] = reference
         elif self.core is not None:
             self.core.acknowledge((reference,), None)
+
+    def _begin_large(self, reference: MessageReference, body: LargeBody) -> None:
+        """Write what precedes the body of a large message, and begin to write that."""
+        session, large = self.session, self.session.client.core.large
+        if large is None:
+            raise RuntimeError("a large message in a broker that stores none")
+        delivery_id = session.deliver(
+            self, reference, head_of(reference), is_settled=self._is_settled, more=True
+        )
+        if not self._is_settled:
+            self.unsettled[delivery_id] = reference
+        ended = partial(self._large_ended, reference, delivery_id)
+        self._large = LargeDelivery(session, self, large, body, ended)
+        self._large.resume()
+
+    def _large_ended(
+        self, reference: MessageReference, delivery_id: int, error: OrthiaError | None
+    ) -> None:
+        """Deliver on; a message whose body cannot be read goes back, as a failed attempt."""
+        self._large = None
+        core = self.core
+        if error is not None:
+            LOGGER.error(
+                "reading the large body of message %d failed: %s; aborting its delivery and"
+                " returning the message to its queue",
+                reference.seq,
+                error,
+            )
+            if delivery_id in self.unsettled:
+                self.session.take(self, [delivery_id])
+            if core is not None:
+                core.reject((reference,), None)
+        elif self._is_settled and core is not None:
+            core.acknowledge((reference,), None)
+        self.resume()
 
     def settled(self, references: Sequence[MessageReference]) -> None:
         """Keep messages that an application acknowledged in the database.
@@ -133,6 +185,8 @@ class Sender(Link):
 
     def resume(self) -> None:
         """Deliver again: there is credit, or room for more."""
+        if self._large is not None:
+            self._large.resume()
         again = self._again
         while again and self._takes_more():
             self.deliver(again.popleft())
@@ -252,8 +306,20 @@ class Sender(Link):
 
     # --- the end
 
+    @property
+    @override
+    def held(self) -> int:
+        return 0 if self._large is None else self._large.held
+
+    def stop(self) -> None:
+        """Write nothing more of a large message."""
+        if self._large is not None:
+            self._large.cancel()
+            self._large = None
+
     def close(self) -> None:
         """Close its end in the core: what is not settled goes back, as not attempted."""
+        self.stop()
         core, self.core = self.core, None
         self._asked_for_drain = False
         self._credit = 0

@@ -145,57 +145,59 @@ class AmqpSession(LinkSession):
 
     @override
     def deliver(
-        self, link: Link, reference: MessageReference, payload: bytes, *, is_settled: bool
+        self,
+        link: Link,
+        reference: MessageReference,
+        payload: bytes,
+        *,
+        is_settled: bool,
+        more: bool = False,
     ) -> int:
         client = self.client
         delivery_id = self._next_delivery_id
         self._next_delivery_id = (delivery_id + 1) & _MASK
         most = client.max_frame_size - _TRANSFER_BYTES
-        if len(payload) <= most:
-            frame = transfer_frame(
-                self.channel,
-                link.handle,
-                delivery_id,
-                delivery_id.to_bytes(4, "big"),
-                payload,
-                settled=is_settled,
-            )
-            self._sent()
-            reference.written_at = client.socket.write(frame) - len(frame)
-        else:
-            self._deliver_in_parts(link, reference, delivery_id, payload, is_settled=is_settled)
-        if not is_settled:
-            self._deliveries[delivery_id] = link
-        return delivery_id
-
-    def _deliver_in_parts(
-        self,
-        link: Link,
-        reference: MessageReference,
-        delivery_id: int,
-        payload: bytes,
-        *,
-        is_settled: bool,
-    ) -> None:
-        most = self.client.max_frame_size - _TRANSFER_BYTES
-        first = transfer_frame(
+        is_in_one = len(payload) <= most
+        frame = transfer_frame(
             self.channel,
             link.handle,
             delivery_id,
             delivery_id.to_bytes(4, "big"),
-            payload[:most],
+            payload if is_in_one else payload[:most],
             settled=is_settled,
-            more=True,
+            more=more or not is_in_one,
         )
         self._sent()
-        reference.written_at = self.client.socket.write(first) - len(first)
-        for at in range(most, len(payload), most):
+        reference.written_at = client.socket.write(frame) - len(frame)
+        if not is_in_one:
+            self.go_on(link, payload[most:], more=more)
+        if not is_settled:
+            self._deliveries[delivery_id] = link
+        return delivery_id
+
+    @override
+    def go_on(self, link: Link, payload: bytes, *, more: bool) -> None:
+        most = self.client.max_frame_size - _TRANSFER_BYTES
+        for at in range(0, len(payload), most):
+            is_last = at + most >= len(payload)
             frame = continued_frame(
-                self.channel, link.handle, payload[at : at + most], more=at + most < len(payload)
+                self.channel, link.handle, payload[at : at + most], more=more or not is_last
             )
             self._pending.append((link.handle, frame))
             self._pending_bytes += len(frame)
         self._write_pending()
+
+    @override
+    def abort(self, link: Link) -> None:
+        self._drop_pending(link)
+        self._sent()
+        self.say(Transfer(link.handle, aborted=True))
+
+    def _drop_pending(self, link: Link) -> None:
+        if self._pending:
+            left = [one for one in self._pending if one[0] != link.handle]
+            self._pending = deque(left)
+            self._pending_bytes = sum(len(frame) for _, frame in left)
 
     def _write_pending(self) -> None:
         while self._pending and self._remote_window > 0:
@@ -349,10 +351,7 @@ class AmqpSession(LinkSession):
         for delivery_id in link.unsettled:
             del self._deliveries[delivery_id]
         link.unsettled.clear()
-        if self._pending:
-            left = [one for one in self._pending if one[0] != link.handle]
-            self._pending = deque(left)
-            self._pending_bytes = sum(len(frame) for _, frame in left)
+        self._drop_pending(link)
         link.close()
         if link.node is not None and is_closed:
             self.nodes.delete(link.node)
@@ -511,7 +510,9 @@ class AmqpSession(LinkSession):
         self._pending_bytes = 0
         senders = self.senders
         for link in self._links.values():
-            if link is not None and not isinstance(link, Sender):
+            if isinstance(link, Sender):
+                link.stop()
+            elif link is not None:
                 link.close()
         self._links.clear()
         self._deliveries.clear()
