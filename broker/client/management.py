@@ -180,8 +180,9 @@ class ManagementClient:
         passive = False
         for address in list(self._addresses):
             try:
-                if len(self._addresses) > 1 and where != _READY:
-                    # A frozen node accepts connections and says nothing: the other one may serve.
+                if where != _READY:
+                    # A frozen node accepts connections and says nothing: it is not waited for as
+                    # long as one that works on the request, and the other one may serve.
                     self._exchange(address, "GET", _READY, None)
                 status, found = self._exchange(address, method, where, body)
             except _NotSentError as error:
@@ -215,14 +216,17 @@ class ManagementClient:
                 raise _NotSentError(explained(error, address.host, _WORDS)) from None
             except OSError as error:
                 raise _NotSentError(error.strerror or str(error) or "no answer") from None
-            connection.sock.settimeout(self._probe_seconds if where == _READY else ANSWER_SECONDS)
+            waits = self._probe_seconds if where == _READY else ANSWER_SECONDS
+            connection.sock.settimeout(waits)
             try:
                 connection.request(method, where, data, headers)
                 response = connection.getresponse()
                 answer = response.read(MAX_ANSWER_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 why = f"no whole answer: {str(error) or type(error).__name__}"
-                if isinstance(error, ssl.SSLError):
+                if isinstance(error, TimeoutError):
+                    why = _no_answer(where, waits)
+                elif isinstance(error, ssl.SSLError):
                     why = explained(error, address.host, _WORDS)
                 if method == "GET":
                     raise _NotSentError(why) from None
@@ -236,6 +240,15 @@ class ManagementClient:
             return response.status, json.loads(answer)
         except (ValueError, RecursionError):
             return response.status, answer[:_LONGEST_TEXT].decode(errors="replace").strip()
+
+
+def _no_answer(where: str, seconds: float) -> str:
+    if where != _READY:
+        return f"no answer within {seconds:g} s"
+    return (
+        f"it takes the connection and does not say within {seconds:g} s whether it is live: its"
+        " process is frozen, or its machine is overloaded; continue or end the process there"
+    )
 
 
 class _NotSentError(Exception):

@@ -9,8 +9,8 @@ from orthia.broker.core.slices import GO_ON, Finding
 
 KEPT_SECONDS: Final = 1.0
 """How long something is kept at least."""
-SHARE: Final = 0.02
-"""Of the loop's processor time that making things anew may take in the long run."""
+SHARE: Final = 0.01
+"""Of the loop's processor time that making one thing anew may take in the long run."""
 _Result = TypeVar("_Result")
 
 

@@ -304,6 +304,18 @@ def test_a_node_that_says_nothing_is_left_for_the_live_one(node: Node) -> None:
     assert [reads.live, changes.live] == [addresses[1]] * 2
 
 
+def test_one_node_that_says_nothing_is_not_waited_for_long() -> None:
+    """As a frozen one, where no other is known: the error says of which, and why."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = ManagementAddress("127.0.0.1", frozen.getsockname()[1])
+        client = ManagementClient([address], "admin", PASSWORD, probe_seconds=0.2)
+        silent = r"within 0\.2 s whether it is live: its process is frozen"
+        with pytest.raises(ManagementUnreachable, match=silent):
+            client.get("queues")
+        with pytest.raises(ManagementUnreachable, match=silent):
+            client.delete("queues", "orders")
+
+
 def test_what_is_scheduled_is_listed_and_cancelled(node: Node, run: Run) -> None:
     """As the node has it; without one, or with --store, as the database has it."""
     client = ManagementClient([ManagementAddress("127.0.0.1", node.http)], "admin", PASSWORD)
