@@ -1,30 +1,30 @@
 """What operators cost a node with very many queues and connections.
 
     python -m benchmarks.console [--dbms postgresql] [--queues 50000] [--connections 5000]
-        [--consoles 10] [--seconds 6] [--rounds 3]
+        [--consoles 10] [--seconds 3] [--rounds 10]
 
 First how long pages of the console and of the API take, asked for by one client with pauses, so
 that some lists are made anew; with no connections that is left out. Then 8 producers with 200
 messages outstanding each send 1 KiB messages, after a run that does not count, in turn with nobody
-at the console and with so many pages that follow the fullest queues: read the ratio of the medians.
-The node has 50,000 queues by then, too.
+at the console and with so many pages that follow the fullest queues. The node has 50,000 queues by
+then, too. Read the ratio of the medians, and how far the quartiles are apart: on a machine that
+does something else a rate says little, and the processor time of a message more.
 """
 
 import argparse
+import multiprocessing
 import resource
 import selectors
 import socket
 import statistics
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import clients, produce
@@ -35,6 +35,9 @@ from tests.process import test_many_queues as many_queues
 from tests.process.file_nodes import FileNodeProcess
 from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port, url_with_password
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
 
 PATHS: Final = (
     "/console/queues",
@@ -76,42 +79,36 @@ def ask(port: int, path: str) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-class Consoles:
-    """Pages that follow what happens, for the block."""
-
-    def __init__(self, port: int, number: int) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._is_over = False
-        self.bytes = 0
+def _follow(port: int, number: int, seen: "Synchronized[int]") -> None:
+    """Read so many pages that follow what happens; in a process of its own, until it is ended."""
+    with selectors.DefaultSelector() as selector:
         for _ in range(number):
             one = socket.create_connection(("127.0.0.1", port), timeout=60)
             head = (f"GET {FOLLOWED} HTTP/1.1", "Host: 127.0.0.1", "Accept: text/event-stream")
             one.sendall("\r\n".join((*head, "", "")).encode())
-            self._selector.register(one, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._read)
+            selector.register(one, selectors.EVENT_READ, one)
+        while True:
+            for key, _ in selector.select():
+                seen.value += len(key.data.recv(262_144))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._is_over = True
-        self._thread.join()
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
+@contextmanager
+def following(port: int, number: int) -> Iterator["Synchronized[int]"]:
+    """Have so many pages follow what happens during the block; give the bytes they were sent.
 
-    def _read(self) -> None:
-        while not self._is_over:
-            for key, _ in self._selector.select(0.2):
-                if isinstance(key.fileobj, socket.socket):
-                    self.bytes += len(key.fileobj.recv(262_144))
+    They are no thread of this process, which would wait for them while it sends.
+    """
+    forking = multiprocessing.get_context("fork")
+    seen = forking.Value("q", 0)
+    reader = forking.Process(target=_follow, args=(port, number, seen), daemon=True)
+    if number:
+        reader.start()
+    try:
+        yield seen
+    finally:
+        if number:
+            reader.kill()
+            reader.join()
 
 
 @contextmanager
@@ -145,8 +142,8 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=50_000)
     parser.add_argument("--connections", type=int, default=5_000)
     parser.add_argument("--consoles", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -165,8 +162,8 @@ def main() -> None:
         used: dict[int, list[float]] = defaultdict(list)
         for number in range(arguments.rounds):
             order = (0, arguments.consoles) if number % 2 else (arguments.consoles, 0)
-            for consoles in order:
-                with Consoles(port, consoles) as seen:
+            for pages in order:
+                with following(port, pages) as seen:
                     time.sleep(2)
                     before, began = cpu_seconds(node), time.perf_counter()
                     rate = produce(
@@ -177,16 +174,18 @@ def main() -> None:
                         seconds=arguments.seconds,
                     )
                     sent = rate * (time.perf_counter() - began)
-                    rates[consoles].append(rate)
-                    used[consoles].append((cpu_seconds(node) - before) / sent * 1e6)
-                    if consoles and not seen.bytes:
+                    rates[pages].append(rate)
+                    used[pages].append((cpu_seconds(node) - before) / sent * 1e6)
+                    if pages and not seen.value:
                         raise RuntimeError("the consoles were sent nothing")
-        print(f"\n{'consoles':10}{'8x200 a second':>16}{'cpu us':>8}")
-        for consoles, found in sorted(rates.items()):
-            middle = statistics.median(found)
-            print(f"{consoles:<10}{middle:16,.0f}{statistics.median(used[consoles]):8.1f}")
-        ratio = statistics.median(rates[arguments.consoles]) / statistics.median(rates[0])
-        print(f"{ratio:.1%} of the rate without consoles")
+        print(f"\n{'consoles':10}{'8x200 a second':>16}{'quartiles':>18}{'cpu us':>8}")
+        for pages, found in sorted(rates.items()):
+            low, middle, high = statistics.quantiles(found, n=4)
+            apart = f"{low:,.0f}-{high:,.0f}"
+            print(f"{pages:<10}{middle:16,.0f}{apart:>18}{statistics.median(used[pages]):8.1f}")
+        for what, both in (("rate", rates), ("processor time of a message", used)):
+            ratio = statistics.median(both[arguments.consoles]) / statistics.median(both[0])
+            print(f"{ratio:.1%} of the {what} without consoles")
 
 
 if __name__ == "__main__":
