@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from orthia.broker.management.http.console.live import MOST_STREAMS, Streams
+from orthia.broker.management.http.console.live import LOOK_SECONDS, MOST_STREAMS, Streams
 from orthia.broker.management.http.console.sparklines import (
     MOST_QUEUES,
     SAMPLES,
@@ -240,3 +240,17 @@ def test_a_line_says_what_it_draws() -> None:
     assert 'points="0,15 30,1 60,8"' in drawn
     assert 'aria-label="0 to 1,500 messages in 4 s, 0 at the beginning"' in drawn
     assert 'points="0,15 60,15"' in sparkline([Sample(0, 0), Sample(2_000, 0)])
+
+
+def test_of_a_page_on_which_nothing_happens_nothing_is_sent(api: Api) -> None:
+    """However long somebody looks: its event stays what was sent, lines and all."""
+
+    async def scenario(browser: Browser) -> None:
+        stream = await browser.follow("/console/queues")
+        await stream.until("orders anycast 3 ")
+        await stream.until("3 messages, as before")  # the line, once there are two samples
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3 * LOOK_SECONDS):
+                await stream.until("orders")
+
+    run(api, scenario)

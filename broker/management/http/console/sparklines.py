@@ -56,14 +56,19 @@ def sparkline(samples: Sequence[Sample]) -> Markup:
     depths = [one.messages for one in samples]
     least, most = min(depths), max(depths)
     scale, seconds = max(1, most), max(1, last.at_ms - first.at_ms)
-    points = " ".join(
-        f"{(at_ms - first.at_ms) * _WIDTH // seconds},{low - high * messages // scale}"
-        for at_ms, messages in samples
-    )
-    told = (
-        f"{least:,} to {most:,} messages in {seconds // 1000:,} s,"
-        f" {first.messages:,} at the beginning"
-    )
+    if least == most:
+        # The same whenever it is drawn: so nothing is sent of a page on which nothing happens.
+        level = low - high * most // scale
+        points, told = f"0,{level} {_WIDTH},{level}", f"{most:,} messages, as before"
+    else:
+        points = " ".join(
+            f"{(at_ms - first.at_ms) * _WIDTH // seconds},{low - high * messages // scale}"
+            for at_ms, messages in samples
+        )
+        told = (
+            f"{least:,} to {most:,} messages in {seconds // 1000:,} s,"
+            f" {first.messages:,} at the beginning"
+        )
     # There is nothing to escape, which would take most of the time.
     return Markup(  # noqa: S704 - numbers
         f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
