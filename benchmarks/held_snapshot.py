@@ -1,6 +1,7 @@
 """Rates while somebody holds a snapshot for minutes, beside the same work without, in one run.
 
     python -m benchmarks.held_snapshot [--dbms postgresql mariadb] [--seconds 600]
+        [--works relay consume]
 
 Two servers with a node on each do the same in turns; on one of them a transaction is open that has
 read something, so that its server keeps every row that is deleted. The works are
@@ -13,20 +14,22 @@ read something, so that its server keeps every row that is deleted. The works ar
 - bare: a table from which two workers take rows with SKIP LOCKED, as most queues in SQL do.
 
 For each the median of the last third of the time is shown, beside the same on the other server, and
-before. The machine's other work is in both.
+before: of the rates, and of the processor time of node and server for a message, which says more
+where the machine has other work.
 """
 
 import argparse
+import os
 import re
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
@@ -36,7 +39,7 @@ from benchmarks.stomp_load import Client, clients, consume, produce_counted, pum
 from orthia.config.settings import Role
 from orthia.database import Database
 from tests.process.file_nodes import FileNodeProcess
-from tests.support.servers import StoreServer, url_with_password
+from tests.support.servers import ServerProcess, url_with_password
 
 ROWS: Final = 10_000
 OUTBOX: Final = "ORTHIA_OUTBOX"
@@ -52,12 +55,15 @@ _PATIENCE_SECONDS: Final = 300.0
 _PATIENCE_MS: Final = 3_600_000
 _ID: Final = re.compile(rb"\nmessage-id:(\d+)\n")
 
+_Done = tuple[int, float]
+
 
 class Side:
     """A server, a node on it, and applications."""
 
-    def __init__(self, server: StoreServer, directory: Path, name: str) -> None:
+    def __init__(self, server: ServerProcess, directory: Path, name: str) -> None:
         """Start the node; ``server`` is a private one."""
+        self._server = server
         settings = server.settings(server.create_database())
         url = url_with_password(settings)
         self.is_postgresql = url.startswith("postgresql")
@@ -102,34 +108,40 @@ class Side:
                 if session.exec_driver_sql(asked).first() is None:
                     return
                 session.rollback()
-                time.sleep(0.005)
+                time.sleep(0.02)
         raise RuntimeError(f"rows of {table} are there after {_PATIENCE_SECONDS:.0f} s")
 
-    # --- what is measured: each returns what was done in a second
+    def processor_seconds(self) -> float:
+        """Return what node and server have used so far, with the server's ended processes."""
+        node = self.node.process
+        pids = [*self._server.pids, *([] if node is None else [node.pid])]
+        return sum(map(_processor_seconds, pids))
 
-    def relay(self) -> float:
+    # --- what is measured: each returns how many messages, and in how many seconds
+
+    def relay(self) -> _Done:
         """Relay rows that are committed."""
         last = self.fill(OUTBOX, ROWS)
         began = time.perf_counter()
         self.gone(OUTBOX, "id", [last])
-        return ROWS / (time.perf_counter() - began)
+        return ROWS, time.perf_counter() - began
 
-    def consume(self) -> float:
+    def consume(self) -> _Done:
         """Consume what was relayed."""
-        return consume(self.node.port, "orders", ROWS, ack="client")
+        return ROWS, ROWS / consume(self.node.port, "orders", ROWS, ack="client")
 
-    def produce(self) -> float:
+    def produce(self) -> _Done:
         """Send by STOMP; nobody consumes meanwhile."""
         self._sent, took = produce_counted(
             self.node.port, "plain", producers=8, outstanding=200, seconds=_STOMP_SECONDS
         )
-        return self._sent / took
+        return self._sent, took
 
-    def consume_plain(self) -> float:
+    def consume_plain(self) -> _Done:
         """Consume what was sent by STOMP."""
-        return consume(self.node.port, "plain", self._sent, ack="client")
+        return self._sent, self._sent / consume(self.node.port, "plain", self._sent, ack="client")
 
-    def acknowledge(self) -> float:
+    def acknowledge(self) -> _Done:
         """Process messages in transactions of an application."""
         self.gone(OUTBOX, "id", [self.fill(OUTBOX, ACKED, "accounts")])
         began = time.perf_counter()
@@ -152,7 +164,7 @@ class Side:
             )
             pump([client], answered, lambda: processed >= ACKED)
             self.gone(ACKS, "message_id", some)
-        return ACKED / (time.perf_counter() - began)
+        return ACKED, time.perf_counter() - began
 
     def _process(self, session: sa.Connection, ids: list[str]) -> None:
         if self.is_postgresql:
@@ -163,7 +175,7 @@ class Side:
         session.exec_driver_sql("INSERT INTO business VALUES (%s)", (ids[0],))
         session.commit()
 
-    def bare(self) -> float:
+    def bare(self) -> _Done:
         """Take rows out of a table by two workers."""
         self.fill("bare", BARE_ROWS)
         began = time.perf_counter()
@@ -183,7 +195,7 @@ class Side:
             worker.start()
         for worker in workers:
             worker.join()
-        return BARE_ROWS / (time.perf_counter() - began)
+        return BARE_ROWS, time.perf_counter() - began
 
     def hold(self) -> sa.Connection:
         """Return a session whose transaction holds a snapshot."""
@@ -194,7 +206,7 @@ class Side:
         return session
 
 
-_Work = tuple[str, Callable[[Side], float]]
+_Work = tuple[str, Callable[[Side], _Done]]
 _WORKS: Final[tuple[_Work, ...]] = (
     ("relay", Side.relay),
     ("consume", Side.consume),
@@ -203,51 +215,81 @@ _WORKS: Final[tuple[_Work, ...]] = (
     ("orthia_ack", Side.acknowledge),
     ("bare", Side.bare),
 )
-_Rates = dict[str, list[float]]
 
 
-def _round(side: Side, rates: _Rates, more: str = "") -> None:
+class _Found(NamedTuple):
+    """What one work took."""
+
+    rate: float
+    """Messages a second."""
+    us: float
+    """Processor time of node and server for a message, in microseconds."""
+
+
+_Rates = dict[str, list[_Found]]
+
+
+def _round(side: Side, rates: _Rates, works: Sequence[_Work], more: str = "") -> None:
     """Do each work once."""
-    found = []
-    for name, work in _WORKS:
-        rate = work(side)
-        rates.setdefault(name, []).append(rate)
-        found.append(f"{name} {rate:,.0f}")
-    print(f"  {more}{', '.join(found)}", flush=True)
+    said = []
+    for name, work in works:
+        used = side.processor_seconds()
+        count, seconds = work(side)
+        found = _Found(count / seconds, (side.processor_seconds() - used) / count * 1e6)
+        rates.setdefault(name, []).append(found)
+        said.append(f"{name} {found.rate:,.0f} ({found.us:.0f} us)")
+    print(f"  {more}{', '.join(said)}", flush=True)
 
 
-def measure(held: Side, free: Side, seconds: float) -> None:
+def measure(held: Side, free: Side, works: Sequence[_Work], seconds: float) -> None:
     """Print rates with a snapshot held, without, and before."""
     before: _Rates = {}
     beside: _Rates = {}
     for number in range(_BEFORE + 1):
         for side in (free, held):
-            _round(side, before if side is held and number else {}, "before: ")
+            _round(side, before if side is held and number else {}, works, "before: ")
     holder = held.hold()
     began = time.monotonic()
     during: list[tuple[float, _Rates]] = []
     while time.monotonic() - began < seconds:
         one: _Rates = {}
-        _round(free, beside, "free:   ")
-        _round(held, one, f"{time.monotonic() - began:5.0f} s ")
+        _round(free, beside, works, "free:   ")
+        _round(held, one, works, f"{time.monotonic() - began:5.0f} s ")
         during.append((time.monotonic() - began, one))
     took = time.monotonic() - began
     holder.rollback()
     late = [one for at, one in during if at > took * 2 / 3]
     print(f"held {took:.0f} s, {len(during)} rounds; the last third, {len(late)} rounds:")
-    for name, _ in _WORKS:
-        rate = statistics.median(one[name][0] for one in late)
-        other = statistics.median(beside[name][-len(late) :])
-        was = statistics.median(before[name])
+    for name, _ in works:
+        now = _middle([one[name][0] for one in late])
+        other, was = _middle(beside[name][-len(late) :]), _middle(before[name])
         print(
-            f"  {name:15}{rate:10,.0f}/s  {rate / other:5.2f} of {other:10,.0f}/s without,"
-            f"  {rate / was:5.2f} of {was:10,.0f}/s before",
+            f"  {name:15}{now.rate:8,.0f}/s is {now.rate / other.rate:5.2f} of that without,"
+            f" {now.rate / was.rate:5.2f} of that before; {now.us:6.0f} us,"
+            f" {other.us / now.us:5.2f}, {was.us / now.us:5.2f}",
             flush=True,
         )
 
 
+def _middle(found: Sequence[_Found]) -> _Found:
+    return _Found(
+        statistics.median(one.rate for one in found), statistics.median(one.us for one in found)
+    )
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return the processor time of a process and of its children that ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _side(ending: ExitStack, dbms: str, name: str) -> Side:
     server = ending.enter_context(started(dbms))
+    if not isinstance(server, ServerProcess):
+        raise TypeError(f"{dbms} has no server")
     directory = Path(ending.enter_context(tempfile.TemporaryDirectory()))
     directory.chmod(0o755)
     side = Side(server, directory, name)
@@ -261,13 +303,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dbms", nargs="+", default=["postgresql", "mariadb"])
+    parser.add_argument("--works", nargs="+", choices=dict(_WORKS), default=list(dict(_WORKS)))
     parser.add_argument("--seconds", type=float, default=600)
     arguments = parser.parse_args()
     for dbms in arguments.dbms:
         print(dbms, flush=True)
         with ExitStack() as ending:
             held, free = (_side(ending, dbms, name) for name in ("held", "free"))
-            measure(held, free, arguments.seconds)
+            works = [one for one in _WORKS if one[0] in arguments.works]
+            measure(held, free, works, arguments.seconds)
 
 
 if __name__ == "__main__":
