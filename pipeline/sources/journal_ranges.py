@@ -34,10 +34,12 @@ def read_range(
     *,
     history: bool = False,
     max_body: int = 0,
+    ordered: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the requested columns of a RangePartition, decoded where needed.
 
-    They include bodies of large messages of at most ``max_body`` bytes.
+    They include bodies of large messages of at most ``max_body`` bytes, and are in the order of
+    ``seq`` if ``ordered``.
     """
     if not isinstance(partition, RangePartition):
         raise TypeError(f"{partition!r} is no range of this reader")
@@ -52,6 +54,8 @@ def read_range(
         ids = ids_by_name(queues)
         # Nothing else holds the rows, which end before their connection when the reader stops.
         for batch in select_rows(
-            source, settings, needed(columns), partition.seqs, conditions, ids, history=history
+            *(source, settings, needed(columns), partition.seqs, conditions, ids),
+            history=history,
+            ordered=ordered,
         ):
             yield from decoder.decode_in_parts(batch)

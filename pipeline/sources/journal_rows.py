@@ -118,8 +118,12 @@ def select_rows(
     queue_ids: dict[str, list[int]] | None = None,
     *,
     history: bool = False,
+    ordered: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of MESSAGES, or with ``history`` of the history; raises StoreError."""
+    """Read columns of MESSAGES, or with ``history`` of the history; raises StoreError.
+
+    They come in the order of ``seq`` only if ``ordered``: a queue has an id for each priority.
+    """
     table = source.table(settings.message_table_name)
     columns = [
         history_column(name)
@@ -131,7 +135,8 @@ def select_rows(
     ]
     tests = [f"m.seq >= {seqs.first:d}", f"m.seq <= {seqs.end - 1:d}"]
     tests += [condition.sql(source, queue_ids or {}) for condition in conditions]
-    return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}")
+    order = " ORDER BY m.seq" if ordered else ""
+    return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}{order}")
 
 
 def last_seq(source: Source, settings: DatabaseStoreSettings) -> int:

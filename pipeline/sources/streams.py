@@ -96,6 +96,7 @@ class JournalStreamReader(TailReader):
             partition,
             self._conditions,
             max_body=self._max_body,
+            ordered=True,
         )
         return self.shaped(rows)
 

@@ -103,7 +103,12 @@ class SubscriptionReader(TailReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range."""
         rows = read_range(
-            self._store, self._columns, partition, self._conditions, max_body=self._max_body
+            self._store,
+            self._columns,
+            partition,
+            self._conditions,
+            max_body=self._max_body,
+            ordered=True,
         )
         return self.shaped(rows)
 

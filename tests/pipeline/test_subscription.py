@@ -32,12 +32,19 @@ def served(directory: Path) -> Iterator[tuple[NodeProcess, str, str]]:
         yield node, url, f"http://127.0.0.1:{port}"
 
 
-def reader(url: str, api: str, *, fail_on_detached: bool = True) -> SubscriptionReader:
+def reader(
+    url: str, api: str, *, fail_on_detached: bool = True, max_body: int = 0
+) -> SubscriptionReader:
     """Return a reader of the queue ``orders``, as the data source makes it."""
     node = NodeReference((ManagementAddress.parse(api),), None, "NO_PASSWORD", 20)
     columns = ["seq", "body"]
     return SubscriptionReader(
-        StoreReference(url=url), node, "orders", columns, fail_on_detached=fail_on_detached
+        StoreReference(url=url),
+        node,
+        "orders",
+        columns,
+        fail_on_detached=fail_on_detached,
+        max_body=max_body,
     )
 
 
@@ -87,6 +94,24 @@ def test_a_stream_is_the_one_consumer_of_its_queue(tmp_path: Path) -> None:
             reader(url, api).latestOffset(place, ALL_AVAILABLE)
         went_on = reader(url, api, fail_on_detached=False)
         assert micro_batch(went_on, place) == ([], place)
+
+
+def test_priorities_and_large_bodies_come_in_the_order_of_seq(tmp_path: Path) -> None:
+    """A message of high priority does not overtake, a large body is whole; all is acknowledged."""
+    large = "large body £ " * 40_000
+    with served(tmp_path) as (node, url, api), closing(Client(node)) as client:
+        client.send("orders", "first")
+        client.send("orders", "urgent", priority="9")
+        client.send("orders", large)
+        client.send("orders", "patient", priority="0")
+        stream = reader(url, api, max_body=2**24)
+        bodies, place = micro_batch(stream, stream.initialOffset())
+        assert bodies == [b"first", b"urgent", large.encode(), b"patient"]
+        stream.commit(place)
+        assert told("queue", "show", "orders", "--management", api)["messages"] == 0
+        # A large body is NULL unless it is asked for.
+        client.send("orders", large, "last", priority="9")
+        assert micro_batch(reader(url, api), place)[0] == [None, b"last"]
 
 
 def test_an_option_that_is_missing_or_makes_no_sense_is_refused() -> None:
