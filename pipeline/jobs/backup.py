@@ -9,7 +9,7 @@ those that are still stored without their body, which are damaged.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.journal.model.records import ID_COUNTER_SEQ
@@ -17,6 +17,7 @@ from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.jobs.migrate import checksum
 from orthia.pipeline.jobs.together import Rows, collected_together
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
+from orthia.pipeline.sources.schemas import BODIES as SCHEMA
 
 MESSAGES: Final = ("seq", "id", "record_type", "user_record_type", "queue_id", "record")
 BINDINGS: Final = ("seq", "id", "user_record_type", "record")
@@ -101,6 +102,12 @@ def needed_bodies(*messages: DataFrame) -> DataFrame:
 def only_needed(bodies: DataFrame, needed: DataFrame) -> DataFrame:
     """Return the needed pieces, without those of running or abandoned uploads."""
     return bodies.join(F.broadcast(needed), "large_id", "left_semi")
+
+
+def no_bodies(spark: SparkSession) -> DataFrame:
+    """Return the table of bodies without a row."""
+    columns = [F.lit(None).cast(one.dataType).alias(one.name) for one in SCHEMA.fields]
+    return spark.range(0).select(*columns)
 
 
 def without_body(messages: DataFrame, bodies: DataFrame) -> DataFrame:

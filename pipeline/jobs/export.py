@@ -14,6 +14,8 @@ _ESCAPED_BY_SPARK: Final = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 """Characters that take three bytes in a partition's directory name, as ``%3A`` for a colon."""
 _BEGIN_OF_A_FORMULA: Final = "^['=+\\-@\uff1d\uff0b\uff0d\uff20\t\r\n]"
 """First characters of a formula in a spreadsheet, East Asian ones included; and the apostrophe."""
+CSV_OPTIONS: Final = {"escape": '"'}
+"""Follow RFC 4180."""
 
 
 def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
@@ -62,7 +64,7 @@ def writer(frame: DataFrame, name: str) -> DataFrameWriter:
     """Return a writer of ``frame`` in a format; CSV follows RFC 4180."""
     prepared = for_format(frame, name).write.format(name)
     if name == "csv":
-        prepared = prepared.option("header", "true").option("escape", '"')
+        prepared = prepared.option("header", "true").options(**CSV_OPTIONS)
     return prepared
 
 

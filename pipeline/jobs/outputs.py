@@ -77,9 +77,13 @@ class Files:
 
     def write_text(self, path: str, text: str) -> None:
         """Write a small file, replacing an existing one."""
+        self.write_bytes(path, text.encode())
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file of some megabytes, replacing an existing one."""
         stream = self._files.create(self._path(path), True)  # noqa: FBT003 - what Java takes
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content))
         finally:
             stream.close()
 

@@ -29,6 +29,7 @@ class Counts:
             F.count(F.lit(1)).alias("rows"),
             F.count_if(F.col("kind").isin("message", "reference")).alias("messages"),
             F.count_if(F.col("corrupt").isNotNull()).alias("corrupt"),
+            F.count_if("large").alias("large"),
         )
 
     @property
@@ -40,6 +41,11 @@ class Counts:
     def messages(self) -> int:
         """The number of messages; one of several queues counts in each."""
         return int(self._observation.get["messages"])
+
+    @property
+    def large(self) -> int:
+        """The number of rows that need the body of a large message."""
+        return int(self._observation.get["large"])
 
     @property
     def corrupt(self) -> int:

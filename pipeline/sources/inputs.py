@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -32,6 +32,7 @@ from orthia.pipeline.sources.audit_rows import (
     judged_messages,
 )
 from orthia.pipeline.sources.file_journal import FileReference
+from orthia.pipeline.sources.node_manager import locks_of
 from orthia.pipeline.sources.recheck import ExportRecheck, FileRecheck, Recheck, StoreRecheck
 from orthia.pipeline.sources.schemas import (
     BINDINGS,
@@ -74,6 +75,13 @@ class Inputs(ABC):
     def now(self) -> datetime:
         """Return the present time by the clock that rows were written by, as far as it is known."""
         return datetime.now(UTC)
+
+    def locks(self) -> list[dict[str, Any]]:
+        """Return a row for each lock, as ``node_manager`` has them, without a job of Spark.
+
+        None where only a running node could tell. Raises StoreError.
+        """
+        return []
 
     @abstractmethod
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
@@ -176,6 +184,12 @@ class StoreInputs(Inputs):
     @override
     def node_manager(self) -> DataFrame:
         return self._read("orthia.node_manager")
+
+    @override
+    def locks(self) -> list[dict[str, Any]]:
+        return (
+            [] if isinstance(self._store, FileReference) else locks_of(self._settings(self._store))
+        )
 
     @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:

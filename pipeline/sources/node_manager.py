@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import LockStatus
 from orthia.nodemanager.locks.status import DatabaseLocks, Seen
@@ -50,26 +51,31 @@ class NodeManagerReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield a row for each lock."""
-        settings = self._store.settings()
-        with (
-            Database.from_settings(settings) as database,
-            DatabaseLocks(database, settings, "orthia-pipeline") as locks,
-        ):
-            seen = locks.look()
-        rows = [self._row(seen, lock) for lock in (seen.status.live, seen.status.backup)]
+        rows = locks_of(self._store.settings(), self._pair)
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(NODE_MANAGER))
 
-    def _row(self, seen: Seen, lock: LockStatus) -> dict[str, Any]:
-        status = seen.status
-        return {
-            "pair": self._pair or status.node_id,
-            "node_id": status.node_id,
-            "state": status.state.value,
-            "lock": lock.lock.name.lower(),
-            "holder_id": lock.holder_id,
-            "token": lock.token,
-            "expires_at": lock.expiration_time,
-            "held": None if lock.lock in seen.unknown else lock.is_held,
-            "fence_token": status.fence_token,
-            "database_time": status.database_time,
-        }
+
+def locks_of(settings: DatabaseStoreSettings, pair: str | None = None) -> list[dict[str, Any]]:
+    """Return a row for each lock of a store; raises StoreError."""
+    with (
+        Database.from_settings(settings) as database,
+        DatabaseLocks(database, settings, "orthia-pipeline") as locks,
+    ):
+        seen = locks.look()
+    return [_row(seen, lock, pair) for lock in (seen.status.live, seen.status.backup)]
+
+
+def _row(seen: Seen, lock: LockStatus, pair: str | None) -> dict[str, Any]:
+    status = seen.status
+    return {
+        "pair": pair or status.node_id,
+        "node_id": status.node_id,
+        "state": status.state.value,
+        "lock": lock.lock.name.lower(),
+        "holder_id": lock.holder_id,
+        "token": lock.token,
+        "expires_at": lock.expiration_time,
+        "held": None if lock.lock in seen.unknown else lock.is_held,
+        "fence_token": status.fence_token,
+        "database_time": status.database_time,
+    }

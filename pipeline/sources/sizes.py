@@ -10,12 +10,19 @@ from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
-from orthia.journal.sql.tables import history_table, large_messages_table, messages_table
+from orthia.journal.sql.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
+from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.sources.file_journal import FileReference
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 SMALL_ROWS: Final = 50_000
 """So many rows of a table are worth one task, and no more."""
+_FEW_ROWS: Final = 20_000
 _SMALL_PIECES: Final = 500
 _SMALL_BYTES: Final = 64 * 1024 * 1024
 _ESTIMATES: Final = {
@@ -34,6 +41,8 @@ class Size(NamedTuple):
     messages: int | None = None
     history: int | None = None
     """The rows of each, about; None where nobody keeps count."""
+    has_few_others: bool = False
+    """Whether bindings and failover log, too, are some thousand rows at most."""
 
 
 UNKNOWN: Final = Size(is_small=False)
@@ -45,6 +54,8 @@ def size_of_store(database: Database, settings: DatabaseStoreSettings) -> Size:
     messages = messages_table(metadata, settings.message_table_name, dialect)
     history = history_table(metadata, settings.message_history_table_name, dialect)
     pieces = large_messages_table(metadata, settings.large_message_table_name, dialect)
+    bindings = bindings_table(metadata, settings.bindings_table_name, dialect)
+    events = failover_log(metadata, settings.failover_log_table_name, dialect)
     try:
         with translate_errors("count the rows"), database.engine.connect() as connection:
             waiting, left, parts = (
@@ -60,11 +71,17 @@ def size_of_store(database: Database, settings: DatabaseStoreSettings) -> Size:
                 waiting = _estimated(connection, messages, dialect)
             if left > SMALL_ROWS:
                 left = _estimated(connection, history, dialect)
-            return Size(is_small, waiting or None, left or None)
+            size = Size(is_small, waiting or None, left or None)
     except OrthiaError as error:
         # A job may need fewer rights than this.
         LOGGER.info("the size of %s is not known: %s", settings.jdbc_connection_url, error)
         return UNKNOWN
+    try:
+        with translate_errors("count the rows"), database.engine.connect() as connection:
+            others = [_up_to(connection, table, _FEW_ROWS + 1) for table in (bindings, events)]
+    except OrthiaError:
+        return size
+    return size._replace(has_few_others=max(others) <= _FEW_ROWS)
 
 
 def _up_to(connection: Connection, table: Table, bound: int) -> int:
@@ -84,4 +101,5 @@ def size_of_files(journal: FileReference) -> Size:
     """Return the size of a file journal."""
     directories = (journal.directory, journal.large_messages_directory)
     files = (path for one in directories for path in Path(one).glob("*"))
-    return Size(sum(path.stat().st_size for path in files if path.is_file()) <= _SMALL_BYTES)
+    is_small = sum(path.stat().st_size for path in files if path.is_file()) <= _SMALL_BYTES
+    return Size(is_small, has_few_others=is_small)

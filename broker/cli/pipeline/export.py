@@ -233,35 +233,43 @@ def _export(
     from orthia.pipeline.jobs import backup, unreadable
     from orthia.pipeline.jobs import export as job
     from orthia.pipeline.jobs.outputs import Files, whole
+    from orthia.pipeline.jobs.small_tables import write_together
     from orthia.pipeline.jobs.together import collected_together
     from orthia.pipeline.sources.inputs import ExportInputs
 
-    locks_before = collected(inputs.node_manager())
+    locks_before = inputs.locks()
     spark_on, format_ = wanted.spark_on, wanted.format
+    counts, passed = unreadable.Counts(), unreadable.Counts()
     with whole(inputs.spark, target) as directory:
+        files = Files(inputs.spark, directory)
         if wanted.with_history:
             # First: a message that leaves its queue meanwhile is then in neither, never in both.
             spark_on.say("writing the history")
-            kept = job.exported(inputs.history(conditions=conditions), "removed_at")
-            _save(kept, format_, f"{directory}/history")
+            rows = passed.of(inputs.history(conditions=conditions))
+            _save(job.exported(rows, "removed_at"), format_, f"{directory}/history")
         spark_on.say("writing messages")
-        counts = unreadable.Counts()
         messages = job.exported(counts.of(inputs.messages(conditions=conditions)))
         _save(messages, format_, f"{directory}/messages")
-        if wanted.with_bodies:
+        small: dict[str, DataFrame] = {}
+        if wanted.with_bodies and not (counts.large or (wanted.with_history and passed.large)):
+            small["bodies"] = backup.no_bodies(inputs.spark)
+        elif wanted.with_bodies:
             spark_on.say("writing bodies of large messages")
             # After the messages: a body stays as long as its message does.
             large = _needing_bodies(inputs, wanted, conditions, directory)
             bodies = backup.only_needed(inputs.bodies(), backup.needed_bodies(*large))
             job.writer(bodies, format_).save(f"{directory}/bodies")
         spark_on.say("writing bindings, failover log and locks")
-        small = {
+        small |= {
             "bindings": inputs.bindings(),
             "failover_log": inputs.failover_log(),
             "node_manager": inputs.node_manager(),
         }
-        for name, frame in small.items():
-            job.writer(frame, format_).save(f"{directory}/{name}")
+        if inputs.is_small and inputs.size.has_few_others:
+            write_together(small, format_, files, directory)
+        else:
+            for name, frame in small.items():
+                job.writer(frame, format_).save(f"{directory}/{name}")
         answers: dict[str, Rows] = {}
         contents = None
         if format_ == "parquet":
@@ -281,9 +289,9 @@ def _export(
             again = inputs.messages(unreadable.COLUMNS, conditions)
             bad = collected(unreadable.listed(again))
         manifest = _manifest(wanted, counts, run, contents)
-        Files(inputs.spark, directory).write_text(f"{directory}/{NAME}", manifest.to_json())
-    rows, left = answers.get("messages", []), answers.get("history", [])
-    return _Written(target, manifest, rows, left, bad)
+        files.write_text(f"{directory}/{NAME}", manifest.to_json())
+    of_messages, of_history = answers.get("messages", []), answers.get("history", [])
+    return _Written(target, manifest, of_messages, of_history, bad)
 
 
 def _save(rows: "DataFrame", format_: str, directory: str) -> None:
