@@ -16,8 +16,8 @@ from orthia.broker.protocols.amqp.performatives import (
 )
 from orthia.journal.engine.abc import PIECE_BYTES
 from tests.amqp.support import Client, Received
-from tests.core.support import CoreUnderTest
-from tests.stomp.test_large_messages import LONG, SETTINGS, Node
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.stomp.test_large_messages import LONG, Node
 from tests.stomp.test_large_messages import Client as StompClient
 
 
