@@ -18,10 +18,16 @@ AMQP_ACTING: Final[Mapping[str, str]] = {
     "maxFrameSize": "bytes of a frame that an AMQP client may send, from 512; 1048576 by default",
     "saslMechanisms": "how an AMQP client may log in: some of PLAIN, ANONYMOUS and EXTERNAL,"
     " separated by commas; by default all of them that can succeed",
+    "amqpFailoverServers": "HOST:PORT of each node of the pair, separated by commas, which AMQP"
+    " clients are told, so that they find the other one by themselves; by default they are not",
 }
 """The parameters that act, with what they do."""
 MECHANISMS: Final = ("EXTERNAL", "PLAIN", "ANONYMOUS")
 """The SASL mechanisms, the safest first."""
+_SERVER: Final = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})", re.ASCII
+)
+_LAST_PORT: Final = 65_535
 _LEAST_FRAME: Final = 512
 _LARGEST_FRAME: Final = 2**24
 
@@ -42,6 +48,8 @@ class AcceptorAmqp:
     """``maxFrameSize``: bytes of a frame that a client may send."""
     mechanisms: tuple[str, ...] = ()
     """``saslMechanisms``: how clients may log in; empty for all that can succeed."""
+    failover_servers: tuple[tuple[str, int], ...] = ()
+    """``amqpFailoverServers``: where clients reach each node of the pair."""
 
 
 def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
@@ -62,7 +70,8 @@ def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
             f"has maxFrameSize={frame}; expected {_LARGEST_FRAME} at most: each client may make the"
             " broker hold so much"
         )
-    return AcceptorAmqp(credit, low, large or None, max(idle, 0), frame, _mechanisms(parameters))
+    mechanisms, servers = _mechanisms(parameters), _servers(parameters)
+    return AcceptorAmqp(credit, low, large or None, max(idle, 0), frame, mechanisms, servers)
 
 
 def _number(parameters: Mapping[str, str], name: str, default: int, *, least: int) -> int:
@@ -85,6 +94,19 @@ def _mechanisms(parameters: Mapping[str, str]) -> tuple[str, ...]:
             f"has saslMechanisms={_shown(text)}; expected some of {', '.join(MECHANISMS)}"
         )
     return tuple(one for one in MECHANISMS if one in named)
+
+
+def _servers(parameters: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    text = parameters.get("amqpFailoverServers", "")
+    found = []
+    for one in [part.strip() for part in text.split(",") if part.strip()]:
+        matched = _SERVER.fullmatch(one)
+        if matched is None or not 0 < int(matched["port"]) <= _LAST_PORT:
+            raise ConfigurationError(
+                f"has amqpFailoverServers with {_shown(one)}; expected HOST:PORT of each node"
+            )
+        found.append((matched["host"].strip("[]"), int(matched["port"])))
+    return tuple(found)
 
 
 def _shown(text: str) -> str:

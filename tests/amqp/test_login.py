@@ -196,6 +196,17 @@ def test_the_open_says_what_the_broker_takes() -> None:
     }
 
 
+def test_the_open_says_where_the_nodes_of_the_pair_are() -> None:
+    """As qpid-jms reads it, of an acceptor that was told."""
+    amqp = AcceptorAmqp(failover_servers=(("a.example", 5_672), ("b.example", 5_673)))
+    opened = Client(CoreUnderTest(), options=AmqpOptions(ClientLimits(), amqp)).opened
+    assert opened is not None
+    assert opened.properties[Symbol("failover-server-list")] == [
+        {"network-host": host, "hostname": host, "port": port, "scheme": "amqp"}
+        for host, port in amqp.failover_servers
+    ]
+
+
 def test_a_second_connection_of_a_container_is_refused_if_one_is_alone() -> None:
     """As Artemis refuses it; once the first is gone, another may come."""
     core = CoreUnderTest()

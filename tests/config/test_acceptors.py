@@ -254,10 +254,12 @@ def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
     """With Artemis' defaults, but for the size of frames."""
     url = (
         "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpMinLargeMessageSize=-1;amqpIdleTimeout=0;"
-        "maxFrameSize=4096;saslMechanisms=anonymous,PLAIN"
+        "maxFrameSize=4096;saslMechanisms=anonymous,PLAIN;amqpFailoverServers=a:1,[::1]:2"
     )
     (one,) = _load(tmp_path, url).acceptors
-    assert one.amqp == AcceptorAmqp(10, 3, -1, 0, 4_096, ("PLAIN", "ANONYMOUS"))
+    assert one.amqp == AcceptorAmqp(
+        10, 3, -1, 0, 4_096, ("PLAIN", "ANONYMOUS"), (("a", 1), ("::1", 2))
+    )
     (default,) = _load(tmp_path, "tcp://h:1?amqpCredits=200").acceptors
     assert default.amqp == AcceptorAmqp(200, 200, None, 60_000, 1_048_576, ())
 
@@ -272,6 +274,8 @@ def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
         ("maxFrameSize=99999999", "expected 16777216 at most"),
         ("saslMechanisms=GSSAPI", "saslMechanisms='GSSAPI'; expected some of EXTERNAL"),
         ("saslMechanisms=", "saslMechanisms=''; expected some of"),
+        ("amqpFailoverServers=a", "amqpFailoverServers with 'a'; expected HOST:PORT"),
+        ("amqpFailoverServers=a:70000", "amqpFailoverServers with 'a:70000'; expected"),
     ],
 )
 def test_parameters_of_amqp_that_cannot_be_read_are_refused(

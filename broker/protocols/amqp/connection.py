@@ -85,7 +85,13 @@ from orthia.broker.protocols.amqp.sasl import (
 from orthia.broker.protocols.amqp.session import AmqpSession
 from orthia.broker.protocols.amqp.timeouts import Timeouts
 from orthia.broker.protocols.amqp.transactions import Transactions
-from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpFramingError, Symbol
+from orthia.broker.protocols.amqp.values import (
+    AmqpDecodeError,
+    AmqpFramingError,
+    Int,
+    Symbol,
+    Value,
+)
 from orthia.broker.protocols.attempts import attempted
 from orthia.config.errors import OrthiaError
 
@@ -465,6 +471,13 @@ class AmqpConnection(Client):
 
     def _say_open(self) -> None:
         amqp = self.options.amqp
+        properties: dict[Symbol, Value] = {
+            Symbol("product"): PRODUCT,
+            Symbol("version"): VERSION,
+        }
+        servers = _servers(self.options)
+        if servers:
+            properties[Symbol("failover-server-list")] = servers
         self.say(
             0,
             Open(
@@ -473,7 +486,7 @@ class AmqpConnection(Client):
                 channel_max=MAX_SESSIONS - 1,
                 idle_time_out=amqp.idle_timeout // 2 or None,
                 offered_capabilities=_OFFERED,
-                properties={Symbol("product"): PRODUCT, Symbol("version"): VERSION},
+                properties=properties,
             ),
         )
 
@@ -635,6 +648,20 @@ class AmqpConnection(Client):
         sessions = [one for one in self._sessions.values() if one is not None]
         self._sessions.clear()
         self.core.slices.run_last(_ending(sessions, self._nodes, works, taken))
+
+
+def _servers(options: AmqpOptions) -> list[Value]:
+    """Return the nodes of the pair as clients are told of them."""
+    scheme = "amqps" if options.has_tls else "amqp"
+    return [
+        {
+            Symbol("network-host"): host,
+            Symbol("hostname"): host,
+            Symbol("port"): Int(port),
+            Symbol("scheme"): scheme,
+        }
+        for host, port in options.amqp.failover_servers
+    ]
 
 
 def _ending(

@@ -26,6 +26,8 @@ class AmqpOptions:
     limits: ClientLimits
     amqp: AcceptorAmqp = field(default_factory=AcceptorAmqp)
     prefixes: Prefixes | None = None
+    has_tls: bool = False
+    """Whether clients connect by TLS."""
 
     @classmethod
     def of(cls, acceptor: AcceptorSettings, limits: ClientLimits) -> "AmqpOptions":
@@ -35,7 +37,7 @@ class AmqpOptions:
             limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
         if amqp.min_large_message_size is not None:
             limits = replace(limits, min_large_message_size=amqp.min_large_message_size)
-        return cls(limits, amqp, Prefixes.of(acceptor))
+        return cls(limits, amqp, Prefixes.of(acceptor), acceptor.tls is not None)
 
     @property
     def max_message_size(self) -> int:
