@@ -44,7 +44,6 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
-_HALF: Final = 0x80000000
 _MASK: Final = 0xFFFFFFFF
 _FIRST_LOOK_MS: Final = 1
 _LONGEST_LOOK_MS: Final = 50
@@ -199,8 +198,8 @@ class Sender(Link):
         """Take the client's credit, and look for messages; answer a drain once there are none."""
         if said.link_credit is not None:
             begin = 0 if said.delivery_count is None else said.delivery_count
-            credit = (begin + said.link_credit - self._delivery_count) & _MASK
-            self._credit = 0 if credit >= _HALF else credit
+            on_their_way = (self._delivery_count - begin) & _MASK
+            self._credit = max(0, said.link_credit - on_their_way)
         self._asked_for_drain = said.drain
         if self._credit:
             self.resume()

@@ -56,7 +56,6 @@ from orthia.broker.protocols.amqp.transactions import Transactions
 from orthia.config.errors import OrthiaError
 
 _MASK: Final = 0xFFFFFFFF
-_HALF: Final = 0x80000000
 _FIRST_OUTGOING: Final = 0
 _OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What this side says of its own: the client's window decides."""
@@ -361,9 +360,9 @@ class AmqpSession(LinkSession):
     def flow(self, said: Flow) -> None:
         """Take the client's window and the credit of a link."""
         begin = _FIRST_OUTGOING if said.next_incoming_id is None else said.next_incoming_id
-        window = (begin + said.incoming_window - self._next_outgoing_id) & _MASK
+        on_their_way = (self._next_outgoing_id - begin) & _MASK
         had_room = self._remote_window > 0 and not self._pending
-        self._remote_window = 0 if window >= _HALF else window
+        self._remote_window = max(0, said.incoming_window - on_their_way)
         self._write_pending()
         if said.handle is not None:
             link = self._link(said.handle)
