@@ -12,6 +12,8 @@ from orthia.broker.management.views import ConnectionView
 from orthia.broker.management.waiting import Waiting
 from orthia.config.clock import monotonic_seconds
 
+_STEP: Final = 16
+"""Connections that are looked at in one step."""
 _FIELDS: Final = tuple(one.name for one in fields(ConnectionView))
 
 
@@ -51,7 +53,8 @@ class ConnectionLists:
     def _members(self) -> Finding[list[ConnectionView]]:
         consumers = yield from self._consumers()
         found: list[ConnectionView] = []
-        for one in self._clients.connections():
+        for number, one in enumerate(self._clients.connections()):
             found.append(replace(one, consumers=consumers[one.id]) if one.id in consumers else one)
-            yield GO_ON
+            if number % _STEP == 0:
+                yield GO_ON
         return found

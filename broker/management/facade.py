@@ -99,7 +99,7 @@ _ACTING: Final = frozenset(
 LONGEST_PROPERTIES: Final = 65_536
 """Characters of all that a message says beside its body, as clients' headers have by default."""
 _LOOKED_AT: Final = 64
-"""Queues that are asked for their consumers in one step."""
+"""Queues or addresses that are asked for their consumers in one step."""
 _BROKER: Final = "broker"
 _OPERATIONS: Final = {
     JobKind.PURGE: "removeAllMessages",
@@ -386,11 +386,15 @@ class Management:
                         _count(found, one)
                     yield GO_ON
             yield GO_ON
-        for address in list(self._book.known.values()):
-            for subscriber in [] if address.topic is None else list(address.topic.subscribers):
-                if subscriber.subscription is not None:
-                    _count(found, subscriber.subscription)
-                yield GO_ON
+        addresses = list(self._book.known.values())
+        for start in range(0, len(addresses), _LOOKED_AT):
+            for address in addresses[start : start + _LOOKED_AT]:
+                if address.topic is not None:
+                    for subscriber in list(address.topic.subscribers):
+                        if subscriber.subscription is not None:
+                            _count(found, subscriber.subscription)
+                        yield GO_ON
+            yield GO_ON
         return found
 
     async def close_connection(

@@ -27,7 +27,7 @@ from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
-from orthia.broker.management.http.pace import Budget, Pace, Paced
+from orthia.broker.management.http.pace import FOLLOWED_SHARE, Budget, Pace, Paced, followed
 from orthia.broker.management.http.server import HealthError, HealthNotFree
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
@@ -387,6 +387,17 @@ def test_requests_without_end_take_a_share() -> None:
     assert budget.ahead_seconds() == pytest.approx(1.0), "nobody waits for long"
     now[0] = 101.0
     assert budget.ahead_seconds() == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("each", [0.015, 0.09])
+def test_pages_that_follow_take_a_small_share(each: float) -> None:
+    """However much one look takes: then the next is later."""
+    used, now = [0.0], [0.0]
+    budget = followed(lambda: used[0], lambda: now[0])
+    for _ in range(2_000):
+        now[0] += max(0.1, budget.ahead_seconds())
+        used[0] += each
+    assert used[0] / now[0] < 1.1 * FOLLOWED_SHARE
 
 
 def test_a_probe_is_answered_in_a_flood() -> None:

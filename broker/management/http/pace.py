@@ -33,6 +33,7 @@ class Budget:
         self,
         processor: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
+        *,
         share: float = SHARE,
         most_ahead_seconds: float = MOST_AHEAD_SECONDS,
     ) -> None:
@@ -67,9 +68,14 @@ class Budget:
         return ahead
 
 
-def followed() -> Budget:
+def followed(
+    processor: Callable[[], float] = time.thread_time,
+    clock: Callable[[], float] = time.monotonic,
+) -> Budget:
     """Return the budget of pages that follow what happens."""
-    return Budget(share=FOLLOWED_SHARE, most_ahead_seconds=FOLLOWED_MOST_AHEAD_SECONDS)
+    return Budget(
+        processor, clock, share=FOLLOWED_SHARE, most_ahead_seconds=FOLLOWED_MOST_AHEAD_SECONDS
+    )
 
 
 class Pace:
