@@ -11,7 +11,7 @@ from orthia import config
 from orthia.broker.cli.group import example
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
-from orthia.broker.cli.unusable import unusable
+from orthia.broker.cli.unusable import unknown_users, unusable
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.login_files import check_login_files
 from orthia.broker.tls.check import ending_certificates, exposed_keys
@@ -37,7 +37,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
             file,
             system_properties=dict(properties),
             installed_lockers=installed_lockers(),
-            further=unusable,
+            further=lambda found: (*unusable(found), *unknown_users(found)),
         )
         nobody = check_login_files(settings)
     except ConfigurationError as error:

@@ -64,3 +64,32 @@ def test_check_knows_who_could_log_in(run: Run, tmp_path: Path, core: str) -> No
         return
     assert result.exit_code == ExitCode.CONFIGURATION
     assert f"{tmp_path / 'artemis-users.properties'} has no user that could" in result.stderr
+
+
+def test_check_knows_for_whom_rows_of_the_outbox_are_sent(run: Run, tmp_path: Path) -> None:
+    """A node waits for that user; a check says by line and element that there is none."""
+    store = (
+        '<store><database-store xmlns="urn:activemq:core"><jdbc-connection-url>sqlite:///x.db'
+        "</jdbc-connection-url></database-store></store>"
+    )
+    outbox = '\n<outbox xmlns="urn:orthia">\n  <user>applications</user>\n</outbox>'
+    file = _write(tmp_path, _LINE + store + outbox)
+
+    def add(name: str) -> None:
+        added = run(
+            *("user", "add", name, "--role", "amq", "--config", file),
+            environment={"ORTHIA_PASSWORD": "s3cret"},
+        )
+        assert added.exit_code == 0, added.output
+
+    add("alice")
+    result = run("check", file)
+    assert result.exit_code == ExitCode.CONFIGURATION
+    said = f"{file}:4: <user>: is 'applications', and there is no user of this name"
+    assert said in result.stderr
+    assert json.loads(run("check", file, "--json").stdout)["problems"][0].startswith(said)
+    add("applications")
+    assert run("check", file).exit_code == 0
+    off = "<security-enabled>false</security-enabled>"
+    _write(tmp_path, off + store + outbox.replace("applications", "anybody"))
+    assert run("check", file).exit_code == 0
