@@ -25,7 +25,10 @@ READ_AT_ONCE: Final = 1_000
 MOST_WAITING: Final = 100_000
 """How many are known at a time; the others wait in the table."""
 SHORTEST_PAUSE_SECONDS: Final = 0.004
-LONGEST_PAUSE_SECONDS: Final = 0.25
+LONGEST_PAUSE_SECONDS: Final = 0.1
+_GROWTH: Final = 1.25
+"""How much longer each pause is in which there was nothing. A consumer with credit for one message
+waits for a look after each: no longer than a quarter of the time since the one before."""
 _SHARE: Final = 4
 """The part of the time, one in so many, that looking for them may take."""
 _AGAIN_SECONDS: Final = 0.25
@@ -60,6 +63,12 @@ class _Waiting:
         self.since = now
         self.told = now
         self.again_seconds = _AGAIN_SECONDS
+
+
+def pause_after(pause: float, took: float, *, is_busy: bool) -> float:
+    """Return the seconds to the next look, given those before one that ``took`` so long."""
+    longer = 0.0 if is_busy else min(_GROWTH * pause, LONGEST_PAUSE_SECONDS)
+    return max(SHORTEST_PAUSE_SECONDS, longer, _SHARE * took)
 
 
 class AckReader:
@@ -148,9 +157,7 @@ class AckReader:
                 continue
             failures, reminder = 0, None
             self._say(None)
-            longer = SHORTEST_PAUSE_SECONDS if is_busy else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            took = self._clock() - began
-            pause = max(SHORTEST_PAUSE_SECONDS, longer, _SHARE * took)
+            pause = pause_after(pause, self._clock() - began, is_busy=is_busy)
 
     def _look(self, now: float) -> bool:
         """Look once; return whether there was anything."""

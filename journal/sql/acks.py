@@ -35,7 +35,7 @@ _PLANS: Final = {
     "jit": "off",
 }
 """Settings of PostgreSQL: the table is empty at one moment and full at the next."""
-_LATELY_SECONDS: Final = 10.0
+_LATELY_SECONDS: Final = 2.0
 _SWEEP_SHARE: Final = 20
 """The part of the time, one in so many, that rounds from the front of the table may take."""
 

@@ -110,6 +110,19 @@ def test_an_error_that_nobody_expects_is_told_and_reading_goes_on() -> None:
     assert failures == [None, "reading acknowledgements failed: TypeError: what is that"]
 
 
+def test_an_acknowledgement_waits_for_a_small_part_of_the_time_since_the_one_before() -> None:
+    """And for no longer than the longest pause; while there are any, for the shortest."""
+    now = pause = acks.pause_after(acks.LONGEST_PAUSE_SECONDS, 0.0, is_busy=True)
+    assert pause == acks.SHORTEST_PAUSE_SECONDS
+    for _ in range(40):
+        since, pause = now, acks.pause_after(pause, 0.0, is_busy=False)
+        assert pause <= max(since / 2, 2 * acks.SHORTEST_PAUSE_SECONDS)
+        assert pause <= since / 4 + 1.1 * acks.SHORTEST_PAUSE_SECONDS
+        now += pause
+    assert pause == acks.LONGEST_PAUSE_SECONDS
+    assert acks.pause_after(pause, 0.2, is_busy=False) == 0.8, "a look may take a part of the time"
+
+
 def test_acknowledgements_that_stay_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of messages that a queue keeps; now and then all are looked at again."""
     monkeypatch.setattr(acks, "MOST_WAITING", 3 * READ_AT_ONCE)
