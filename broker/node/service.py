@@ -46,7 +46,7 @@ from orthia.nodemanager import Interrupted, Lock
 from orthia.nodemanager.abc import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
-_FIRST_LOOK_SECONDS: Final = 0.25
+_FIRST_LOOK_SECONDS: Final = 1.0
 """How long a line of the failover log waits for the first look at the outbox."""
 _Result = TypeVar("_Result")
 _LOOP_CALL_SECONDS: Final = 30.0
@@ -152,7 +152,7 @@ class Service:
         """Return it as the end of a sentence; blocks for a moment, not on the loop's thread."""
         journal = self._journal
         reader = None if journal is None else journal.outbox
-        return "" if reader is None else _in_words(reader.first_look(_FIRST_LOOK_SECONDS))
+        return "" if reader is None else in_words(reader.first_look(_FIRST_LOOK_SECONDS))
 
     def refused_by(self) -> str | None:
         """Return what refuses messages for want of room; None if nothing does. Any thread."""
@@ -461,7 +461,7 @@ class Service:
             raise Interrupted(reason) from None
 
 
-def _in_words(found: FirstLook | None) -> str:
+def in_words(found: FirstLook | None) -> str:
     """Return what waited in the outbox, as the end of a sentence."""
     if found is None:
         return "; the outbox has not been read yet"

@@ -139,7 +139,7 @@ def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(shop: Sho
     assert "1 row waits, the oldest for" in shown_by_status(live)
     client = Client(shop.nodes[0].start().wait_serving())
     assert client.takes(1, "later") == ["5"]
-    live.wait_log("AMQ221007 live live: server is now active under token 2; 1 row of the outbox")
+    live.wait_log("AMQ221007 live live: server is now active under token 2; ")
     client.close()
 
 
