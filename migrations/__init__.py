@@ -35,6 +35,7 @@ from orthia.migrations.damage import StoreDamaged, find_damage
 from orthia.migrations.foreign_tables import refuse_tables_of_artemis
 from orthia.migrations.names import TableNames
 from orthia.migrations.rights import RightsMissing, missing_rights
+from orthia.migrations.routines import altered_routines
 from orthia.migrations.rows import raise_tokens, report_rows
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "SchemaTooNew",
     "StoreDamaged",
     "TableNames",
+    "altered",
     "check",
     "current",
     "damage",
@@ -118,6 +120,8 @@ def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
     with _alone(database, s, _REPAIR_TIMEOUT_MS) as connection:
         revision = _revision(connection, names)
         lost = [] if revision is None else find_damage(connection, names, revision)
+        if revision == head():
+            lost += altered_routines(connection, names)
         if lost:
             from alembic import command
 
@@ -138,6 +142,17 @@ def damage(database: Database, s: DatabaseStoreSettings) -> list[str]:
     with translate_errors("look for missing tables"), database.engine.connect() as connection:
         revision = _revision(connection, names)
         return [] if revision is None else find_damage(connection, names, revision)
+
+
+def altered(database: Database, s: DatabaseStoreSettings) -> list[str]:
+    """Return the routines that are not what this version makes, a sentence for each.
+
+    Nodes use none of them: a node starts all the same. Raises StoreError.
+    """
+    names = TableNames.from_settings(s)
+    with translate_errors("look for altered routines"), database.engine.connect() as connection:
+        is_head = _revision(connection, names) == head()
+        return altered_routines(connection, names) if is_head else []
 
 
 @contextmanager

@@ -18,10 +18,9 @@ it raises, as PostgreSQL does by itself.
 
 from typing import Final
 
-from alembic import context, op
-
 from orthia.database import Dialect
 from orthia.migrations.names import TableNames
+from orthia.migrations.outbox import IF_NOT_EXISTS
 
 _MESSAGES: Final = "(30, 31, 32)"
 """``user_record_type`` of rows that are a queue's copy of a message."""
@@ -30,19 +29,16 @@ _EXPECTED: Final = "expected the message-id header of a MESSAGE"
 _DONE: Final = "was acknowledged before"
 _GONE: Final = "is in no queue: it was acknowledged before, has expired, or was removed or moved"
 
-_IF_NOT_EXISTS: Final = "/*!80029 IF NOT EXISTS */ /*M!100103 IF NOT EXISTS */"
-"""For the versions of MySQL and of MariaDB that know it."""
 
-
-def create_ack_routine(names: TableNames) -> None:
-    """Create the routine, unless it is there."""
-    if names.dialect is Dialect.POSTGRESQL:
-        op.execute(_postgresql(names))
-    elif names.dialect is Dialect.MYSQL and context.is_offline_mode():
-        output = context.get_context().impl.static_output
-        output(f"DELIMITER //\n{_mysql(names)} //\nDELIMITER ;")
-    elif names.dialect is Dialect.MYSQL:
-        op.execute(_mysql(names))
+def ack_routine_sql(names: TableNames) -> str:
+    """Return the statement that creates the routine; an empty text where there is none."""
+    match names.dialect:
+        case Dialect.POSTGRESQL:
+            return _postgresql(names)
+        case Dialect.MYSQL:
+            return _mysql(names)
+        case Dialect.SQLITE:
+            return ""
 
 
 def _postgresql(names: TableNames) -> str:
@@ -96,7 +92,7 @@ def _mysql(names: TableNames) -> str:
     live node from storing others until the transaction is rolled back.
     """
     routine = names.ack_routine
-    return f"""CREATE PROCEDURE {_IF_NOT_EXISTS} `{routine}`(IN message_id TEXT)
+    return f"""CREATE PROCEDURE {IF_NOT_EXISTS} `{routine}`(IN message_id TEXT)
 MODIFIES SQL DATA
 SQL SECURITY DEFINER
 BEGIN

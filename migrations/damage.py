@@ -5,8 +5,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from orthia.database import Dialect, PermanentStoreError
+from orthia.database import PermanentStoreError
 from orthia.migrations.names import TableNames
+from orthia.migrations.routines import missing_columns, missing_routines
 from orthia.migrations.rows import MEANINGS, missing_rows, tokens_behind
 
 _DENIED: Final = frozenset({1044, 1142, 1143})
@@ -34,8 +35,9 @@ def find_damage(connection: Connection, names: TableNames, revision: str) -> lis
     expected = [name for name, since in _tables(names).items() if since <= revision]
     lost = [name for name in expected if not _is_there(connection, inspector, name)]
     damage = [f"table {name} is missing" for name in lost]
-    if names.acks in expected and not _has_ack_routine(connection, names):
-        damage.append(f"function {names.ack_routine} is missing")
+    if names.outbox in expected:
+        damage += missing_columns(connection, names)
+        damage += missing_routines(connection, names)
     if names.node_manager_store in lost:
         return damage
     damage += [
@@ -49,14 +51,6 @@ def find_damage(connection: Connection, names: TableNames, revision: str) -> lis
             for row, token, newest in tokens_behind(connection, names)
         ]
     return damage
-
-
-def _has_ack_routine(connection: sa.Connection, names: TableNames) -> bool:
-    """Return whether the routine exists, as far as every user may know: on PostgreSQL."""
-    if names.dialect is not Dialect.POSTGRESQL:
-        return True
-    asked = sa.text("SELECT to_regprocedure(quote_ident(:name) || '(text)') IS NOT NULL")
-    return bool(connection.execute(asked, {"name": names.ack_routine}).scalar_one())
 
 
 def _tables(names: TableNames) -> dict[str, str]:

@@ -20,6 +20,9 @@ from orthia.config.outbox import (
 )
 from orthia.database import Dialect
 
+IF_NOT_EXISTS: Final = "/*!80029 IF NOT EXISTS */ /*M!100103 IF NOT EXISTS */"
+"""For the versions of MySQL and of MariaDB that know it. Never DROP: that takes the rights to use a
+procedure from the applications that have them."""
 _PREFIX: Final = "^/(queue|topic|remote-temp-queue|remote-temp-topic)/"
 _TEMPORARY: Final = "^/temp-(queue|topic)/"
 _CONTROL: Final = r"\x01-\x1f\x7f"
@@ -80,9 +83,8 @@ def outbox_functions(dialect: Dialect, table: str) -> list[str]:
         case Dialect.MYSQL:
             name = send_function(table)
             return [
-                f"DROP PROCEDURE IF EXISTS `{name}`",
-                f"CREATE PROCEDURE `{name}` (IN destination VARCHAR(1024), IN body LONGBLOB,"
-                " IN headers LONGTEXT) MODIFIES SQL DATA SQL SECURITY DEFINER"
+                f"CREATE PROCEDURE {IF_NOT_EXISTS} `{name}` (IN destination VARCHAR(1024),"
+                " IN body LONGBLOB, IN headers LONGTEXT) MODIFIES SQL DATA SQL SECURITY DEFINER"
                 f" INSERT INTO `{table}` (destination, headers, body)"
                 " VALUES (destination, headers, body)",
             ]

@@ -46,7 +46,7 @@ def upgrade(store: StoreOptions) -> None:
 @store_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def current(store: StoreOptions, *, as_json: bool) -> None:
-    """Show the schema's revision and what is missing of its tables and rows.
+    """Show the schema's revision and what is missing or altered of its tables, routines and rows.
 
     Exit code 1 when it is not this version's, or not whole.
     """
@@ -60,6 +60,7 @@ def current(store: StoreOptions, *, as_json: bool) -> None:
         with opened(settings, needs_schema=False) as database:
             revision = migrations.current(database, settings)
             damage = migrations.damage(database, settings)
+            damage += migrations.altered(database, settings)
     head = migrations.head()
     sound = revision == head and not damage
     if as_json:
@@ -70,7 +71,10 @@ def current(store: StoreOptions, *, as_json: bool) -> None:
         for lost in damage:
             click.echo(lost)
         if damage:
-            click.echo("`orthia db upgrade` puts rows back, and makes tables anew, empty")
+            click.echo(
+                "`orthia db upgrade` puts rows back, makes tables anew, empty, and functions and"
+                " procedures as they were"
+            )
     if not sound:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 

@@ -88,6 +88,7 @@ def _migrate(
                 raise Interrupted("stopped while waiting for the database") from None
         else:
             _tell_of_lax_settings(database)
+            _tell_of_altered_routines(database, settings)
             return migration
 
 
@@ -100,6 +101,18 @@ def _tell_of_lax_settings(database: Database) -> None:
                 "the database may lose commits when its host crashes (%s): messages with a receipt"
                 " can be lost, and a fencing token be given out twice",
                 ", ".join(lax),
+            )
+
+
+def _tell_of_altered_routines(database: Database, settings: DatabaseStoreSettings) -> None:
+    """Warn of functions and procedures that are not what this version makes."""
+    with contextlib.suppress(StoreError):
+        altered = migrations.altered(database, settings)
+        if altered:
+            LOGGER.warning(
+                "the database has routines by which applications send and acknowledge that are not"
+                " as Orthia made them (%s): `orthia db upgrade` makes them anew",
+                "; ".join(altered),
             )
 
 

@@ -5,10 +5,11 @@ from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 
 from orthia.database import Dialect, UtcTimestamp, db_now
-from orthia.migrations.acknowledge import create_ack_routine
+from orthia.migrations.acknowledge import ack_routine_sql
 from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
 from orthia.migrations.outbox import before_outbox, outbox_checks, outbox_functions
+from orthia.migrations.routines import make_procedures, missing_checks
 
 revision = "0005"
 down_revision = "0004"
@@ -28,9 +29,15 @@ def upgrade() -> None:
         op.execute(statement)
     _create(names, _outbox(names))
     _create(names, _acks(names))
-    create_ack_routine(names)
-    for statement in outbox_functions(names.dialect, names.outbox):
-        op.execute(statement)
+    routines = [ack_routine_sql(names), *outbox_functions(names.dialect, names.outbox)]
+    if names.dialect is Dialect.MYSQL and context.is_offline_mode():
+        for statement in routines:
+            context.get_context().impl.static_output(f"DELIMITER //\n{statement} //\nDELIMITER ;")
+    elif names.dialect is Dialect.MYSQL:
+        make_procedures(op.get_bind(), names, routines)
+    else:
+        for statement in filter(None, routines):
+            op.execute(statement)
 
 
 def _outbox(names: TableNames) -> sa.Table:
@@ -73,6 +80,17 @@ def _acks(names: TableNames) -> sa.Table:
     return table
 
 
+def _add_checks(names: TableNames, table: sa.Table) -> None:
+    """Add the constraints that a table lacks."""
+    lost = missing_checks(op.get_bind(), names) if table.name == names.outbox else []
+    for one in table.constraints:
+        if isinstance(one, sa.CheckConstraint) and str(one.name) in lost:
+            # Rows that are there already are the relay's to judge.
+            later = " NOT VALID" if names.dialect is Dialect.POSTGRESQL else ""
+            added = sa.schema.AddConstraint(one).compile(dialect=op.get_bind().dialect)
+            op.execute(f"{added}{later}")
+
+
 def _transaction(names: TableNames) -> list[sa.Column[int]]:
     """Return the column of the transaction that inserted a row, where snapshots tell of it."""
     if names.dialect is not Dialect.POSTGRESQL:
@@ -89,6 +107,7 @@ def _create(names: TableNames, table: sa.Table) -> None:
         found = [column["name"] for column in inspector.get_columns(table.name)]
         refuse_foreign_table(table.name, found, [column.name for column in table.columns])
         there = {one["name"] for one in inspector.get_indexes(table.name)}
+        _add_checks(names, table)
     else:
         op.execute(sa.schema.CreateTable(table))
     if names.dialect is Dialect.POSTGRESQL and table.name == names.outbox:

@@ -1,5 +1,6 @@
 """A store that lost tables or rows: named by whoever meets it, and repaired by ``db upgrade``."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,11 +10,12 @@ import sqlalchemy as sa
 
 from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.database import Database, write_transaction
+from orthia.database import Database, PermanentStoreError, write_transaction
 from orthia.migrations import StoreDamaged, TableNames
 from orthia.nodemanager.locks.lease import Lock, State
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.migrations.test_upgrade import ROWS, differences, rows, shape
+from tests.support.servers import SERVER_NAMES
 
 Damage = Callable[[sa.Connection, TableNames], None]
 
@@ -229,3 +231,89 @@ def test_all_revisions_once_more_change_nothing(
     migrations.upgrade(database, migrated_store)
     assert shape(database) == whole
     assert rows(database, migrated_store) == ROWS
+
+
+# --- routines of the outbox
+
+
+_LOST: dict[str, dict[str, str]] = {
+    "postgresql": {
+        "function orthia_send(text, bytea, jsonb) is missing": (
+            "DROP FUNCTION orthia_send(text, bytea, jsonb)"
+        ),
+        "function orthia_ack(text) is missing": "DROP FUNCTION orthia_ack(text)",
+        "trigger orthia_outbox_wake is missing": "DROP TRIGGER orthia_outbox_wake ON orthia_outbox",
+        "constraint orthia_outbox_check is missing": (
+            "ALTER TABLE orthia_outbox DROP CONSTRAINT orthia_outbox_check"
+        ),
+        "table orthia_acks has no column acked_at": "ALTER TABLE orthia_acks DROP COLUMN acked_at",
+    },
+    "mysql": {
+        "procedure ORTHIA_SEND is missing": "DROP PROCEDURE ORTHIA_SEND",
+        "procedure orthia_ack is missing": "DROP PROCEDURE orthia_ack",
+        "constraint ORTHIA_OUTBOX_BODY is missing": (
+            "ALTER TABLE ORTHIA_OUTBOX DROP CONSTRAINT ORTHIA_OUTBOX_BODY"
+        ),
+        "table ORTHIA_OUTBOX has no column created_at": (
+            "ALTER TABLE ORTHIA_OUTBOX DROP COLUMN created_at"
+        ),
+    },
+}
+_ALTERED: dict[str, dict[str, str | None]] = {
+    "postgresql": {
+        "function orthia_ack(text) was altered": (
+            "CREATE OR REPLACE FUNCTION orthia_ack(message_id text) RETURNS void LANGUAGE plpgsql"
+            " SECURITY DEFINER SET search_path = pg_catalog AS 'BEGIN END'"
+        ),
+        "function orthia_send(text, text, text) was altered": (
+            "ALTER FUNCTION orthia_send(text, text, text) SECURITY INVOKER"
+        ),
+        "function orthia_outbox_check(text, text, bytea) was altered": (
+            "CREATE OR REPLACE FUNCTION orthia_outbox_check(destination text, headers text,"
+            " body bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN true; END'"
+        ),
+    },
+    "mysql": {
+        "procedure orthia_ack was altered": "ALTER PROCEDURE orthia_ack SQL SECURITY INVOKER",
+        "procedure ORTHIA_SEND was altered": None,
+    },
+}
+_OTHER_SEND = (
+    "CREATE PROCEDURE ORTHIA_SEND (IN destination VARCHAR(1024), IN body LONGBLOB,"
+    " IN headers LONGTEXT) MODIFIES SQL DATA SQL SECURITY DEFINER SET @nothing = 1"
+)
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_routine_or_constraint_that_is_missing_is_named_and_made_anew(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """Each by itself; a column that applications use is named, and is for a person to restore."""
+    for damage, statement in _LOST[database.dialect.value].items():
+        with database.engine.begin() as connection:
+            connection.execute(sa.text(statement))
+        with pytest.raises(StoreDamaged, match=re.escape(damage)):
+            migrations.upgrade(database, migrated_store)
+        if "column" in damage:
+            with pytest.raises(PermanentStoreError, match="its columns are"):
+                migrations.repair(database, migrated_store)
+        else:
+            assert migrations.repair(database, migrated_store) == [damage]
+            assert migrations.damage(database, migrated_store) == []
+
+
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+def test_a_routine_that_was_altered_is_named_and_made_anew(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """A node starts all the same: it uses none of them."""
+    assert migrations.altered(database, migrated_store) == []
+    for damage, statement in _ALTERED[database.dialect.value].items():
+        with database.engine.begin() as connection:
+            if statement is None:
+                connection.execute(sa.text("DROP PROCEDURE ORTHIA_SEND"))
+            connection.execute(sa.text(statement or _OTHER_SEND))
+        migrations.upgrade(database, migrated_store)
+        assert migrations.altered(database, migrated_store) == [damage]
+        assert migrations.repair(database, migrated_store) == [damage]
+        assert migrations.altered(database, migrated_store) == []

@@ -39,7 +39,7 @@ from orthia.journal.sql.tables import (
     times_table,
 )
 from orthia.migrations import TableNames
-from orthia.nodemanager.locks.reports import API_ROWS, REPORT_ROWS
+from orthia.nodemanager.locks.reports import API_ROWS, OUTBOX_ROW, REPORT_ROWS
 from orthia.nodemanager.tables import failover_log, node_manager_store
 from tests.support.schema import mysql_statements
 
@@ -47,7 +47,7 @@ ROWS = [
     (0, None, None, 0, None, "N"),
     *(
         (n, None, None, 0, None, None)
-        for n in (*range(1, 5), *REPORT_ROWS.values(), *API_ROWS.values())
+        for n in (*range(1, 5), *REPORT_ROWS.values(), *API_ROWS.values(), OUTBOX_ROW)
     ),
 ]
 
