@@ -6,8 +6,10 @@ from typing import cast
 
 import pytest
 
+from orthia.broker.core.sending.relay import MOST_LOCKED
 from orthia.broker.protocols.stomp.outbox import OutboxMessages
 from orthia.config.address_settings import AddressFullPolicy, AddressSettings
+from orthia.config.addresses import DROP
 from orthia.config.errors import OrthiaError
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -47,6 +49,10 @@ class FakeReader:
     def again(self, rows: Sequence[OutboxRow]) -> None:
         """Return rows that were returned before."""
         self._answer(rows)
+
+    def is_asked(self) -> bool:
+        """Whether it is to return rows."""
+        return self._done is not None
 
     def _answer(self, rows: Sequence[OutboxRow]) -> None:
         if self._done is not None and (self._rows or rows):
@@ -109,6 +115,56 @@ def test_a_row_that_is_read_again_is_sent_once() -> None:
     core.reader.again(rows)
     core.store_all()
     assert core.consume("/queue/q").texts == ["a", "b"]
+
+
+def test_a_row_that_was_stored_while_it_was_read_once_more_is_sent_once() -> None:
+    """The read began before the commit that deleted the row."""
+    core = Relayed()
+    core.come("a")
+    core.store_all()
+    core.reader.again([OutboxRow(1, "q", None, b"a", 0)])
+    core.store_all()
+    assert core.consume("/queue/q").texts == ["a"]
+
+
+@pytest.mark.parametrize(("address", "letters"), [("DLQ", ["bad"]), (DROP, [])])
+def test_a_row_is_deleted_with_its_dead_letter(address: str, letters: list[str]) -> None:
+    """By the unit that stores that, or, where dead letters are dropped, stores nothing."""
+    core = Relayed(settings("q", dead_letter_address=address))
+    core.come("bad", headers="[]")
+    assert batch_of(core.journal.waiting).outbox_rows == [1]
+    core.store_all()
+    assert core.stored_texts() == letters
+    assert core.waiting == 0
+
+
+def test_no_more_is_read_than_there_is_room_for() -> None:
+    """While nothing can be stored, by bytes."""
+    core = Relayed()
+    core.come("x" * 1_000_000, "y")
+    assert core.reader.is_asked()
+    core.come(*["x" * 1_000_000] * 7)
+    assert not core.reader.is_asked()
+    core.store_all()
+    assert core.reader.is_asked()
+
+
+def test_others_wait_when_too_many_rows_are_locked() -> None:
+    """An operator is told so, as of a table that cannot be read."""
+    core = Relayed()
+    core.come("first")
+    core.store_all()
+    core.come(*map(str, range(MOST_LOCKED)))
+    core.refuse(HeldElsewhere(), MOST_LOCKED)
+    core.come("next")
+    assert not core.journal.waiting
+    assert f"other sessions have locked {MOST_LOCKED} rows" in str(core.held)
+    core.pass_time(2)
+    core.store_all()
+    assert core.waiting == 0
+    assert core.held is None
+    core.reader.failure = "reading the outbox failed"
+    assert core.held == "reading the outbox failed"
 
 
 def test_what_the_full_store_refuses_is_sent_again_in_order() -> None:
@@ -269,17 +325,17 @@ def test_a_store_that_takes_nothing_for_long_is_named() -> None:
 def test_rows_wait_for_a_full_address_and_are_counted() -> None:
     """The oldest of them is told."""
     core = Relayed(settings("q", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
-    core.come("a", "b")
+    core.come("a", "b", "c")
     core.store_all()
     assert core.broker.relay is not None
     status = core.broker.relay.status
-    assert (status.waiting, status.oldest_ms, status.relayed) == (1, 1_002, 1)
+    assert (status.waiting, status.oldest_ms, status.relayed) == (2, 1_002, 1)
     assert "max-size-messages" in str(status.held)
     consumer = core.consume("/queue/q", auto=True)
-    core.store_all()
-    core.pass_time(10)
-    core.store_all()
-    assert consumer.texts == ["a", "b"]
+    for _ in range(3):
+        core.store_all()
+        core.pass_time(10)
+    assert consumer.texts == ["a", "b", "c"]
 
 
 def test_rows_are_sent_with_the_rights_of_the_configured_user() -> None:
@@ -308,3 +364,8 @@ def test_rows_are_sent_with_the_rights_of_the_configured_user() -> None:
     assert core.waiting == 0
     assert sorted(core.stored_texts()) == ["a", "b", "c"]
     assert core.broker.depths() == {"q": 1, "DLQ": 2}
+    core.broker.security.users.replace(())
+    core.come("d")
+    core.store_all()
+    assert core.waiting == 1
+    assert "there is no user 'app'" in str(core.held)
