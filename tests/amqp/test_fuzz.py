@@ -23,7 +23,7 @@ from orthia.broker.protocols.amqp.sections import (
     MAX_HEAD_BYTES,
     Header,
     Properties,
-    check_head,
+    check_application_properties,
     data_prefix,
     decode_body,
     delivered_head,
@@ -244,7 +244,7 @@ def test_a_message_comes_back_as_it_was(head: bytes, body: bytes) -> None:
     """Divided, delivered again and read by others; the bare message is what it was."""
     message = head + body
     sections = sections_of(message)
-    check_head(message, sections)
+    check_application_properties(message, sections)
     kept, rest = message[: sections.head], message[sections.head :]
     decode_body(sections_of(kept), rest)
     again = delivered_head(kept, sections, delivery_count=7)

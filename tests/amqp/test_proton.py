@@ -10,7 +10,12 @@ import pytest
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.broker.protocols.amqp.encoding import TAG, head_for
-from orthia.broker.protocols.amqp.sections import check_head, decode_body, header_of, sections_of
+from orthia.broker.protocols.amqp.sections import (
+    check_application_properties,
+    decode_body,
+    header_of,
+    sections_of,
+)
 from orthia.broker.protocols.amqp.types import decode, encode
 from orthia.broker.protocols.amqp.values import (
     Array,
@@ -95,7 +100,7 @@ def sent_by_proton(**changes: Any) -> Message:
     message = proton.Message(**changes)
     encoded = message.encode()
     sections = sections_of(encoded)
-    check_head(encoded, sections)
+    check_application_properties(encoded, sections)
     at = sections.head
     return Message("orders", encoded[:at], encoded[at:], 0, 0, 4, encoding=TAG)
 

@@ -1,5 +1,6 @@
 """Messages in sections: found without being decoded, delivered with the bare message untouched."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -13,9 +14,10 @@ from orthia.broker.protocols.amqp.sections import (
     Body,
     Header,
     Properties,
+    Sections,
     application_properties_of,
     body_sections,
-    check_head,
+    check_application_properties,
     data_prefix,
     decode_body,
     delivered_head,
@@ -229,24 +231,26 @@ def divided(message: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    "section",
+    ("section", "read"),
     [
-        b"\0\x53\x70\xc0\2\1\x43",
-        b"\0\x53\x72\xc1\3\2\x40\xff",
-        b"\0\x53\x72\xc0\1\0",
-        b"\0\x53\x73\xc0\2\1\xff",
-        b"\0\x53\x73\xc1\1\0",
-        b"\0\x53\x74\xc1\3\2\xa1\x05",
-        b"\0\x53\x74\xc1\3\2\x43\x40",
+        (b"\0\x53\x70\xc0\2\1\x43", header_of),
+        (b"\0\x53\x72\xc1\3\2\x40\xff", message_annotations_of),
+        (b"\0\x53\x72\xc0\1\0", message_annotations_of),
+        (b"\0\x53\x73\xc0\2\1\xff", properties_of),
+        (b"\0\x53\x73\xc1\1\0", properties_of),
+        (b"\0\x53\x74\xc1\3\2\xa1\x05", check_application_properties),
+        (b"\0\x53\x74\xc1\3\2\x43\x40", check_application_properties),
     ],
 )
-def test_a_head_that_nobody_could_read_later_is_refused_first(section: bytes) -> None:
+def test_a_head_that_nobody_could_read_later_is_refused_first(
+    section: bytes, read: Callable[[bytes, Sections], object]
+) -> None:
     """Its sections are found by their sizes alone; what is in them is looked at when it comes."""
     message = section + data(b"raw")
     sections = sections_of(message)
     with pytest.raises(AmqpDecodeError):
-        check_head(message, sections)
-    check_head(BEFORE, sections_of(BEFORE))
+        read(message, sections)
+    read(BEFORE, sections_of(BEFORE))
 
 
 def test_a_footer_is_told_from_the_body() -> None:

@@ -35,6 +35,8 @@ from orthia.broker.protocols.amqp.types import (
     LIST_0,
     LIST_8,
     LIST_32,
+    MAP_8,
+    MAP_32,
     SMALL_ULONG,
     STRING_8,
     STRING_32,
@@ -199,9 +201,9 @@ def find_sections(data: bytes) -> Sections | None:
 def sections_of(head: bytes) -> Sections:
     """Return where the sections of a whole message or of a head are; raises AmqpDecodeError."""
     ends = [0, 0, 0, 0, 0]
-    at = 0
-    done = 0
-    while at < len(head):
+    at = done = 0
+    length = len(head)
+    while at < length:
         if at > MAX_HEAD_BYTES:
             raise _head_too_long(at)
         code, value_at = _section(head, at)
@@ -212,23 +214,39 @@ def sections_of(head: bytes) -> Sections:
         index = code - HEADER
         if index < done:
             raise AmqpDecodeError(at, f"one {_NAMES[code]} and in its place, found another")
-        if head[value_at : value_at + 1] not in _LISTS_AND_MAPS:
-            raise AmqpDecodeError(value_at, f"a list or a map as the {_NAMES[code]}")
-        end = end_of(head, value_at)
-        for before in range(done, index):
-            ends[before] = at
+        end = _end_of_section(head, value_at, code)
+        if end > length:
+            raise AmqpCutOffError(length)
+        while done < index:
+            ends[done] = at
+            done += 1
         ends[index] = at = end
         done = index + 1
-    for before in range(done, 5):
-        ends[before] = at
+    while done < 5:
+        ends[done] = at
+        done += 1
     return Sections(ends[0], ends[1], ends[2], ends[3], ends[4], at, NO_BODY, 0, -1)
+
+
+def _end_of_section(head: bytes, at: int, code: int) -> int:
+    """Return where a section's list or map ends, as it says; perhaps behind all bytes."""
+    if at + 5 <= len(head):
+        form = head[at]
+        if form in (LIST_8, MAP_8):
+            return at + 2 + head[at + 1]
+        if form in (LIST_32, MAP_32):
+            return at + 5 + int.from_bytes(head[at + 1 : at + 5], "big")
+    if head[at : at + 1] not in _LISTS_AND_MAPS:
+        raise AmqpDecodeError(at, f"a list or a map as the {_NAMES[code]}")
+    return end_of(head, at)
 
 
 def _with_body(
     data: bytes, ends: list[int], done: int, at: int, code: int, value_at: int
 ) -> Sections:
-    for before in range(done, 5):
-        ends[before] = at
+    while done < 5:
+        ends[done] = at
+        done += 1
     if value_at >= len(data):
         raise AmqpCutOffError(len(data))
     form = data[value_at]
@@ -261,7 +279,7 @@ def _section(data: bytes, at: int) -> tuple[int, int]:
     if data[at] != DESCRIBED:
         raise AmqpDecodeError(at, f"a section of a message, found 0x{data[at]:02x}")
     if at + 2 < len(data) and data[at + 1] == SMALL_ULONG:
-        code, value_at = data[at + 2], at + 3
+        code, value_at = int(data[at + 2]), at + 3
     else:
         descriptor, value_at = decode(data, at + 1)
         code = descriptor if isinstance(descriptor, ULong) else 0
@@ -318,11 +336,8 @@ def _map(head: bytes, begin: int, end: int) -> dict[object, Value]:
     return values
 
 
-def check_head(head: bytes, sections: Sections) -> None:
-    """Raise AmqpDecodeError if a section of a head cannot be read by who asks for it later."""
-    header_of(head, sections)
-    properties_of(head, sections)
-    message_annotations_of(head, sections)
+def check_application_properties(head: bytes, sections: Sections) -> None:
+    """Raise AmqpDecodeError if they cannot be read, by who asks for them later."""
     for name in application_properties_of(head, sections):
         if not isinstance(name, str):
             raise AmqpDecodeError(sections.properties, "texts as the names of properties")
