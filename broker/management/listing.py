@@ -112,8 +112,8 @@ class _Column:
     """One field of all members at one moment."""
 
     values: list[Any]
-    made: float
-    made_ms: int
+    made: float = 0.0
+    made_ms: int = 0
     orders: dict[bool, Sequence[int]] = field(default_factory=dict)
     """Places of members in the order of the values, ascending and descending."""
 
@@ -258,7 +258,9 @@ class Listing(Generic[_Item, _View]):
         column, now = index.columns.get(name), self._clock()
         if column is None or self._freshness.is_due(column.made, now):
             values = yield from self._timed(_values(index.items, self._kind.readers[name]))
-            column = index.columns[name] = _Column(values, now, self._time_ms())
+            if column is None or values != column.values:
+                column = index.columns[name] = _Column(values)
+            column.made, column.made_ms = now, self._time_ms()
         return column
 
     def _places(

@@ -133,6 +133,19 @@ def test_an_order_costs_a_bounded_share_of_the_time() -> None:
     assert scene.page(sort="number").items == ("t1=2", "t0=9")
 
 
+def test_an_order_stays_where_nothing_has_changed() -> None:
+    """It is read anew, and not sorted: the list is then as of that moment."""
+    scene = Scene(*things(2, 1))
+    first = scene.page(sort="number")
+    (shown,) = scene.listing._pages.values()
+    scene.now += 2 * KEPT_SECONDS
+    again = scene.page(sort="number")
+    (later,) = scene.listing._pages.values()
+    assert again.items == first.items
+    assert again.made_ms - first.made_ms == 2_000 * KEPT_SECONDS
+    assert (scene.read, later.basis) == (4, shown.basis)
+
+
 def test_what_an_operator_changed_is_seen_at_once() -> None:
     """Whatever making the list anew takes."""
     scene = Scene(*things(1, 2))
