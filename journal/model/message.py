@@ -67,6 +67,10 @@ _NEVER: Final = bytes(_EXPIRES.size)
 _SAYS_WHEN: Final = b'"delivery-ms":'
 RECORD_OVERHEAD: Final = _BEGINNING.size + _CRC.size
 """Bytes of an encoded message of versions 1 and 2 beside its address, head and body."""
+STATED_OVERHEAD: Final = _STATED.size
+"""Bytes of one of version 3 beyond that, beside what it states."""
+LARGE_OVERHEAD: Final = _LARGE_BODY.size
+"""Bytes of one whose body lies outside the journal, in place of it."""
 
 
 class LargeBody(NamedTuple):

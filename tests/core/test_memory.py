@@ -1,13 +1,17 @@
 """What a node holds in memory, and what it does while the store is behind."""
 
 import logging
+from typing import Any
 
 import pytest
 
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.limits.memory import MemoryBudget
+from orthia.broker.core.limits.memory import MESSAGE_OVERHEAD, MemoryBudget, size_in_store
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
+from orthia.journal.model.encodings import NO_HEAD
+from orthia.journal.model.fields import Fields, encode_fields
+from orthia.journal.model.message import RECORD_OVERHEAD, LargeBody, Message, encode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, opened, settings
 
 QUEUE = "/queue/orders"
@@ -223,3 +227,24 @@ def test_memory_is_not_taken_while_a_window_is_on_its_way() -> None:
     core.broker.queues()["orders"].shed(1_000_000)
     core.settle()
     assert core.consume(QUEUE).texts == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"stated": encode_fields(Fields(correlation_id="a"))},
+        {"head": b"", "encoding": NO_HEAD},
+    ],
+)
+def test_a_message_counts_the_same_on_the_next_live_node(
+    changes: dict[str, Any], *, is_large: bool
+) -> None:
+    """Which is told how long encoded messages are, and counts what is in a message of them."""
+    sent = Message("orders", b"a:b\n", b"body", 1, 0, 4)._replace(**changes)
+    if is_large:
+        sent = sent._replace(body=b"", large=LargeBody(7, 1_000, 1))
+    outside = RECORD_OVERHEAD + len(b"orders")
+    counted = len(encode_message(sent)) + (1_000 if is_large else 0) - outside + MESSAGE_OVERHEAD
+    assert size_in_store(sent) == counted

@@ -5,7 +5,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from orthia.journal.model.message import Message
+from orthia.journal.model.encodings import FIRST_ENCODING
+from orthia.journal.model.message import LARGE_OVERHEAD, STATED_OVERHEAD, Message
 
 SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however much others have not acknowledged."""
@@ -29,10 +30,18 @@ def at_most(number: int) -> int | None:
 
 
 def size_in_memory(record: Message) -> int:
-    """Return the bytes a message counts for while it is in memory."""
+    """Return the bytes a message counts for while it is in memory.
+
+    As the next live node counts it, which knows the lengths of encoded messages alone.
+    """
     # Unpacked, as it is asked of every message: fields are looked up much slower by their names.
-    _, head, body, _, _, _, _, _, stated = record
-    return len(head) + len(stated) + len(body) + MESSAGE_OVERHEAD
+    _, head, body, _, _, _, large, encoding, stated = record
+    size = len(head) + len(stated) + len(body) + MESSAGE_OVERHEAD
+    if stated or encoding != FIRST_ENCODING:
+        size += STATED_OVERHEAD
+    if large is not None:
+        size += LARGE_OVERHEAD
+    return size
 
 
 def size_in_store(record: Message) -> int:
