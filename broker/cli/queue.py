@@ -109,7 +109,7 @@ def _list_store(store: StoreOptions, search: str, limit: int | None, *, as_json:
         print_json([as_dict(one) for one in found])
         return
     print_table(
-        ("queue", "address", "type", "messages", "bytes", "oldest"),
+        ("queue", "address", "type", "messages", "payload", "oldest"),
         (_row(one) for one in found),
         right=(3, 4),
     )
