@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import NotAuthorized, NotLive, QueueInUse
+from orthia.broker.core.errors import LimitExceeded, NotAuthorized, NotLive, QueueInUse
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
@@ -19,6 +19,7 @@ from orthia.broker.management.views import QueueView, as_json
 from orthia.broker.security.audit import READ_SECONDS, Audit
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
+from orthia.config.settings import ClientLimits
 from tests.core.support import SETTINGS, CoreUnderTest, message, settings
 from tests.management.support import OPERATOR, FakeClients, Managed, connection
 
@@ -289,6 +290,52 @@ def test_consumers_and_connections_are_shown_and_closed() -> None:
     told = "an operator, user 'op', closed this consumer: stuck"
     assert managed.clients.ended == [("", told)]
     assert managed.run(managed.management.close_connections(OPERATOR, user="bob")) == 1
+
+
+def test_only_the_connections_that_are_meant_are_closed() -> None:
+    """Of a user, wherever it is; or at an address, whoever it is; never of both, nor of all."""
+    here, there = "10.0.0.1", "10.0.0.2"
+    managed = Managed(
+        clients=FakeClients(
+            connection("1", user="ada", address=here),
+            connection("2", user="bob", address=here),
+            connection("3", user="ada", address=there),
+            connection("4", user="cyd", address=there),
+        )
+    )
+    close = managed.management.close_connections
+    for given in ({}, {"user": "ada", "address": here}):
+        with pytest.raises(WrongArgument, match="of a user, or of an address"):
+            managed.run(close(OPERATOR, **given))
+    assert managed.run(close(OPERATOR, user="ada")) == 2
+    assert set(managed.clients.there) == {"2", "4"}
+    assert managed.run(close(OPERATOR, address=there, reason="moved")) == 1
+    assert set(managed.clients.there) == {"2"}
+    assert managed.clients.ended[-1] == (
+        "4",
+        "an operator, user 'op', closed this connection: moved",
+    )
+
+
+def test_what_is_declared_is_not_created_once_more() -> None:
+    """An address of broker.xml has the types that it has there."""
+    declared = (AddressConfiguration("declared", frozenset({RoutingType.ANYCAST}), ()),)
+    managed = Managed(replace(SETTINGS, addresses=declared))
+    both = (RoutingType.ANYCAST, RoutingType.MULTICAST)
+    with pytest.raises(AlreadyThere, match=r"address 'declared' is declared in broker\.xml"):
+        managed.run(managed.management.create_address(OPERATOR, "declared", both))
+    view = managed.run(managed.management.address(OPERATOR, "declared"))
+    assert (view.routing_types, view.created) == ((RoutingType.ANYCAST,), False)
+
+
+def test_a_body_is_sent_up_to_its_bound() -> None:
+    """A longer one is refused as a client's is, and nothing is stored."""
+    managed = Managed(replace(SETTINGS, stomp_limits=ClientLimits(max_body_bytes=5)))
+    management = managed.management
+    managed.run(management.send(OPERATOR, "/queue/orders", b"12345"))
+    with pytest.raises(LimitExceeded, match="a body of 6 bytes is longer than max-body-bytes 5"):
+        managed.run(management.send(OPERATOR, "/queue/orders", b"123456"))
+    assert managed.texts("orders") == ["12345"]
 
 
 def test_each_operation_needs_its_permission_and_writes_one_line() -> None:

@@ -169,6 +169,35 @@ def test_a_retry_leaves_what_came_from_nowhere() -> None:
     assert managed.texts("DLQ") == ["a1", "own"]
 
 
+def test_a_moved_message_expires_when_it_would_have() -> None:
+    """It is no other message because an operator put it elsewhere."""
+    managed = Managed()
+    expires = managed.core.broker.time_ms() + 60_000
+    managed.core.send("/queue/orders", "a", expires_ms=expires)
+    managed.run(managed.management.create_queue(OPERATOR, "other"))
+    for kind in (JobKind.COPY, JobKind.MOVE):
+        assert managed.job(kind, target="other").done == 1
+    found = managed.run(managed.management.browse(OPERATOR, "other")).messages
+    assert [one.expires_ms for one in found] == [expires, expires]
+
+
+def test_a_retry_goes_to_no_queue_that_is_being_deleted() -> None:
+    """It would be deleted with it."""
+    managed = Managed(FEW)
+    core = managed.core
+    core.send("/queue/a", "a1")
+    consumer = core.consume("/queue/a")
+    consumer.reject("a1")
+    core.settle()
+    consumer.end.close()
+    queue = core.broker.queues()["a"]
+    queue.is_leaving = True
+    job = managed.job(JobKind.RETRY, "DLQ")
+    assert (job.done, job.left) == (0, 1)
+    queue.is_leaving = False
+    assert managed.job(JobKind.RETRY, "DLQ").done == 1
+
+
 def test_messages_expire_and_change_priority_by_an_operator() -> None:
     """What expires goes to the expiry address; a priority changes the order."""
     managed = filled(6)

@@ -114,6 +114,14 @@ def test_a_bulk_answers_each_by_itself(node: Jolokia) -> None:
     assert missing["error"].endswith("there is no queue 'nosuch'")
 
 
+def test_it_is_no_proxy(node: Jolokia) -> None:
+    """A request for another server is refused, or whoever may log in here could reach that."""
+    target = {"url": "service:jmx:rmi:///jndi/rmi://elsewhere.example:1099/jmxrmi"}
+    answer = node.post({"type": "read", "mbean": BROKER, "attribute": "Name", "target": target})
+    assert (answer["status"], "no proxy" in answer["error"]) == (403, True)
+    assert "value" not in answer
+
+
 def test_a_bulk_has_one_bound(node: Jolokia, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request by itself may be small enough; the node keeps the whole answer in memory."""
     monkeypatch.setattr(jolokia, "MOST_CHARACTERS", 1_000)

@@ -97,6 +97,24 @@ def test_a_bulk_is_not_answered_for_ever(node: Jolokia, monkeypatch: pytest.Monk
     assert "ask for less at a time" in answers[2]["error"]
 
 
+@pytest.mark.parametrize(
+    ("bound", "asked", "error"),
+    [
+        ("MOST_VALUES", {"type": "read", "mbean": f"{BROKER},*"}, "these are more than 2 values"),
+        ("MOST_LISTED", {"type": "list"}, "there are more than 2 objects"),
+        ("MOST_REQUESTS", [{"type": "version"}] * 3, "a bulk has 1 to 2 requests, not 3"),
+    ],
+)
+def test_an_answer_has_bounds(
+    node: Jolokia, bound: str, asked: object, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beyond them is refused, and says what to ask for instead."""
+    monkeypatch.setattr(jolokia, bound, 2)
+    answer = node.post(asked)
+    answer = answer[0] if isinstance(answer, list) else answer
+    assert (answer["status"], error in answer["error"]) == (400, True), answer
+
+
 def test_what_is_computed_beside_the_loops_is_of_the_share() -> None:
     """Or whoever has long lists searched would take half of the interpreter."""
     budget = Budget(processor=lambda: 0.0, clock=lambda: 0.0)
