@@ -181,6 +181,20 @@ def test_a_moved_message_expires_when_it_would_have() -> None:
     assert [one.expires_ms for one in found] == [expires, expires]
 
 
+def test_nothing_is_moved_to_a_queue_that_is_being_deleted() -> None:
+    """It would be deleted with it: the job is refused before it begins."""
+    managed = filled(2)
+    managed.run(managed.management.create_queue(OPERATOR, "other"))
+    queue = managed.core.broker.queues()["other"]
+    queue.is_leaving = True
+    for kind in (JobKind.MOVE, JobKind.COPY):
+        with pytest.raises(BrokerError, match="queue 'other'"):
+            managed.job(kind, target="other")
+    assert managed.run(managed.management.jobs(OPERATOR)) == ()
+    queue.is_leaving = False
+    assert managed.texts("orders") == ["0", "1"]
+
+
 def test_a_retry_goes_to_no_queue_that_is_being_deleted() -> None:
     """It would be deleted with it."""
     managed = Managed(FEW)

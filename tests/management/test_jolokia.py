@@ -114,6 +114,25 @@ def test_a_bulk_answers_each_by_itself(node: Jolokia) -> None:
     assert missing["error"].endswith("there is no queue 'nosuch'")
 
 
+@pytest.mark.parametrize(
+    ("mbean", "operation", "arguments", "error"),
+    [
+        ("org.apache.activemq.artemis:broker=*", "forceFailover", [], "not of a pattern"),
+        (ORDERS, "sendMessage", [{}, 3, "x", True, "ada", "her passcode"], "sent as user 'op'"),
+        (ORDERS, "moveMessages", [None, "other", True], "duplicates are not looked for"),
+        (ORDERS, "moveMessage", [1, "other", True], "duplicates are not looked for"),
+    ],
+)
+def test_what_would_be_done_otherwise_is_refused(
+    node: Jolokia, mbean: str, operation: str, arguments: list[object], error: str
+) -> None:
+    """As one object, as who is logged in, without a look for duplicates: and says so."""
+    node.ask("POST", "/api/v1/queues", {"name": "other"})
+    answer = node.run_operation(mbean, operation, *arguments)
+    assert (answer["status"], error in answer["error"]) == (400, True), answer
+    assert node.get(f"read/{ORDERS}/MessageCount")["value"] == 3
+
+
 def test_it_is_no_proxy(node: Jolokia) -> None:
     """A request for another server is refused, or whoever may log in here could reach that."""
     target = {"url": "service:jmx:rmi:///jndi/rmi://elsewhere.example:1099/jmxrmi"}
