@@ -227,11 +227,21 @@ def test_what_a_transaction_of_the_client_has_waits_for_its_end(node: StoredNode
 
 
 def test_a_non_destructive_queue_keeps_its_messages(sql_store: SqlJournalStore) -> None:
-    """Nobody acknowledges these, also not over a takeover."""
+    """Nobody acknowledges these, also not over a takeover; nor do they hold up others."""
     node = StoredNode(sql_store, settings("orders", default_non_destructive=True))
     node.send("a")
+    node.send("b", destination="/queue/other")
     node.consume(1)
+    node.consume(1, destination="/queue/other")
     acknowledged(node, "a")
+    acknowledged(node, "b")
+
+    def is_settled() -> bool:
+        node.journal.delete([], lambda: None)  # so that the loop goes on
+        acks = node.journal.acks
+        return acks is not None and waiting(node) <= 1 and not acks.status.waiting
+
+    node.store.loop.run_until(is_settled, "the reader has left what stays")
     node = node.take_over()
     assert node.consume(1).texts == ["a"]
     assert waiting(node) == 1
