@@ -40,8 +40,7 @@ _STOP_SECONDS: Final = 120
 _TABLES: Final = """
 CREATE TABLE business_sent (name VARCHAR(100) NOT NULL);
 CREATE TABLE business_done (name VARCHAR(100) NOT NULL, message_id BIGINT NOT NULL);
-CREATE TABLE business_counter (processed BIGINT NOT NULL);
-INSERT INTO business_counter VALUES (0);
+CREATE TABLE business_counter (consumer VARCHAR(100) PRIMARY KEY, processed BIGINT NOT NULL);
 """
 
 
@@ -153,7 +152,7 @@ class Business:
     def judge(self, violations: Violations) -> dict[str, int]:
         """Compare what was sent and what was processed; return what was counted."""
         sent, done = self._column("business_sent", "name"), self._processed()
-        (counted,) = self._column("business_counter", "processed")
+        counted = int(sum(self._column("business_counter", "processed")))
         rolled_back = [name for one in self._producers for name in one.rolled_back()]
         is_acknowledging = self._database.dialect is not Dialect.SQLITE
         check_business(
@@ -256,6 +255,10 @@ class _Acknowledger(_Bookkeeper):
     def __init__(self, name: str, given: Given, database: Database) -> None:
         super().__init__(name, given)
         self._database = database
+        with database.engine.begin() as session:
+            # Each has a counter of its own, for which it waits for nobody.
+            begin = sa.text("INSERT INTO business_counter VALUES (:name, 0)")
+            session.execute(begin, {"name": name})
 
     @override
     def received_here(self) -> Iterable[Processed]:
@@ -289,7 +292,8 @@ class _Acknowledger(_Bookkeeper):
         done = sa.text("INSERT INTO business_done (name, message_id) VALUES (:name, :id)")
         session.execute(sa.text(f"{call} orthia_ack(:id)"), {"id": message_id})
         session.execute(done, {"name": name, "id": int(message_id)})
-        session.execute(sa.text("UPDATE business_counter SET processed = processed + 1"))
+        count = "UPDATE business_counter SET processed = processed + 1 WHERE consumer = :name"
+        session.execute(sa.text(count), {"name": self.name})
 
 
 class _Receiver(_Bookkeeper):
