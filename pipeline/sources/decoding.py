@@ -3,12 +3,19 @@
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import accumulate, chain
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.broker.protocols.stomp.encoding import TAG, headers_map, parts_for, property_texts
+from orthia.broker.protocols.stomp.encoding import (
+    TAG,
+    fields_of,
+    headers_map,
+    parts_for,
+    property_texts,
+)
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.model.codec import (
     AddressBinding,
@@ -21,11 +28,13 @@ from orthia.journal.model.codec import (
     decode_duplicate_id,
 )
 from orthia.journal.model.encodings import Content
-from orthia.journal.model.message import LargeBody, Message, large_body_size
+from orthia.journal.model.fields import Fields, Property
+from orthia.journal.model.message import LargeBody, Message, decode_message, large_body_size
 from orthia.journal.model.records import ID_COUNTER_SEQ, UserRecordType
 from orthia.journal.model.windows import stored_message
 from orthia.pipeline.errors import BodyUnreadable
 from orthia.pipeline.sources.bodies import BodyReader
+from orthia.pipeline.sources.failover_events import collector_at_rest
 from orthia.pipeline.sources.schemas import BINDINGS, SAID, arrow_schema
 
 STORED: Final = frozenset(
@@ -48,8 +57,6 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(_DECODED, ("seq", "id", "user_record_type", "record", "body_record")),
 }
 
-_KEPT_HEADS: Final = 4_096
-_KEPT_HEAD_BYTES: Final = 4 * 1024 * 1024
 _LAST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: the latest time that readers of the columns can show."""
 _FIRST_MS: Final = -62_135_596_800_000
@@ -82,7 +89,7 @@ class Bodies:
 
 
 class Decoder:
-    """Makes batches of the requested columns; caches decoded headers, which often repeat."""
+    """Makes batches of the requested columns; parses equal headers, which are frequent, once."""
 
     def __init__(
         self, schema: pa.Schema, queues: Mapping[int, str], bodies: Bodies | None = None
@@ -92,8 +99,6 @@ class Decoder:
         self._schema = schema
         self._queues = queues
         self._decodes = any(name in _DECODED for name in schema.names)
-        self._heads: dict[bytes, dict[str, Any]] = {}
-        self._kept_bytes = 0
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the requested columns of fetched rows."""
@@ -102,11 +107,10 @@ class Decoder:
         for field in self._schema:
             if field.name in STORED:
                 arrays.append(batch.column(field.name))
+            elif field.name in decoded:
+                arrays.append(decoded[field.name])
             else:
-                values = decoded[field.name] if field.name in _DECODED else None
-                if values is None:
-                    values = self._derived(field.name, batch)
-                arrays.append(pa.array(values, field.type))
+                arrays.append(pa.array(self._derived(field.name, batch), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def decode_in_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -132,87 +136,153 @@ class Decoder:
         kinds = batch.column("user_record_type").to_pylist()
         return [_kind(*pair) for pair in zip(kinds, queue_ids, strict=True)]
 
-    def _decoded(self, batch: pa.RecordBatch) -> dict[str, list[Any]]:
-        names = [name for name in self._schema.names if name in _DECODED]
-        columns: dict[str, list[Any]] = {name: [] for name in names}
-        rows = (batch.column(name).to_pylist() for name in _NEEDS["body"])
-        for seq, row_id, kind, record, body in zip(*rows, strict=True):
-            values = self._values(seq, row_id, kind, record, body)
-            for name in names:
-                columns[name].append(values.get(name))
-        return columns
+    def _decoded(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns for which records are decoded."""
+        stored = (batch.column(name).to_pylist() for name in _NEEDS["body"])
+        heads = _Heads([name for name in self._schema.names if name in SAID])
+        rows = []
+        with collector_at_rest():
+            for seq, row_id, kind, record, body in zip(*stored, strict=True):
+                try:
+                    rows.append(self._row(seq, row_id, kind, record, body, heads))
+                except CorruptRecord as error:
+                    rows.append(_corrupt(error.reason))
+                except ValueError as error:
+                    rows.append(_corrupt(f"its headers cannot be read: {error}"))
+            columns = zip(*rows, strict=True) if rows else ((),) * len(_Row._fields)
+            found = dict(zip(_Row._fields, columns, strict=True))
+            places = pa.array(found.pop("head"), pa.int32())
+            arrays = heads.columns(self._schema, places)
+        wanted = set(self._schema.names)
+        for name, values in found.items():
+            if name in wanted:
+                arrays[name] = pa.array(values, self._schema.field(name).type)
+        return arrays
 
-    def _values(
+    def _row(
         self,
         seq: int | None,
         row_id: int | None,
         kind: int | None,
         record: bytes | None,
         body: bytes | None,
-    ) -> dict[str, Any]:
+        heads: "_Heads",
+    ) -> "_Row":
+        """Return the columns of a message; raises CorruptRecord, ValueError."""
         if seq is None or row_id is None or kind is None or record is None:
-            return {"corrupt": "a column of its row that must have a value has none"}
-        try:
-            if kind == UserRecordType.DUPLICATE_ID:
-                decode_duplicate_id(record, seq)
-                return {}
+            return _corrupt("a column of its row that must have a value has none")
+        if kind == UserRecordType.ADD_MESSAGE:
+            message = decode_message(record, seq)
+        elif kind == UserRecordType.DUPLICATE_ID:
+            decode_duplicate_id(record, seq)
+            return _corrupt(None)
+        else:
             message = stored_message(seq, row_id, kind, 0, record, body).record
-            columns = self._message_columns(message)
-        except CorruptRecord as error:
-            return {"corrupt": error.reason}
-        except ValueError as error:
-            return {"corrupt": f"its headers cannot be read: {error}"}
-        if message.body_size >= _INTEGER:
-            return {"corrupt": f"it says that its body has {message.body_size} bytes"}
-        if message.large is not None and message.large.id >= _INTEGER:
-            return {"corrupt": f"it says that its body is {message.large.id}"}
-        if not _FIRST_MS <= message.timestamp_ms <= _LAST_MS:
-            return {"corrupt": f"it was accepted at {message.timestamp_ms} ms, which is no time"}
-        # A valid message: it expires later, or earlier, than the column can represent.
-        expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
-        content, corrupt = self._body(message)
-        return {
-            **columns,
-            "address": message.address,
-            "body": None if content is None else content.body,
-            "body_type": None if content is None else content.kind or None,
-            "body_size": message.body_size,
-            "large": message.large is not None,
-            "large_id": message.large.id if message.large is not None else None,
-            "large_crc32": message.large.checksum if message.large is not None else None,
-            "priority": message.priority,
-            # Microseconds, as Arrow stores them, without an intermediate datetime.
-            "timestamp": message.timestamp_ms * 1000,
-            "expires": expires_ms * 1000 if expires_ms else None,
-            "corrupt": corrupt,
-        }
+        head = heads.place_of(message)
+        large = message.large
+        size = message.body_size
+        if size >= _INTEGER:
+            return _corrupt(f"it says that its body has {size} bytes")
+        if large is not None and large.id >= _INTEGER:
+            return _corrupt(f"it says that its body is {large.id}")
+        accepted_ms = message.timestamp_ms
+        if not _FIRST_MS <= accepted_ms <= _LAST_MS:
+            return _corrupt(f"it was accepted at {accepted_ms} ms, which is no time")
+        # A valid message: it expires later, or earlier, than the column can represent. Times are
+        # microseconds, as Arrow stores them, without an intermediate datetime.
+        expires_ms = message.expires_ms
+        expires = min(max(expires_ms, _FIRST_MS), _LAST_MS) * 1000 if expires_ms else None
+        whole, corrupt = (message.body, None) if large is None else self._large_body(large)
+        content = None if whole is None else _content(message, whole)
+        return _Row(
+            head,
+            message.address,
+            None if content is None else content.body,
+            None if content is None else content.kind or None,
+            size,
+            large is not None,
+            None if large is None else large.id,
+            None if large is None else large.checksum,
+            message.priority,
+            accepted_ms * 1000,
+            expires,
+            corrupt,
+        )
 
-    def _body(self, message: Message) -> tuple[Content | None, str | None]:
+    def _large_body(self, large: LargeBody) -> tuple[bytes | None, str | None]:
         """Return the body, if it is requested, and the reason if it cannot be read."""
-        if message.large is None:
-            return _content(message, message.body), None
         if self._bodies is None:
             return None, None
         try:
-            large = self._bodies.of(message.large)
+            return self._bodies.of(large), None
         except BodyUnreadable as error:
             return None, str(error)
-        return None if large is None else _content(message, large), None
 
-    def _message_columns(self, message: Message) -> dict[str, Any]:
-        """Return the columns of a message's headers and properties; raises ValueError."""
+
+class _Row(NamedTuple):
+    """A message's own columns, by their names, and the place of its head."""
+
+    head: int | None
+    address: str | None = None
+    body: bytes | None = None
+    body_type: str | None = None
+    body_size: int | None = None
+    large: bool | None = None
+    large_id: int | None = None
+    large_crc32: int | None = None
+    priority: int | None = None
+    timestamp: int | None = None
+    expires: int | None = None
+    corrupt: str | None = None
+
+
+def _corrupt(reason: str | None) -> _Row:
+    return _Row(None, corrupt=reason)
+
+
+class _Heads:
+    """The different headers and properties of a batch, parsed once each."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """``names`` are the wanted columns among ``SAID``."""
+        self._names = names
+        self._places: dict[bytes, int] = {}
+        """Of heads that say everything there is."""
+        self._found: list[dict[str, Any]] = []
+
+    def place_of(self, message: Message) -> int:
+        """Return the place of a message's head; raises ValueError if that cannot be read."""
         if message.stated or message.encoding != TAG:
-            return _columns_of(message)
-        head = message.head
-        found = self._heads.get(head)
-        if found is None:
-            found = _columns_of(message)
-            self._kept_bytes += len(head)
-            if len(self._heads) >= _KEPT_HEADS or self._kept_bytes > _KEPT_HEAD_BYTES:
-                self._heads.clear()
-                self._kept_bytes = len(head)
-            self._heads[head] = found
-        return found
+            self._found.append(_columns_of(message))
+            return len(self._found) - 1
+        place = self._places.get(message.head)
+        if place is None:
+            headers = headers_map(message.head)
+            fields = fields_of(headers)
+            # Every property that came by STOMP is a text.
+            self._found.append(_columns(headers, fields.properties, {}, fields))
+            place = self._places[message.head] = len(self._found) - 1
+        return place
+
+    def columns(self, schema: pa.Schema, places: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of rows whose heads have these places."""
+        arrays = {}
+        for name in self._names:
+            kind = schema.field(name).type
+            values = [one[name] for one in self._found]
+            distinct = _map_array(values, kind) if pa.types.is_map(kind) else pa.array(values, kind)
+            arrays[name] = distinct.take(places)
+        return arrays
+
+
+def _map_array(values: Sequence[Mapping[str, str]], kind: pa.DataType) -> pa.Array:
+    """Return maps as an array, several times as fast as Arrow does it."""
+    keys = list(chain.from_iterable(values))
+    items = list(chain.from_iterable(one.values() for one in values))
+    ends = accumulate(map(len, values), initial=0)
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(keys, pa.string()), pa.array(items, pa.string())
+    ).cast(kind)
 
 
 def _content(message: Message, body: bytes) -> Content:
@@ -224,17 +294,29 @@ def _content(message: Message, body: bytes) -> Content:
 
 
 def _columns_of(message: Message) -> dict[str, Any]:
+    """Return the columns of a message's headers and properties; raises ValueError."""
     fields = message.fields()
-    delivery_ms = fields.delivery_ms
+    types = {
+        name: _TYPES[type(value)]
+        for name, value in fields.properties.items()
+        if not isinstance(value, str)
+    }
+    texts = dict(property_texts(fields.properties))
     lines, _ = parts_for(message)
+    return _columns(headers_map(lines), texts, types, fields)
+
+
+def _columns(
+    headers: Mapping[str, str],
+    properties: Mapping[str, Property],
+    types: Mapping[str, str],
+    fields: Fields,
+) -> dict[str, Any]:
+    delivery_ms = fields.delivery_ms
     return {
-        "headers": list(headers_map(lines).items()),
-        "properties": list(property_texts(fields.properties)),
-        "property_types": [
-            (name, _TYPES[type(value)])
-            for name, value in fields.properties.items()
-            if not isinstance(value, str)
-        ],
+        "headers": headers,
+        "properties": properties,
+        "property_types": types,
         "message_id": fields.id,
         "routing_type": None if fields.routing_type is None else fields.routing_type.value,
         "durable": fields.durable,

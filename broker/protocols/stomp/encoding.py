@@ -66,25 +66,7 @@ class StompEncoding(Encoding):
 
     def fields(self, head: bytes) -> Fields:
         """Return the fields of header lines; every property is a text."""
-        headers = headers_map(head)
-        get = headers.get
-        return Fields(
-            routing_type=_ROUTING_TYPES.get(get("destination-type", "").upper()),
-            durable=not _is_false(get("persistent")),
-            group=get("_AMQ_GROUP_ID", get("JMSXGroupID")),
-            duplicate_id=get("_AMQ_DUPL_ID"),
-            correlation_id=get("correlation-id"),
-            reply_to=get("reply-to"),
-            content_type=get("content-type"),
-            user_id=get("_AMQ_VALIDATED_USER", get("JMSXUserID")),
-            subject=get("type"),
-            group_sequence=_sequence(get("_AMQ_GROUP_SEQUENCE", get("JMSXGroupSeq"))),
-            properties={
-                name: value
-                for name, value in headers.items()
-                if name not in _STANDARD and not name.startswith(_BROKERS_OWN)
-            },
-        )
+        return fields_of(headers_map(head))
 
     def properties(self, head: bytes) -> Mapping[str, Property]:
         """Return the values of header lines as texts, by their own names and those of JMS."""
@@ -124,6 +106,28 @@ class StompEncoding(Encoding):
     def stamped(self, head: bytes, ingress_ms: int) -> bytes:
         """Return the lines with ``ingress-timestamp``, which no sender may set."""
         return b"%bingress-timestamp:%d\n" % (head, ingress_ms)
+
+
+def fields_of(headers: Mapping[str, str]) -> Fields:
+    """Return the fields of a STOMP client's headers; every property is a text."""
+    get = headers.get
+    return Fields(
+        routing_type=_ROUTING_TYPES.get(get("destination-type", "").upper()),
+        durable=not _is_false(get("persistent")),
+        group=get("_AMQ_GROUP_ID", get("JMSXGroupID")),
+        duplicate_id=get("_AMQ_DUPL_ID"),
+        correlation_id=get("correlation-id"),
+        reply_to=get("reply-to"),
+        content_type=get("content-type"),
+        user_id=get("_AMQ_VALIDATED_USER", get("JMSXUserID")),
+        subject=get("type"),
+        group_sequence=_sequence(get("_AMQ_GROUP_SEQUENCE", get("JMSXGroupSeq"))),
+        properties={
+            name: value
+            for name, value in headers.items()
+            if name not in _STANDARD and not name.startswith(_BROKERS_OWN)
+        },
+    )
 
 
 def head_for(message: Message) -> bytes:
