@@ -1,3 +1,4 @@
+# mypyc compiles this module.
 """Shared subscriptions of a topic that end with their last consumer.
 
 The queue is called ``CLIENT-ID.NAME:shared-volatile`` as in Artemis, or, of no client id,
