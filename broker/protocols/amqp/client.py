@@ -41,6 +41,8 @@ class Client(ProtocolConnection):
         """How many links it has."""
         self.links_size = 0
         """Bytes that they count for."""
+        self.buffered = 0
+        """Bytes of messages, of either direction, that are not whole yet."""
         self.unacknowledged = 0
         """Bytes of deliveries that wait for an outcome."""
         self.acknowledged = 0

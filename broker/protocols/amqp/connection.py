@@ -107,6 +107,8 @@ _OFFERED: Final = (
 )
 _FAILED: Final = Symbol("amqp:connection-establishment-failed")
 """The property of an OPEN that is followed by a CLOSE."""
+_OUTCOME_COST: Final = 256
+"""Bytes that a delivery counts for until its outcome is said."""
 _SESSION_COST: Final = 2_048
 """Bytes that a session counts for beside its links."""
 
@@ -243,17 +245,15 @@ class AmqpConnection(Client):
     @property
     @override
     def held(self) -> int:
-        held = (
+        return (
             self._frames.held
             + self._transactions.size
             + self.links_size
+            + self.buffered
             + self.unacknowledged
             + _SESSION_COST * len(self._sessions)
+            + _OUTCOME_COST * self.outstanding
         )
-        for session in self._sessions.values():
-            if session is not None:
-                held += session.held
-        return held
 
     @property
     @override

@@ -50,27 +50,29 @@ class LargeDelivery:
         self._is_over = False
         large.pin(body.id)
 
-    @property
-    def held(self) -> int:
-        """Bytes that are in memory, or are being read into it."""
-        return PIECE_BYTES if self._is_reading else 0
-
     def resume(self) -> None:
         """Read the next piece, if the client takes more."""
         if not self._is_reading and not self._is_over and self._session.takes_messages():
             self._is_reading = True
+            self._session.client.buffered += PIECE_BYTES
             self._large.read(self._body.id, self._position, self._checksum, self._read)
 
     def cancel(self) -> None:
         """End without another byte, and without calling ``ended``."""
         if not self._is_over:
             self._is_over = True
+            self._read_ended()
             self._large.unpin(self._body.id)
 
+    def _read_ended(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._session.client.buffered -= PIECE_BYTES
+
     def _read(self, answer: tuple[bytes, int] | OrthiaError) -> None:
-        self._is_reading = False
         if self._is_over:
             return
+        self._read_ended()
         if isinstance(answer, OrthiaError):
             self._abort(answer)
             return

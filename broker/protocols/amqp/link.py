@@ -119,11 +119,6 @@ class Link(ABC):
         self.unsettled: dict[int, MessageReference] = {}
         """What the client has of it and did not settle, by delivery id, the oldest first."""
 
-    @property
-    def held(self) -> int:
-        """Bytes it holds beside its ``cost`` and its deliveries."""
-        return 0
-
     @abstractmethod
     def flow(self, said: Flow) -> None:
         """Take note of how far the client is with the link, and of its credit."""

@@ -6,7 +6,6 @@ reason; if the client has settled it already, its link ends, for it would not le
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from typing_extensions import override
 
@@ -34,9 +33,6 @@ from orthia.broker.protocols.amqp.receiver import Receiver, Sink
 from orthia.broker.protocols.amqp.transactions import Transactions
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
-
-OUTCOME_COST: Final = 256
-"""Bytes that a delivery counts for until its outcome is said."""
 
 
 class _Stored:

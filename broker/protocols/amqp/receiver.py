@@ -71,11 +71,6 @@ class Receiver(Link):
         self._max_bytes = options.max_message_size
         self._partial: _Partial | None = None
 
-    @property
-    def held(self) -> int:
-        """Bytes of the message that is not whole."""
-        return 0 if self._partial is None else self._partial.size
-
     def give_credit(self) -> None:
         """Let the client send as many messages as it may have under way."""
         self._credit = self._most
@@ -128,11 +123,12 @@ class Receiver(Link):
         if said.state is not None:
             partial.state = said.state
         if said.aborted:
-            self._partial = None
+            self._drop()
             return None
         partial.size += len(payload)
+        self.session.client.buffered += len(payload)
         if partial.size > self._max_bytes:
-            self._partial = None
+            self._drop()
             raise LinkFault(
                 MESSAGE_SIZE,
                 f"a message has more than {self._max_bytes} bytes, which are max-body-bytes and"
@@ -141,7 +137,7 @@ class Receiver(Link):
         partial.parts.append(payload)
         if said.more:
             return None
-        self._partial = None
+        self._drop()
         whole = b"".join(partial.parts)
         is_settled = partial.is_settled
         return self._sink.take(
@@ -161,4 +157,9 @@ class Receiver(Link):
 
     def close(self) -> None:
         """Forget the message that is not whole."""
-        self._partial = None
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._partial is not None:
+            self.session.client.buffered -= self._partial.size
+            self._partial = None

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from typing_extensions import override
-
 from orthia.broker.core.api import Done, MessageReference, SingleSubscription
 from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.amqp.conditions import (
@@ -304,11 +302,6 @@ class Sender(Link):
             core.release(references, done)
 
     # --- the end
-
-    @property
-    @override
-    def held(self) -> int:
-        return 0 if self._large is None else self._large.held
 
     def stop(self) -> None:
         """Write nothing more of a large message."""

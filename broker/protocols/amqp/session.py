@@ -110,15 +110,6 @@ class AmqpSession(LinkSession):
         self.say(Begin(channel, _FIRST_OUTGOING, INCOMING_WINDOW, _OUTGOING_WINDOW, MAX_LINKS - 1))
 
     @property
-    def held(self) -> int:
-        """Bytes that its links and its frames hold."""
-        held = self._pending_bytes
-        for link in self._links.values():
-            if link is not None:
-                held += link.held
-        return held
-
-    @property
     def senders(self) -> list[Sender]:
         """The links by which the client receives."""
         return [one for one in self._links.values() if isinstance(one, Sender)]
@@ -183,7 +174,7 @@ class AmqpSession(LinkSession):
                 self.channel, link.handle, payload[at : at + most], more=more or not is_last
             )
             self._pending.append((link.handle, frame))
-            self._pending_bytes += len(frame)
+            self._hold(len(frame))
         self._write_pending()
 
     @override
@@ -192,16 +183,20 @@ class AmqpSession(LinkSession):
         self._sent()
         self.say(Transfer(link.handle, aborted=True))
 
+    def _hold(self, change: int) -> None:
+        self._pending_bytes += change
+        self.client.buffered += change
+
     def _drop_pending(self, link: Link) -> None:
         if self._pending:
             left = [one for one in self._pending if one[0] != link.handle]
             self._pending = deque(left)
-            self._pending_bytes = sum(len(frame) for _, frame in left)
+            self._hold(sum(len(frame) for _, frame in left) - self._pending_bytes)
 
     def _write_pending(self) -> None:
         while self._pending and self._remote_window > 0:
             _, frame = self._pending.popleft()
-            self._pending_bytes -= len(frame)
+            self._hold(-len(frame))
             self._sent()
             self.client.write(frame)
 
@@ -495,7 +490,7 @@ class AmqpSession(LinkSession):
         self.is_ended = True
         self.flush_accepted()
         self._pending.clear()
-        self._pending_bytes = 0
+        self._hold(-self._pending_bytes)
         for link in list(self._links.values()):
             if link is not None:
                 self._close(link, is_closed=True)
@@ -506,7 +501,7 @@ class AmqpSession(LinkSession):
         """Forget all links; return those that have an end in the core, which is still open."""
         self.is_ended = True
         self._pending.clear()
-        self._pending_bytes = 0
+        self._hold(-self._pending_bytes)
         senders = self.senders
         for link in self._links.values():
             if isinstance(link, Sender):
