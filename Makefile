@@ -32,7 +32,7 @@ FIRST := run demo test test-all compiled wheel clean
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-api test-mysql upgrade-test lint format docs fuzz model queue-model
+.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-amqp test-api test-mysql upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock screenshots clean
 
 help: ## Show the targets
@@ -135,6 +135,13 @@ build/schemathesis/bin/schemathesis:
 	@echo "Installing schemathesis into build/schemathesis"
 	@$(PYTHON) -m venv build/schemathesis
 	@build/schemathesis/bin/pip --disable-pip-version-check --quiet install schemathesis==4.32.5
+
+build/proton/.installed: | $(VENV)/bin/python
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: \
+		--target build/proton python-qpid-proton-wheel==0.39.0 && touch $@
+
+test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton: its codec, and its client with real nodes
+	PYTHONPATH=build/proton $(PYTEST) tests/amqp tests/process/test_amqp.py $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
