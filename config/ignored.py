@@ -68,6 +68,9 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "divert/transformer-class-name": Instead(
         "the message is diverted as it came; no code changes it"
     ),
+    "core/amqp-use-core-subscription-naming": Instead(
+        "queues of AMQP clients' subscriptions are called as Artemis does by default", ("false",)
+    ),
     "core/federations": Instead(_ALONE),
     "core/broker-connections": Instead(f"{_ALONE}, and mirrors none"),
     "core/cluster-connections": Instead(f"{_ALONE}; its backup shares its store and needs none"),
@@ -227,7 +230,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/redistribution-delay",
     ),
     "protocols and clients that Orthia does not serve": (
-        "core/amqp-use-core-subscription-naming",
         "core/mqtt-session-scan-interval",
         "core/mqtt-session-state-persistence-timeout",
         "core/mqtt-subscription-persistence-enabled",

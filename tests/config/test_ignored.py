@@ -40,7 +40,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
         tmp_path,
         """<broker-plugins><broker-plugin class-name="a"/></broker-plugins>
 <thread-pool-max-size>30</thread-pool-max-size>
-<acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
+<acceptors><acceptor name="mqtt">tcp://0.0.0.0:1883?protocols=MQTT</acceptor></acceptors>
 <address-settings>
 <address-setting match="a">
 <retroactive-message-count>${DELAY:10}</retroactive-message-count></address-setting>
@@ -55,7 +55,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
     told = [one.removeprefix(f"{tmp_path / 'broker.xml'}:") for one in settings.not_applied]
     assert [one.split(": ")[:2] for one in told] == [
         ["2", "broker-plugins"],
-        ["4", "acceptor 'amqp'"],
+        ["4", "acceptor 'mqtt'"],
         ["7, 9", "retroactive-message-count"],
     ]
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
