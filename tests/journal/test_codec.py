@@ -105,8 +105,8 @@ def test_arbitrary_bytes_are_corrupt_and_nothing_worse(data: bytes) -> None:
 
 def test_a_later_version_is_named() -> None:
     """A record of a codec this node does not know says so, and not that it is damaged."""
-    with pytest.raises(CorruptRecord, match="codec version is 4 and this node reads 1 to 3"):
-        decode_message(b"\x04" + encode_message(EXAMPLE)[1:], 1)
+    with pytest.raises(CorruptRecord, match="codec version is 5 and this node reads 1 to 4"):
+        decode_message(b"\x05" + encode_message(EXAMPLE)[1:], 1)
 
 
 def test_the_stored_form_of_a_message_is_fixed() -> None:
