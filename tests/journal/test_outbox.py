@@ -428,6 +428,23 @@ def test_the_function_tells_what_is_wrong(
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_functions_of_who_inserts_let_no_long_body_pass(application: Application) -> None:
+    """The check of the table finds functions and operators as the inserting session does."""
+    own = (
+        "CREATE SCHEMA own",
+        "CREATE FUNCTION own.octet_length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION own.f(integer, integer) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+        "CREATE OPERATOR own.> (LEFTARG = integer, RIGHTARG = integer, FUNCTION = own.f)",
+        "SET LOCAL search_path = own, pg_catalog, public",
+    )
+    with application.session() as session:
+        for statement in own:
+            session.execute(text(statement))
+        with pytest.raises(DBAPIError, match="expected at most 1048576"):
+            application.insert(session, "x" * 1_048_577)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_the_function_sends_texts_and_bytes(application: Application) -> None:
     """With headers as a text, as jsonb, or without."""
     with application.session() as session:
