@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from starlette.requests import Request
 
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal
 from orthia.broker.management.abc import Caller, OperatorLogins
+from orthia.broker.management.http.call import credentials
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.resources import Managed
 from orthia.config.secrets import Secret
@@ -231,6 +233,23 @@ def test_a_wrong_login_is_refused(api: Api) -> None:
     answer = api.ask("GET", "/api/v1/overview", passcode="wrong")
     assert (answer.status, answer.body["detail"]) == (401, "login or passcode is wrong")
     assert answer.headers["www-authenticate"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [b"Basic YTpi", b"Basic YzpkZWY="],
+        [b"Bearer abc", b"Basic YTpi"],
+        [b"Basic YTpi", b"Digest x"],
+        [b"Negotiate abc"],
+        [b"Basic YQ=="],
+    ],
+)
+def test_one_login_is_given_or_none(given: list[bytes]) -> None:
+    """A proxy may look at the first of two, and this node at the other."""
+    headers = [(b"authorization", one) for one in given]
+    with pytest.raises(AuthenticationFailed, match="expected one Authorization header"):
+        credentials(Request({"type": "http", "headers": headers}))
 
 
 @pytest.mark.parametrize("path", ["/api/v1/messages", "/console/jolokia/", "/console/queue?name=x"])

@@ -457,7 +457,11 @@ def test_more_is_logged_as_an_operator_says(request: pytest.FixtureRequest) -> N
     managed = Managed()
     managed.run(managed.management.set_log_level(OPERATOR, logger.name, "DEBUG"))
     assert logger.level == logging.DEBUG
-    for name, level, wrong in (("uvicorn", "DEBUG", "no logger"), ("orthia", "LOUD", "a level is")):
+    for name, level, wrong in (
+        ("uvicorn", "DEBUG", "no logger"),
+        ("orthiarchive", "DEBUG", "no logger"),
+        ("orthia", "LOUD", "a level is"),
+    ):
         with pytest.raises(WrongArgument, match=wrong):
             managed.run(managed.management.set_log_level(OPERATOR, name, level))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import BrokerError, QueueInUse
+from orthia.broker.core.errors import BrokerError, LimitExceeded, QueueInUse
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import jobs
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
@@ -303,6 +303,38 @@ def in_steps(managed: Managed, kind: JobKind, steps: int, **said: Any) -> None:
                 core.journal.commit()
 
     managed.run(work())
+
+
+def test_so_many_jobs_run_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds windows in memory; once one is over, the next may begin."""
+    monkeypatch.setattr(jobs, "MOST_RUNNING", 2)
+    managed = Managed()
+    for name in ("a", "b", "c"):
+        managed.core.send(f"/queue/{name}", "x")
+
+    async def work() -> None:
+        management = managed.management
+        first = await management.start_job(OPERATOR, JobKind.PURGE, queue="a")
+        await management.start_job(OPERATOR, JobKind.PURGE, queue="b")
+        with pytest.raises(LimitExceeded, match="2 jobs run already"):
+            await management.start_job(OPERATOR, JobKind.PURGE, queue="c")
+        await management.finished(OPERATOR, first.id)
+        await management.start_job(OPERATOR, JobKind.PURGE, queue="c")
+
+    managed.run(work())
+
+
+def test_a_job_of_ids_is_named_anew_after_a_takeover() -> None:
+    """Which are left is not known: it must not go on with all of the queue."""
+    managed = filled(100)
+    page = managed.run(managed.management.browse(OPERATOR, "orders", limit=100)).messages
+    in_steps(managed, JobKind.DELETE, 1, ids=[one.id for one in page[:80]])
+    later = managed.takeover(PAGED)
+    (job,) = later.run(later.management.jobs(OPERATOR))
+    assert (job.state, job.done, job.ids) == (JobState.INTERRUPTED, jobs.STEP_MESSAGES, 80)
+    with pytest.raises(NotPossible, match="name the rest of them anew"):
+        later.run(later.management.continue_job(OPERATOR, job.id))
+    assert len(later.texts("orders")) == 100 - jobs.STEP_MESSAGES
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

@@ -133,6 +133,19 @@ def test_what_would_be_done_otherwise_is_refused(
     assert node.get(f"read/{ORDERS}/MessageCount")["value"] == 3
 
 
+def test_what_is_due_later_is_counted_as_in_artemis(node: Jolokia) -> None:
+    """In MessageCount, by which Artemis' clients scale; not in QueueSize, as of Classic."""
+    later = {"destination": "/queue/orders", "delivery-ms": 4_000_000_000_000}
+    assert node.ask("POST", "/api/v1/messages", later).status == 201
+    assert node.get(f"read/{ORDERS}/MessageCount,ScheduledCount")["value"] == {
+        "MessageCount": 4,
+        "ScheduledCount": 1,
+    }
+    classic = "org.apache.activemq:type=Broker,brokerName=x,destinationType=Queue"
+    found = node.get(f"read/{classic},destinationName=orders/QueueSize")
+    assert found["value"] == 3
+
+
 def test_it_is_no_proxy(node: Jolokia) -> None:
     """A request for another server is refused, or whoever may log in here could reach that."""
     target = {"url": "service:jmx:rmi:///jndi/rmi://elsewhere.example:1099/jmxrmi"}

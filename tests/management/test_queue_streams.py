@@ -116,6 +116,17 @@ def test_what_expires_stays_until_the_stream_acknowledges_it() -> None:
     assert (job.done, queue.depth) == (2, 0)
 
 
+def test_a_stream_is_detached_by_its_own_id_alone() -> None:
+    """One that was replaced must not take the queue from the one that reads it now."""
+    managed = attached(1)
+    with pytest.raises(NotFound, match="it does not read queue 'orders'"):
+        managed.run(managed.management.detach_stream(OPERATOR, "orders", "another"))
+    assert managed.run(managed.management.stream(OPERATOR, "orders")).id == "mine"
+    managed.run(managed.management.detach_stream(OPERATOR, "orders", "mine"))
+    with pytest.raises(NotFound, match="its consumers have it"):
+        managed.run(managed.management.stream(OPERATOR, "orders"))
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     """Both arguments, and by nobody else's job."""
     managed = attached(1)
