@@ -305,6 +305,15 @@ def in_steps(managed: Managed, kind: JobKind, steps: int, **said: Any) -> None:
     managed.run(work())
 
 
+def test_the_last_jobs_that_are_over_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older ones are forgotten: a stream has one for each of its micro-batches."""
+    monkeypatch.setattr(jobs, "_MOST_KEPT", 2)
+    managed = filled(1)
+    ids = [managed.job(JobKind.PURGE).id for _ in range(5)]
+    shown = [one.id for one in managed.run(managed.management.jobs(OPERATOR))]
+    assert shown == ids[:-4:-1]
+
+
 def test_so_many_jobs_run_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds windows in memory; once one is over, the next may begin."""
     monkeypatch.setattr(jobs, "MOST_RUNNING", 2)
