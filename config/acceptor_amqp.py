@@ -11,8 +11,6 @@ AMQP_ACTING: Final[Mapping[str, str]] = {
     "amqpCredits": "messages that an AMQP client may send before it gets more credit; 1000 by"
     " default",
     "amqpLowCredits": "how few of them are left when it gets more; 300 by default",
-    "amqpMinLargeMessageSize": "bytes of an AMQP message from which on it is a large one, -1 for"
-    " none; min-large-message-size of stomp-limits by default",
     "amqpIdleTimeout": "milliseconds of silence after which an AMQP client is ended, of which it is"
     " told half; 60000 by default, 0 or -1 never",
     "maxFrameSize": "bytes of a frame that an AMQP client may send, from 512; 1048576 by default",
@@ -40,8 +38,6 @@ class AcceptorAmqp:
     """``amqpCredits``: messages that a client may send before it gets more credit."""
     low_credits: int = 300
     """``amqpLowCredits``: how few of them are left when it gets more."""
-    min_large_message_size: int | None = None
-    """``amqpMinLargeMessageSize``; None leaves it to min-large-message-size."""
     idle_timeout: int = 60_000
     """``amqpIdleTimeout``: milliseconds of silence after which a client is ended; 0 is never."""
     max_frame_size: int = 1_048_576
@@ -62,7 +58,6 @@ def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
             f"has amqpLowCredits={low} and amqpCredits={credit}; expected the low ones to be"
             " fewer, or as many"
         )
-    large = _number(parameters, "amqpMinLargeMessageSize", 0, least=-1)
     idle = _number(parameters, "amqpIdleTimeout", default.idle_timeout, least=-1)
     frame = _number(parameters, "maxFrameSize", default.max_frame_size, least=_LEAST_FRAME)
     if frame > _LARGEST_FRAME:
@@ -71,7 +66,7 @@ def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
             " broker hold so much"
         )
     mechanisms, servers = _mechanisms(parameters), _servers(parameters)
-    return AcceptorAmqp(credit, low, large or None, max(idle, 0), frame, mechanisms, servers)
+    return AcceptorAmqp(credit, low, max(idle, 0), frame, mechanisms, servers)
 
 
 def _number(parameters: Mapping[str, str], name: str, default: int, *, least: int) -> int:

@@ -253,15 +253,13 @@ def test_what_an_acceptor_names_is_served_and_all_where_it_names_nothing(
 def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
     """With Artemis' defaults, but for the size of frames."""
     url = (
-        "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpMinLargeMessageSize=-1;amqpIdleTimeout=0;"
+        "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpIdleTimeout=0;"
         "maxFrameSize=4096;saslMechanisms=anonymous,PLAIN;amqpFailoverServers=a:1,[::1]:2"
     )
     (one,) = _load(tmp_path, url).acceptors
-    assert one.amqp == AcceptorAmqp(
-        10, 3, -1, 0, 4_096, ("PLAIN", "ANONYMOUS"), (("a", 1), ("::1", 2))
-    )
+    assert one.amqp == AcceptorAmqp(10, 3, 0, 4_096, ("PLAIN", "ANONYMOUS"), (("a", 1), ("::1", 2)))
     (default,) = _load(tmp_path, "tcp://h:1?amqpCredits=200").acceptors
-    assert default.amqp == AcceptorAmqp(200, 200, None, 60_000, 1_048_576, ())
+    assert default.amqp == AcceptorAmqp(200, 200, 60_000, 1_048_576, ())
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,6 @@ class AmqpOptions:
         amqp = acceptor.amqp
         if acceptor.handshake_timeout is not None:
             limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
-        if amqp.min_large_message_size is not None:
-            limits = replace(limits, min_large_message_size=amqp.min_large_message_size)
         return cls(limits, amqp, Prefixes.of(acceptor), acceptor.tls is not None)
 
     @property
