@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from orthia.broker.core.routing.address_rules import unreadable_filters
-from orthia.broker.quoting import quoted
 from orthia.broker.tls.check import unusable_tls
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import Settings
@@ -32,7 +31,7 @@ def unknown_users(settings: Settings) -> Iterator[Violation]:
         if outbox.user not in names:
             yield Violation(
                 "core/outbox/user",
-                f"is {quoted(outbox.user)}, and there is no user of this name: rows of the outbox"
+                f"is {outbox.user!r}, and there is no user of this name: rows of the outbox"
                 f" would wait; add it by `orthia user add {outbox.user} --role ROLE --config"
                 f" {settings.source}`",
             )
