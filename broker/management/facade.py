@@ -641,10 +641,7 @@ class Management:
         check_max_consumers(max_consumers)
         kind, chosen = self._new_queue(principal, name, where, routing_type, options or {})
         permission = "createDurableQueue" if durable else "createNonDurableQueue"
-        if durable:
-            self._security.check_new_queue(principal, where, name)
-        else:
-            self._security.check(principal, permission, where, name)
+        self._security.check_new_queue(principal, where, name, permission)
         creations = self._parts.creations
         creations.refuse_if_too_many(principal, quoted(name))
         self._parts.store_use.refuse_if_closed()

@@ -156,11 +156,11 @@ class Security:
         principal: Principal,
         address: str,
         queue: str,
-        permission: str = "createDurableQueue",
+        permission: str,
     ) -> None:
         """Raise NotAuthorized unless ``principal`` may create a queue of an address.
 
-        The ``permission`` is for a durable one.
+        Which ``permission`` that takes depends on whether the queue is durable.
 
         Queue names are unique. A queue named otherwise than its address could take the name of
         another address, which could then have no queue of its own name. So without a setting for

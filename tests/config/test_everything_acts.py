@@ -97,6 +97,12 @@ READ_AS = {
     "core/health/allow-anonymous": (
         "broker/management/http/probes.py self._settings.allow_anonymous"
     ),
+    "core/store/database-store/data-source-properties/data-source-property/@value": (
+        "database/engine.py s.data_source_properties"
+    ),
+    "core/store/*/locker/custom-locker/property/@value": (
+        "nodemanager/locks/lockers.py locker.properties"
+    ),
     "core/outbox/user": "broker/core/broker.py outbox.user",
     "core/outbox/notify": "journal/sql/journal.py outbox.notify",
     "core/stomp-limits/max-body-bytes": (
@@ -244,7 +250,7 @@ def test_both_roles_and_routing_types_make_a_difference() -> None:
         assert f"{type(one).__name__}.{one.name}" in _attributes_read()
 
 
-_CHECKS = ("security.check", "security.allows", "self.check")
+_CHECKS = ("security.check", "security.check_new_queue", "security.allows", "self.check")
 
 
 def test_every_permission_is_asked_for_or_told_of() -> None:

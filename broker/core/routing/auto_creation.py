@@ -176,7 +176,7 @@ class AutoCreation:
             raise DestinationRefused(
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
-        self._security.check_new_queue(principal, address_name, name)
+        self._security.check_new_queue(principal, address_name, name, "createDurableQueue")
         self.virtual_topics.check(principal, "createDurableQueue", address_name, name)
         options = address.options_of_new(name)
         self._creations.refuse_if_too_many(principal, quoted(name))
