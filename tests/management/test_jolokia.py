@@ -314,6 +314,7 @@ def test_list_describes_what_there_is(node: Jolokia) -> None:
         ("read/java.lang:type=Memory", 404, "there is no object"),
         ("read/orders", 400, "is no name of an object"),
         ('read/a:b="c', 400, "a quote is not closed"),
+        ("read/a:b=c,b=d", 400, "key 'b' is there twice"),
         (f"exec/{BROKER}/freezeReplication", 400, "there is no operation 'freezeReplication'"),
         (f"write/{ORDERS}/Paused/true", 403, "write is not served here"),
         ("eat/it", 400, "there is no request 'eat'"),
