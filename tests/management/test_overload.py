@@ -123,9 +123,7 @@ def test_what_is_computed_beside_the_loops_is_of_the_share() -> None:
     assert budget.ahead_seconds() == pytest.approx((0.4 - 0.25) / SHARE)
 
 
-@pytest.mark.parametrize(
-    "path", ["addresses", "connections", "consumers", "queues/orders/consumers"]
-)
+@pytest.mark.parametrize("path", ["addresses", "consumers", "queues/orders/consumers"])
 def test_lists_are_searched_beside_the_loop(
     node: Jolokia, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
