@@ -1,10 +1,12 @@
 """The rows of an export: a journal's messages with their day, in formats of other programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 PARTITIONED_BY: Final = ("day", "queue")
@@ -66,6 +68,48 @@ def writer(frame: DataFrame, name: str) -> DataFrameWriter:
     if name == "csv":
         prepared = prepared.option("header", "true").options(**CSV_OPTIONS)
     return prepared
+
+
+@dataclass(frozen=True)
+class FileSize:
+    """How large the files of an export are to be; without either, as the tasks that read them."""
+
+    rows: int | None = None
+    """So many rows at most."""
+    mib: int | None = None
+    """About so many MiB, as far as a day and queue has them."""
+
+
+def save_partitioned(
+    rows: DataFrame, format_: str, directory: str, size: FileSize, *, is_small: bool
+) -> None:
+    """Write rows of ``exported`` by day and queue."""
+    # What is small is read by one task, which writes one file a day and queue anyway.
+    gathers = size.mib is not None and not is_small
+    with _gathering(rows.sparkSession, size.mib) if gathers else nullcontext():
+        # Spark drops the hint at once where it does not adapt its plans.
+        gathered = rows.hint("rebalance", *PARTITIONED_BY) if gathers else rows
+        prepared = writer(gathered, format_).partitionBy(*PARTITIONED_BY)
+        if size.rows is not None:
+            prepared = prepared.option("maxRecordsPerFile", size.rows)
+        prepared.save(directory)
+
+
+@contextmanager
+def _gathering(spark: SparkSession, mib: int | None) -> Iterator[None]:
+    """Let Spark cut what it gathers into parts of about ``mib`` within the block."""
+    wanted = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": f"{mib}m",
+    }
+    before = {key: spark.conf.get(key) for key in wanted}
+    try:
+        for key, value in wanted.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.set(key, str(old))
 
 
 def summary(messages: DataFrame) -> DataFrame:

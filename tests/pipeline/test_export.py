@@ -4,12 +4,19 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from orthia.journal.model.unit import Unit
 from orthia.pipeline.jobs import export
 from orthia.pipeline.sources.inputs import ExportInputs
 from orthia.pipeline.sources.schemas import JOURNAL
+from tests.cli.conftest import Run, run
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.pipeline.support import answer, with_queues
+
+__all__ = ["run"]
 
 pytestmark = pytest.mark.extended
 
@@ -61,3 +68,29 @@ def test_a_spreadsheet_calculates_nothing_a_client_sent(
         with path.open(newline="") as opened:
             found |= {row["seq"]: row["address"] for row in csv.DictReader(opened)}
     assert found == {f"{-n}": text if text == "a=b" else f"'{text}" for n, text in enumerate(texts)}
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+@pytest.mark.usefixtures("spark")
+def test_files_are_as_large_as_asked_for(run: Run, store: SqlJournalStore, tmp_path: Path) -> None:
+    """Six tasks write six files a queue, or one, or as many as the rows of a file demand."""
+    journal = with_queues(store)
+    for _ in range(6):
+        unit = Unit()
+        for number in range(1_000):
+            unit.add_message([QUEUE if number % 2 else OTHER_QUEUE], payload(str(number)))
+        journal.append_unit(unit)
+    journal.close(drain=True)
+
+    def files(name: str, *options: str) -> list[int]:
+        out = tmp_path / name
+        url = store.settings.jdbc_connection_url.display
+        command = ("pipeline", "export", "--url", url, "--to", out, "--partitions", "6", *options)
+        answer(run(*command, "--json", "-q"))
+        found = [pq.read_metadata(one).num_rows for one in (out / "messages").rglob("*.parquet")]
+        assert sum(found) == 6_000
+        return found
+
+    assert len(files("as read")) > 6
+    assert files("gathered", "--file-mib", "64") == [3_000, 3_000]
+    assert max(files("bounded", "--file-mib", "64", "--file-rows", "700")) == 700

@@ -48,6 +48,8 @@ class _Wanted:
     incremental: bool
     with_history: bool
     with_bodies: bool
+    file_rows: int | None
+    file_mib: int | None
     spark_on: SparkOptions
 
     @property
@@ -109,6 +111,18 @@ class _Written:
     show_default=True,
     help="Also the bodies of large messages, in pieces.",
 )
+@click.option(
+    "--file-rows",
+    type=click.IntRange(1),
+    help="Rows of a file of messages, at most.  [default: as many as a task reads]",
+)
+@click.option(
+    "--file-mib",
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="About how large a file of messages is to be: rows of a day and queue that several tasks"
+    " read are brought together first.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @several.pairs_option
 @store_options
@@ -121,6 +135,8 @@ def export(
     queues: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
+    file_rows: int | None,
+    file_mib: int | None,
     spark_on: SparkOptions,
     *,
     incremental: bool,
@@ -156,6 +172,8 @@ def export(
         incremental=incremental,
         with_history=with_history,
         with_bodies=with_bodies,
+        file_rows=file_rows,
+        file_mib=file_mib,
         spark_on=spark_on,
     )
     if pairs_file is not None:
@@ -246,10 +264,11 @@ def _export(
             # First: a message that leaves its queue meanwhile is then in neither, never in both.
             spark_on.say("writing the history")
             rows = passed.of(inputs.history(conditions=conditions))
-            _save(job.exported(rows, "removed_at"), format_, f"{directory}/history")
+            kept = job.exported(rows, "removed_at")
+            _save(kept, wanted, f"{directory}/history", inputs)
         spark_on.say("writing messages")
         messages = job.exported(counts.of(inputs.messages(conditions=conditions)))
-        _save(messages, format_, f"{directory}/messages")
+        _save(messages, wanted, f"{directory}/messages", inputs)
         small: dict[str, DataFrame] = {}
         if wanted.with_bodies and not (counts.large or (wanted.with_history and passed.large)):
             small["bodies"] = backup.no_bodies(inputs.spark)
@@ -294,10 +313,11 @@ def _export(
     return _Written(target, manifest, of_messages, of_history, bad)
 
 
-def _save(rows: "DataFrame", format_: str, directory: str) -> None:
+def _save(rows: "DataFrame", wanted: _Wanted, directory: str, inputs: "Inputs") -> None:
     from orthia.pipeline.jobs import export as job
 
-    job.writer(rows, format_).partitionBy(*job.PARTITIONED_BY).save(directory)
+    size = job.FileSize(wanted.file_rows, wanted.file_mib)
+    job.save_partitioned(rows, wanted.format, directory, size, is_small=inputs.is_small)
 
 
 def _needing_bodies(
