@@ -32,16 +32,18 @@ import adbc_driver_postgresql.dbapi
 import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
+from click.testing import CliRunner
 from psycopg2.extensions import make_dsn
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.pipeline_data import fill_journal, write_logs
 from orthia import migrations
+from orthia.broker.cli.pipeline.export import export
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.pipeline.jobs import audit, failovers
 from orthia.pipeline.jobs.export import exported
-from orthia.pipeline.session import build_session
+from orthia.pipeline.session import LOCAL, build_session
 from orthia.pipeline.sources.inputs import ExportInputs, StoreInputs
 from orthia.pipeline.sources.schemas import RAW
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE, StoreReference
@@ -77,8 +79,12 @@ class Cost:
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def worker_mib(self) -> float:
-        """Return the largest peak of a worker's resident memory."""
-        return max(map(_peak_mib, self._workers()), default=0.0)
+        """Return the largest peak of a Python worker's resident memory."""
+        return max((_peak_mib(pid) for pid in self._workers() if not _is_java(pid)), default=0.0)
+
+    def executor_mib(self) -> float:
+        """Return the largest peak of an executor of a cluster; 0 if Spark is one process."""
+        return max((_peak_mib(pid) for pid in self._workers() if _is_java(pid)), default=0.0)
 
     def driver_mib(self) -> float:
         """Return the peak of Spark's own process."""
@@ -101,6 +107,12 @@ class Cost:
         return {pid: fields for pid, fields in found.items() if pid in mine}
 
 
+def _is_java(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+    return False
+
+
 def _peak_mib(pid: int) -> float:
     with suppress(OSError):
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -115,6 +127,7 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     worker_mib: float = 0.0
+    executor_mib: float = 0.0
 
 
 class Bench:
@@ -144,7 +157,17 @@ class Bench:
             found["Spark JDBC, nine columns"] = lambda: _drain(self._jdbc())
             found["Spark JDBC to Parquet"] = lambda: self._to_parquet(self._jdbc())
         found["orthia.journal, decoded"] = lambda: _drain(self._store.messages())
+        found["orthia pipeline export"] = self._whole_export
         return found
+
+    def _whole_export(self) -> None:
+        """Run the command, in this session."""
+        out = self._scratch / "whole"
+        url = str(self._url.render_as_string(hide_password=False))
+        command = ["--url", url, "--jdbc-user", USER, "--to", str(out), "--json", "-q"]
+        result = CliRunner().invoke(export, command, catch_exceptions=False)
+        assert result.exit_code == 0, result.output  # noqa: S101
+        shutil.rmtree(out)
 
     def export(self) -> None:
         """Write the export that the audit reads."""
@@ -238,6 +261,7 @@ def measure(
                 found[name].seconds.append(time.perf_counter() - began)
                 found[name].processor.append(cost.processor_seconds() - used)
                 found[name].worker_mib = cost.worker_mib()
+                found[name].executor_mib = cost.executor_mib()
                 last = found[name]
                 print(
                     f"{name}: {last.seconds[-1]:.2f} s, {last.processor[-1]:.2f} s of processor"
@@ -253,11 +277,14 @@ def show(title: str, measured: Mapping[str, Measured], rows: int) -> None:
     print(f"\n{title}")
     for name, one in measured.items():
         memory = "" if name.startswith(BARE) else f"{one.worker_mib:5.0f} MiB a worker"
+        if one.executor_mib and memory:
+            memory += f", {one.executor_mib:.0f} an executor"
         median = statistics.median(one.seconds)
         every = " ".join(f"{seconds:.2f}" for seconds in one.seconds)
         print(
             f"  {name:40} {median:7.2f} s {rows / median:11,.0f} a second"
-            f" {statistics.median(one.processor):8.2f} s of processor time"
+            f" {statistics.median(one.processor):8.2f} s of processor time,"
+            f" {statistics.median(one.processor) / rows * 1e6:6.2f} us a row"
             f" {memory}  ({every})",
             flush=True,
         )
@@ -270,6 +297,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=250_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="what has one of these in its name")
+    parser.add_argument("--master", default=LOCAL, help="as local-cluster[2,1,1024]")
     parser.add_argument("--jdbc-jar", type=Path, help="PostgreSQL's JDBC driver")
     arguments = parser.parse_args()
 
@@ -281,7 +309,8 @@ def main() -> None:
         }
 
     conf = {} if arguments.jdbc_jar is None else {"spark.jars": str(arguments.jdbc_jar)}
-    spark = build_session(settings=conf, passwords={PASSWORD_VARIABLE: PASSWORD})
+    os.environ[PASSWORD_VARIABLE] = PASSWORD
+    spark = build_session(arguments.master, settings=conf, passwords={PASSWORD_VARIABLE: PASSWORD})
     cost = Cost(spark)
     with tempfile.TemporaryDirectory() as directory, PostgresqlServer() as server:
         for number, rows in enumerate(arguments.rows):

@@ -69,7 +69,7 @@ def copied(
         ranges = plan_ranges(reader, settings, partitions)
     if not ranges:
         return 0
-    copier = _RangeCopier(source, target, columns, declare, ranges, history=history)
+    copier = RangeCopier(source, target, columns, declare, ranges, history=history)
     dialect = target.settings(_environment(spark)).jdbc_connection_url.dialect
     # SQLite allows one writer at a time.
     tasks = 1 if dialect is Dialect.SQLITE else len(ranges)
@@ -82,7 +82,7 @@ def _environment(spark: SparkSession) -> dict[str, str]:
     return dict(spark.sparkContext.environment)
 
 
-class _RangeCopier:
+class RangeCopier:
     """Copies the ranges of a task; pickled to the workers, so it has no connection."""
 
     def __init__(
@@ -103,6 +103,7 @@ class _RangeCopier:
         self._history = history
 
     def __call__(self, batches: Batches) -> Batches:
+        """Copy the ranges whose numbers the batches have; yield how many rows each has."""
         read_from = self._source.settings(history=self._history)
         for batch in batches:
             counts = []
