@@ -139,7 +139,8 @@ class Trial:
             self.keep_driver()
             return self.written() > before
 
-        wait_until(has_written, timeout_seconds=600, what="the stream goes on")
+        # A busy machine: Spark gives its Python 10 s to start, and is started again until it does.
+        wait_until(has_written, timeout_seconds=1_800, what="the stream goes on")
 
     def kill(self, victim: str) -> None:
         """Kill one of the three as ``kill -9`` does; a node is started again as a backup."""
