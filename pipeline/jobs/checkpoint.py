@@ -7,7 +7,7 @@ and with other options it reads on as if they had always been set. All of that i
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -19,6 +19,8 @@ _NOTE: Final = "orthia.json"
 """The file of a checkpoint's directory that says what it is of."""
 _PARQUETS_LOG: Final = "_spark_metadata"
 _DELTAS_LOG: Final = "_delta_log"
+_SCHEMA: Final = "orthia"
+"""Of a stream that an older version began."""
 _ANEW: Final = "another --checkpoint with another --to"
 
 
@@ -31,6 +33,7 @@ class Purpose:
     """None are all."""
     to: str
     form: str
+    schema: str = _SCHEMA
 
     def described(self, field: str) -> str:
         """Return what a person calls the value of a field."""
@@ -39,7 +42,13 @@ class Purpose:
         return str(getattr(self, field))
 
 
-_OPTIONS: Final = {"table": "--table", "queues": "--queue", "to": "--to", "form": "--format"}
+_OPTIONS: Final = {
+    "table": "--table",
+    "queues": "--queue",
+    "to": "--to",
+    "form": "--format",
+    "schema": "--schema",
+}
 
 
 def claim(spark: SparkSession, checkpoint: str, purpose: Purpose) -> None:
@@ -50,8 +59,8 @@ def claim(spark: SparkSession, checkpoint: str, purpose: Purpose) -> None:
     """
     checkpoint = checkpoint.rstrip("/")
     files, output = Files(spark, checkpoint), Files(spark, purpose.to)
-    purpose = Purpose(
-        purpose.table, tuple(sorted(purpose.queues)), output.whole_name(purpose.to), purpose.form
+    purpose = replace(
+        purpose, queues=tuple(sorted(purpose.queues)), to=output.whole_name(purpose.to)
     )
     note = f"{checkpoint}/{_NOTE}"
     begun = _newest(files, f"{checkpoint}/offsets")
@@ -60,7 +69,7 @@ def claim(spark: SparkSession, checkpoint: str, purpose: Purpose) -> None:
         _compare(checkpoint, note, known, purpose)
     elif begun is not None:
         # An older version streamed all queues, and wrote no such file.
-        _compare(checkpoint, note, {"queues": []}, purpose)
+        _compare(checkpoint, note, {"queues": [], "schema": _SCHEMA}, purpose)
     _look_at_output(files, output, checkpoint, purpose)
     files.write_text(note, json.dumps(asdict(purpose)))
 
@@ -71,7 +80,7 @@ def _read(text: str, note: str) -> dict[str, Any]:
         list(found["queues"])
     except (ValueError, KeyError, TypeError):
         raise WrongInput(f"{note} is not what a stream writes; give {_ANEW}") from None
-    return dict(found)
+    return {"schema": _SCHEMA, **found}
 
 
 def _compare(checkpoint: str, note: str, known: dict[str, Any], purpose: Purpose) -> None:

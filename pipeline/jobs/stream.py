@@ -36,6 +36,9 @@ def to_directory(
     require_format(frame.sparkSession, form)
     if "corrupt" in frame.columns:
         frame = frame.observe(_UNREADABLE, F.count("corrupt").alias("rows"))
+    elif "topic" in frame.columns:
+        # In Kafka's columns a message that cannot be read has no topic.
+        frame = frame.observe(_UNREADABLE, F.count_if(F.isnull("topic")).alias("rows"))
     writer = frame.writeStream.format(form).option("checkpointLocation", checkpoint)
     if every_seconds is None:
         writer = writer.trigger(availableNow=True)

@@ -10,6 +10,7 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.numbers import FiniteRange
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from orthia.broker.cli.pipeline.stream_bounds import StreamBounds, stream_bounds
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 
@@ -22,6 +23,7 @@ _TABLES = {
     "failover-log": "orthia.failover_log",
 }
 _FORMATS = ("parquet", "delta")
+_SCHEMAS = ("orthia", "kafka")
 _LOOK_SECONDS = 1
 
 
@@ -85,8 +87,13 @@ _LOOK_SECONDS = 1
     help="Seconds from one micro-batch to the next.",
 )
 @click.option(
-    "--max-rows", type=click.IntRange(1), help="Rows a micro-batch takes.  [default: all]"
+    "--schema",
+    type=click.Choice(_SCHEMAS),
+    default="orthia",
+    show_default=True,
+    help="The columns; kafka: those of Spark's source for Kafka (key, value, topic, ...).",
 )
+@stream_bounds
 @click.option("--json", "as_json", is_flag=True, help="Print each micro-batch as a JSON object.")
 @store_options
 @spark_options
@@ -99,7 +106,8 @@ def stream(
     since: datetime | None,
     until: datetime | None,
     every: float,
-    max_rows: int | None,
+    schema: str,
+    bounds: StreamBounds,
     form: str,
     on_pruned: str,
     spark_on: SparkOptions,
@@ -118,8 +126,9 @@ def stream(
     which --checkpoint knows. A message that cannot be read is written as it is stored, with the
     reason in the column corrupt, and told of.
     """
-    if max_rows is not None and table == "failover-log":
-        raise click.UsageError("--max-rows is for --table messages and history.")
+    bounds.check(has_bytes=table != "failover-log", available_now=available_now)
+    if schema != "orthia" and table == "failover-log":
+        raise click.UsageError("--schema is for --table messages and history.")
     of_messages = {"--queue": queues, "--since": since, "--until": until}
     for name, value in of_messages.items():
         if value and table != "messages":
@@ -134,12 +143,13 @@ def stream(
         from orthia.pipeline.jobs.stream import to_directory
         from orthia.pipeline.jobs.watermark import Selection
 
-        claim(spark, checkpoint, Purpose(table, queues, target, form))
+        claim(spark, checkpoint, Purpose(table, queues, target, form, schema))
         options = reference.to_options() | Selection(queues, since, until).options()
+        options |= bounds.to_options()
+        if schema != "orthia":
+            options["schema"] = schema
         if table == "history":
             options |= {"table": "history", "onPruned": on_pruned}
-        if max_rows is not None:
-            options["maxRowsPerBatch"] = str(max_rows)
         frame = spark.readStream.format(_TABLES[table]).options(**options).load()
         query = to_directory(
             frame, target, checkpoint, every_seconds=None if available_now else every, form=form
