@@ -33,6 +33,13 @@ def run_and_check(site: Site, faults: list[str], directory: Path) -> None:
     assert [fault.kind for fault in result.faults] == faults
     assert result.figures["ends of nodes"] >= 1
     assert result.figures["messages confirmed"] <= result.figures["deliveries"]
+    if "sql" in site.has:
+        assert result.figures["sent by SQL"] > 0
+        assert result.figures["rolled back"] > 0
+    if {"sql", "server"} <= site.has:
+        processed = result.figures["processed with orthia_ack"]
+        assert processed == result.figures["counted with orthia_ack"]
+        assert processed == result.figures["sent by SQL"]
     assert sum(1 for _ in read(directory / "history.jsonl")) > result.figures["deliveries"]
     result.write(directory / "result.json")
     assert Result.read(directory / "result.json") == result

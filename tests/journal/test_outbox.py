@@ -205,6 +205,24 @@ def test_a_late_commit_does_not_come_amid_rows_that_are_read_in_windows(
 
 
 @SERVERS
+def test_what_is_sent_after_a_late_commit_does_not_overtake_it_amid_windows(
+    application: Application,
+) -> None:
+    """Both were open when the first window was read, and the second one sent after the commit."""
+    with application.session() as first, application.session() as second:
+        application.insert(second, "s")
+        application.insert(first, "m")
+        application.commit("a", "b")
+        application.reads(limit=1)
+        first.commit()
+        application.insert(second, "l")
+        second.commit()
+        rest = application.reads() + application.reads()
+        assert sorted(rest) == ["b", "l", "m", "s"]
+        assert rest.index("m") < rest.index("l")
+
+
+@SERVERS
 def test_rows_that_are_sent_are_not_walked_over_again(application: Application) -> None:
     """A snapshot that somebody holds keeps them in the table; the reader is behind them."""
     with application.session() as holder:
