@@ -59,6 +59,9 @@ from orthia.broker.protocols.amqp.values import (
     Timestamp,
     ULong,
     Value,
+    plain_float,
+    plain_int,
+    plain_text,
 )
 from orthia.config.address_settings import RoutingType
 from orthia.journal.model.encodings import SECOND_ENCODING, Content, Encoding
@@ -89,8 +92,8 @@ _BY_JMS_DESTINATION: Final = (
     *(RoutingType.ANYCAST, RoutingType.MULTICAST),  # temporary ones
 )
 _BY_ARTEMIS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
-_LONGS: Final = range(-(2**63), 2**63)
-_INTS: Final = range(-(2**31), 2**31)
+_LARGEST: Final = 2**63
+_LARGEST_INT: Final = 2**31
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript")
 _TEXTUAL_ENDS: Final = ("+json", "+xml")
 _STRUCTURES_BYTES: Final = 65_536
@@ -123,7 +126,7 @@ class AmqpEncoding(Encoding):
             if not name.startswith(_NOT_PASSED_ON) and name not in _NOT_APPLICATIONS
         }
         applications.update(_brokers(annotations))
-        user = properties.user_id
+        user, content_type = properties.user_id, properties.content_type
         return Fields(
             id=None if properties.message_id is None else id_text(properties.message_id),
             routing_type=_routing_type(annotations),
@@ -133,7 +136,7 @@ class AmqpEncoding(Encoding):
             duplicate_id=None if duplicate_id is None else str(duplicate_id),
             correlation_id=_correlation_text(properties.correlation_id),
             reply_to=properties.reply_to,
-            content_type=properties.content_type,
+            content_type=None if content_type is None else plain_text(content_type),
             user_id=None if user is None else user.decode(errors="replace"),
             subject=properties.subject,
             properties=applications,
@@ -172,9 +175,9 @@ class AmqpEncoding(Encoding):
         if properties.user_id is not None:
             said["JMSXUserID"] = properties.user_id.decode(errors="replace")
         if properties.content_type is not None:
-            said["_AMQ_CONTENT_TYPE"] = str(properties.content_type)
+            said["_AMQ_CONTENT_TYPE"] = plain_text(properties.content_type)
         if properties.creation_time is not None:
-            said["JMSTimestamp"] = int(properties.creation_time)
+            said["JMSTimestamp"] = plain_int(properties.creation_time)
         return said
 
     def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
@@ -236,14 +239,14 @@ class AmqpEncoding(Encoding):
 def id_text(value: Value) -> str:
     """Return a message id as JMS clients see it: ``ID:`` and, of what is no text, its type."""
     if isinstance(value, str):
-        return value if value.startswith("ID:") else f"ID:AMQP_NO_PREFIX:{value}"
+        return plain_text(value) if value.startswith("ID:") else f"ID:AMQP_NO_PREFIX:{value}"
     return _typed_id(value)
 
 
 def _correlation_text(value: Value) -> str | None:
     if value is None:
         return None
-    return str(value) if isinstance(value, str) else _typed_id(value)
+    return plain_text(value) if isinstance(value, str) else _typed_id(value)
 
 
 def _typed_id(value: Value) -> str:
@@ -296,12 +299,12 @@ def _property(value: Value) -> Property | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        number = int(value)
-        return number if number in _LONGS else float(number)
+        number = plain_int(value)
+        return number if -_LARGEST <= number < _LARGEST else float(number)
     if isinstance(value, float):
-        return float(value)
+        return plain_float(value)
     if isinstance(value, str):
-        return str(value)
+        return plain_text(value)
     if isinstance(value, bytes):
         return value
     if isinstance(value, UUID):
@@ -528,6 +531,8 @@ def _is_text(message: Message, content_type: str | None) -> bool:
 
 def _value(value: Property) -> Value:
     """Return a property with the type of AMQP that JMS reads it as."""
-    if isinstance(value, int) and not isinstance(value, bool) and value in _INTS:
-        return Int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if -_LARGEST_INT <= value < _LARGEST_INT:
+        return Int(value)  # not in one expression with the other: compiled, that is a plain int
     return value

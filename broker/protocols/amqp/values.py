@@ -129,6 +129,21 @@ class Array(NamedTuple):
     """That of each value, if they are described; None if not."""
 
 
+def plain_int(value: int) -> int:
+    """Return a number without the AMQP type that it says, which compiled ``int`` leaves it."""
+    return int(value)
+
+
+def plain_float(value: float) -> float:
+    """Return a number as ``plain_int`` does."""
+    return float(value)
+
+
+def plain_text(value: str) -> str:
+    """Return a text as ``plain_int`` does a number."""
+    return str(value)
+
+
 Value: TypeAlias = (
     bool
     | int
