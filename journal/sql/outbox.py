@@ -290,7 +290,8 @@ def _prepared_statements(table: str, channel: str) -> str:
 
     Each walks an index, whatever its values: the table is empty one moment and full the next, so
     no statistics say which. An addition hides the transaction's column from the planner where the
-    rows are to be walked in the order of id.
+    rows are to be walked in the order of id. ``OFFSET 0`` has each row looked up, by all columns of
+    either index: a table that was empty when it was analyzed would be walked through for each.
     """
     # An application may have set an infinite time.
     finite = "CASE WHEN isfinite(o.created_at) THEN o.created_at ELSE now() END"
@@ -308,7 +309,9 @@ def _prepared_statements(table: str, channel: str) -> str:
                     CASE WHEN {is_long} THEN octet_length(o.body) ELSE 0 END AS unread,
                     sum({size}) OVER (ORDER BY o.id) AS total,
                     row_number() OVER (ORDER BY o.id) AS place
-                FROM taken JOIN {table} AS o ON o.id = taken.id
+                FROM taken CROSS JOIN LATERAL (
+                    SELECT * FROM {table} AS t
+                    WHERE t.id = taken.id AND t.txid = taken.txid OFFSET 0) AS o
             ) AS s WHERE s.total <= {limit_bytes} OR s.place = 1
         )"""
 
@@ -321,10 +324,10 @@ def _prepared_statements(table: str, channel: str) -> str:
         LISTEN "{channel}";
         SELECT pg_advisory_unlock_all();
         PREPARE orthia_outbox_first(bigint, bigint[], int, bigint) AS
-            WITH fresh AS MATERIALIZED (SELECT id FROM {table} WHERE txid >= $1),
-            late AS MATERIALIZED (SELECT id FROM {table} WHERE txid = ANY($2)),
+            WITH fresh AS MATERIALIZED (SELECT id, txid FROM {table} WHERE txid >= $1),
+            late AS MATERIALIZED (SELECT id, txid FROM {table} WHERE txid = ANY($2)),
             taken AS MATERIALIZED (
-                SELECT id FROM (SELECT id FROM fresh UNION ALL SELECT id FROM late) AS c
+                SELECT * FROM (SELECT * FROM fresh UNION ALL SELECT * FROM late) AS c
                 ORDER BY id LIMIT $3)
             SELECT head.*, s.* FROM (
                 SELECT pg_current_snapshot()::text, (SELECT min(id) FROM fresh),
@@ -333,14 +336,14 @@ def _prepared_statements(table: str, channel: str) -> str:
         PREPARE orthia_outbox_more(
             bigint, bigint, bigint, bigint[], bigint, bigint[], int, bigint, boolean) AS
             WITH taken AS MATERIALIZED (
-                SELECT id FROM (
-                    (SELECT o.id FROM {table} AS o
+                SELECT * FROM (
+                    (SELECT o.id, o.txid FROM {table} AS o
                         WHERE o.id > greatest($1, coalesce($2 - 1, {_EVERYTHING}))
                         AND (o.txid + 0) >= $3 AND ({is_over} OR {is_foreign})
                         ORDER BY o.id LIMIT $7)
                     UNION ALL
-                    (SELECT l.id FROM unnest($4) AS t(x) CROSS JOIN LATERAL (
-                        SELECT o.id FROM {table} AS o WHERE o.txid = x AND o.id > $1
+                    (SELECT l.* FROM unnest($4) AS t(x) CROSS JOIN LATERAL (
+                        SELECT o.id, o.txid FROM {table} AS o WHERE o.txid = x AND o.id > $1
                         ORDER BY o.id LIMIT $7) AS l
                         WHERE x < $5 AND x <> ALL($6))
                 ) AS c ORDER BY id LIMIT $7)
