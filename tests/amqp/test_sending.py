@@ -170,6 +170,7 @@ def test_a_link_without_an_address_sends_where_its_messages_say() -> None:
         (b"\0\x53\x77", "cut off"),
         (b"rubbish", "a section of a message"),
         (encoded("a")[:-2] + b"\xff", "cut off"),
+        (b"\0\x53\x74\xc1\x04\x02\x52\x01\x41\0\x53\x77\xa1\x01a", "names of properties"),
     ],
 )
 def test_a_message_that_cannot_be_read_is_rejected(payload: bytes, problem: str | None) -> None:

@@ -22,6 +22,7 @@ from orthia.broker.protocols.amqp.sections import (
     Sections,
     application_properties_of,
     body_sections,
+    check_application_properties,
     delivered_head,
     header_of,
     message_annotations_of,
@@ -65,6 +66,7 @@ def read_message(payload: bytes, principal: Principal, time_ms: Callable[[], int
     sections = sections_of(payload)
     for _ in body_sections(sections, payload[sections.head :]):
         pass  # a body that is none is refused to who sent it, not to who gets it
+    check_application_properties(payload, sections)
     head = payload[: sections.head]
     return _incoming(head, payload[sections.head :], sections, principal, time_ms)
 
