@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from orthia.broker.protocols.stomp.headers import HEADERS, Rule
@@ -39,6 +39,7 @@ from orthia.journal.sql.outbox_session import SWEEP_SECONDS
 from orthia.migrations import TableNames
 from tests.database.test_pooling import PGBOUNCER, pgbouncer
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES
+from tests.support.waiting import wait_until
 
 SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 """Where several transactions write at a time."""
@@ -234,6 +235,43 @@ def test_rows_that_are_sent_are_not_walked_over_again(application: Application) 
             relay.commit()
         application.commit("c")
         assert application.reads() == "c"
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_rows_are_looked_up_though_the_table_was_empty_when_it_was_analyzed(
+    application: Application,
+) -> None:
+    """As it is most of the time: its statistics say that any index finds a row at once."""
+    table = application.table.strip('"')
+    read = text(
+        "SELECT SUM(idx_blks_hit + idx_blks_read + idx_tup_read) FROM pg_statio_user_indexes"
+        " JOIN pg_stat_user_indexes AS rows USING (indexrelid) WHERE rows.relname = :table"
+    )
+    lives = text("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = :pid")
+    rows = "SELECT 'q', 'x' FROM generate_series(1, 10000)"
+    fill = text(f"INSERT INTO {table} (destination, body) {rows}")
+
+    def asked(statement: TextClause, **values: object) -> int:
+        with application.session() as session:
+            return int(session.execute(statement, values).scalar_one())
+
+    with application.session() as session:
+        session.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
+        session.execute(fill)
+        session.execute(text(f"DELETE FROM {table}"))
+        session.commit()
+        session.execute(text(f"ANALYZE {table}"))
+        session.execute(fill)
+        session.commit()
+        pid = session.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    application.engine.dispose()
+    wait_until(lambda: not asked(lives, pid=pid))  # and has told what it has read
+    before = asked(read, table=table)
+    assert len(application.reader.next_rows(200, 1_000_000)) == 200
+    assert len(application.reader.next_rows(200, 1_000_000)) == 200
+    application.reader.close()  # its session tells now what it has read
+    wait_until(lambda: asked(read, table=table) > before + 10_000)  # all ids, once
+    assert asked(read, table=table) - before < 20_000
 
 
 def test_all_that_is_there_comes_again_after_a_start_over(application: Application) -> None:
