@@ -1,6 +1,7 @@
 """The recipes for schedulers in the docs are run by a shell, as their schedulers do it."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,6 +12,13 @@ from typing import Any, Final
 import pytest
 
 from orthia.broker.cli.pipeline.export import export
+from orthia.broker.node.exit_codes import ExitCode
+from orthia.config import load
+from orthia.config.store_settings import DatabaseStoreSettings
+from tests.journal.support import SqlJournalStore
+from tests.pipeline.conftest import QUICK_ENVIRONMENT
+from tests.pipeline.support import with_queues
+from tests.support.broker_xml import broker_xml, database_store
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "pipeline.md"
 PROGRAM: Final = "/opt/orthia/bin/orthia"
@@ -96,3 +104,52 @@ def test_the_task_of_airflow(here: Path) -> None:
     check(understood, here)
     assert understood["as_json"] is True
     assert seen["ORTHIA_JDBC_PASSWORD"] == "p"
+
+
+@pytest.mark.extended
+def test_the_recipes_end_as_they_say(here: Path) -> None:
+    """As cron and Airflow run them: what fails writes nothing, and the same command goes on."""
+    program = here / PROGRAM[1:]
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m orthia.broker.cli "$@"\n')
+    configuration = broker_xml(here / "etc/orthia", database_store())
+    written = here / "data/orders"
+    (line,) = re.findall(r"^\*/15 .*$", PAGE.read_text(), re.MULTILINE)
+    (airflow,) = re.findall(r'bash_command="(.*)"\n    "(.*)"', PAGE.read_text())
+
+    def ended(command: str, shell: str) -> tuple[int, str]:
+        moved = re.sub(r"(?<![\w/])/(opt|etc|data)/", f"{here}/\\1/", command)
+        done = subprocess.run(
+            [shell, "-c", moved],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=800,
+            env=os.environ | QUICK_ENVIRONMENT | {"ORTHIA_JDBC_PASSWORD": ""},
+        )
+        return done.returncode, done.stdout or done.stderr
+
+    def by_cron() -> int:
+        return ended(line.split(maxsplit=6)[-1], "/bin/sh")[0]
+
+    # There is no database yet, which may change; then a configuration that somebody has to mend.
+    assert by_cron() == ExitCode.UNAVAILABLE
+    good = configuration.read_text()
+    configuration.write_text(good.replace("<store>", "<nonsense/><store>"))
+    assert by_cron() == ExitCode.CONFIGURATION
+    assert not written.exists()
+    configuration.write_text(good)
+    settings = load(configuration).store
+    assert isinstance(settings, DatabaseStoreSettings)
+    store = SqlJournalStore(settings)
+    journal = with_queues(store)
+    seqs = store.append(journal, "one", "two")
+    assert by_cron() == 0
+    assert [one.name for one in written.glob("seq-*")] == [f"seq-{1:019d}-{seqs[-1]:019d}"]
+    more = store.append(journal, "three")
+    code, said = ended("".join(airflow), "/bin/bash")
+    told = json.loads(said)
+    assert (code, told["after_seq"], told["through_seq"]) == (0, seqs[-1], more[-1])
+    # Without anything new a run succeeds, and there is no directory more.
+    assert by_cron() == 0
+    assert len(list(written.glob("seq-*"))) == 2
+    store.close()
