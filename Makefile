@@ -22,6 +22,15 @@ COMPILE := $(BIN)/python tools/build_backend.py
 TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
 	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
 
+PYSPARKS ?= 4.0 4.1 4.2 4.3
+PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
+SPARK_CONNECT := 'grpcio>=1.76' 'grpcio-status>=1.76' 'googleapis-common-protos>=1.71' 'zstandard>=0.25'
+# PySpark 4.0 and 4.1 leave sockets to the collector of garbage.
+LEAKS := -W ignore::pytest.PytestUnraisableExceptionWarning
+# What reads, writes and sends; tests/pipeline/conftest.py leaves out streams before 4.2.
+ON_EACH_PYSPARK := $(addprefix tests/pipeline/test_,jobs.py export.py restore.py sink.py \
+	readers.py other_sessions.py stream_options.py streams.py history_stream.py)
+
 PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup
 SLOWEST := --durations 20
 
@@ -32,7 +41,7 @@ FIRST := run demo test test-all compiled wheel clean
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-amqp test-api test-mysql upgrade-test lint format docs fuzz model queue-model
+.PHONY: help setup setup-test setup-test-all packages packages-all run demo test test-all test-extended test-clients test-amqp test-api test-mysql test-pyspark upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock screenshots clean
 
 help: ## Show the targets
@@ -120,7 +129,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-all test-extended test-clients test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
+test test-all test-extended test-clients test-compiled test-mysql test-pyspark upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
 test: setup-test ## Test every room on private PostgreSQL, MariaDB and SQLite stores, in minutes
 	$(PYTEST) -m 'not extended' $(SLOWEST) $(PYTEST_ARGS)
@@ -146,6 +155,23 @@ test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton: its c
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
 		--max-examples $(or $(EXAMPLES),20)
+
+# PySpark is this environment's own; what else there is comes from .venv.
+build/pyspark/%/.installed: $(VENV)/.installed-test
+	@echo "Installing PySpark $* into build/pyspark/$*"
+	@$(PYTHON) -m venv build/pyspark/$*
+	@build/pyspark/$*/bin/pip --disable-pip-version-check --quiet install --no-compile --no-deps 'pyspark==$*.*'
+	@build/pyspark/$*/bin/pip --disable-pip-version-check --quiet install $(SPARK_CONNECT)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
+		> "$$(build/pyspark/$*/bin/python -c "$(PACKAGES)")/orthia.pth"
+	@touch $@
+
+test-pyspark: $(PYSPARKS:%=build/pyspark/%/.installed) ## Run the pipeline on each of PYSPARKS (4.0 4.1 4.2 4.3), and over Spark Connect
+	@for version in $(PYSPARKS); do \
+		echo "PySpark $$version" && \
+		build/pyspark/$$version/bin/python -m pytest --timeout 900 $(LEAKS) $(ON_EACH_PYSPARK) $(PYTEST_ARGS) \
+			|| exit; \
+	done
 
 test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names mysqld if PATH does not
 	@mysqld='$(or $(MYSQLD),$(shell PATH=$$PATH:/usr/sbin command -v mysqld))'; \

@@ -25,6 +25,12 @@ _STANDALONE: Final = "spark://"
 
 def check_master(master: str) -> None:
     """Raise BadOption if Spark knows no such master."""
+    if master.startswith("sc://"):
+        raise BadOption(
+            f"--master {master}: commands cannot use Spark Connect, which keeps Spark's files and"
+            " jobs from them: name the cluster itself. In a session of your own over Spark Connect"
+            " `orthia docs pipeline` says what works"
+        )
     if not _KNOWN.fullmatch(master):
         raise BadOption(
             f"--master {master!r} is none that Spark knows; expected local[*], local[N],"

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from orthia.pipeline.errors import ClusterUnreachable
+from orthia.pipeline.errors import BadOption, ClusterUnreachable
 from orthia.pipeline.masters import check_master, check_reachable
 from orthia.pipeline.requirements import java_home, require_names
 from orthia.pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
@@ -41,6 +41,7 @@ DATA_SOURCES: Final = (
     QueueSink,
     SubscriptionSource,
 )
+_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _NEEDED: Final = {
@@ -207,10 +208,19 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
     """Add Orthia's data sources to ``spark``; call it again after a password has changed.
 
     The workers' environment gets ORTHIA_JDBC_PASSWORD and ORTHIA_PASSWORD of this process, and
-    ``passwords`` by the names of variables; no plan, log or web page of Spark shows them.
+    ``passwords`` by the names of variables; no plan, log or web page of Spark shows them. Over
+    Spark Connect they come from the server's environment: ``passwords`` raise BadOption.
     """
+    if is_remote(spark):
+        _add_sources_remotely(spark, passwords)
+        return
     _add_sources(spark, passwords)
     answer_filters(spark)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect, which has no Java in this process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def answer_filters(spark: SparkSession) -> None:
@@ -230,5 +240,25 @@ def _add_sources(spark: SparkSession, passwords: Mapping[str, str] | None) -> No
             given.setdefault(variable, os.environ[variable])
     given[SPECULATION_VARIABLE] = spark.sparkContext.getConf().get("spark.speculation", "false")
     spark.sparkContext.environment.update(given)
+    _register_sources(spark)
+
+
+def _add_sources_remotely(spark: SparkSession, passwords: Mapping[str, str] | None) -> None:
+    if passwords:
+        raise BadOption(
+            f"Spark Connect passes no passwords to workers: set {', '.join(sorted(passwords))} in"
+            " the environment of the server and its workers"
+        )
+    for key, value in _NEEDED.items():
+        spark.conf.set(key, value)
+    _register_sources(spark)
+
+
+def _register_sources(spark: SparkSession) -> None:
     for source in DATA_SOURCES:
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except PySparkException as error:
+            # An older Spark does not replace what it found itself, which is the same.
+            if _EXISTS not in str(error):
+                raise

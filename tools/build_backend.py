@@ -50,7 +50,10 @@ _FOLDERS = (
     *("benchmarks", "broker", "config", "database", "docs", "examples", "journal"),
     *("migrations", "nodemanager", "orthia", "pipeline", "tests/simulation", "tools"),
 )
-_FILES = ("*.md", "*.in", "*.example", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
+_FILES = (
+    *("*.md", "*.in", "*.example", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"),
+    "pyspark_orthia_*.py",
+)
 """The sources of a wheel, where they exist: a source archive has the rooms in orthia/ only."""
 _Settings = Mapping[str, Any] | None
 

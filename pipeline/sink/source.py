@@ -87,7 +87,14 @@ class QueueSink(DataSource):
     def _sender(self, schema: StructType, *, overwrite: bool) -> "Sender":
         if overwrite:
             raise BadOption("a queue cannot be overwritten: write with .mode('append')")
-        if os.environ.get(SPECULATION_VARIABLE, "false").lower() == "true":
+        speculates = os.environ.get(SPECULATION_VARIABLE)
+        if speculates is None:
+            raise BadOption(
+                "nobody said whether Spark runs slow tasks twice at a time, and both would send:"
+                " call orthia.pipeline.session.register(spark) first; over Spark Connect, which"
+                " does not tell, rows cannot be sent"
+            )
+        if speculates.lower() == "true":
             raise BadOption(
                 "Spark runs slow tasks twice at a time (spark.speculation), and both would send:"
                 " turn it off for this session"

@@ -28,6 +28,7 @@ from orthia.pipeline.sources.failover_rows import in_batches, table_entries
 from orthia.pipeline.sources.fetching import Source, open_source
 from orthia.pipeline.sources.options import check_options, positive
 from orthia.pipeline.sources.schemas import FAILOVER_LOG
+from orthia.pipeline.sources.spark_versions import require_streams
 from orthia.pipeline.sources.store import OPTIONS, StoreReference
 from orthia.pipeline.sources.streams import FailoverLogStreamReader
 
@@ -73,6 +74,7 @@ class FailoverLogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a stream, of a table only."""
+        require_streams()
         if self._store is None or self._paths is not None:
             raise BadOption("a stream reads the table: give the option url or config, and no path")
         return FailoverLogStreamReader(

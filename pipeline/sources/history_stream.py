@@ -19,7 +19,6 @@ from typing import Any, Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
@@ -34,6 +33,7 @@ from orthia.pipeline.sources.fetching import TIME, Column, Source, open_source
 from orthia.pipeline.sources.journal_rows import Condition, history_column, ids_by_name, queue_names
 from orthia.pipeline.sources.micro_batches import Places
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema, subset
+from orthia.pipeline.sources.spark_versions import ReadLimit
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.tailing import TailOptions, TailReader
 from orthia.pipeline.times import instant_at, microseconds

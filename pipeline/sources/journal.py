@@ -25,14 +25,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -59,9 +58,13 @@ from orthia.pipeline.sources.journal_rows import Condition, SeqRange, column, pl
 from orthia.pipeline.sources.options import check_options, positive
 from orthia.pipeline.sources.pushdown import TAKES_FILTERS, taken
 from orthia.pipeline.sources.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, subset
+from orthia.pipeline.sources.spark_versions import require_streams
 from orthia.pipeline.sources.store import OPTIONS, StoreReference
 from orthia.pipeline.sources.streams import JournalStreamReader
 from orthia.pipeline.sources.tailing import TailOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 _OWN_OPTIONS: Final = frozenset(
     {"table", "columns", "numpartitions", "maxlargebodybytes", "onpruned", TAKES_FILTERS}
@@ -150,6 +153,7 @@ class JournalSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a stream of messages, or of the history."""
+        require_streams()
         if self._table not in ("messages", "history"):
             raise BadOption(
                 f"a stream reads messages or the history: the option table must not be"
@@ -237,7 +241,7 @@ class NarrowedReader(JournalReader):
     """
 
     @override
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         conditions, left = taken(filters)
         self._conditions += conditions
         return left
@@ -247,7 +251,7 @@ class NarrowedFileReader(FileJournalReader):
     """Reads a file journal for one scan of a query, whose filters it takes."""
 
     @override
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         conditions, left = taken(filters, has_times=False)
         self._conditions += conditions
         return left

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-
 from orthia.pipeline.errors import BadOption
 from orthia.pipeline.sources.options import positive
+from orthia.pipeline.sources.spark_versions import ReadAllAvailable, ReadLimit, ReadMaxRows
 from orthia.pipeline.times import instant_at
 
 OPTIONS: Final = frozenset(

@@ -18,39 +18,34 @@ which is correct and only slower.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from orthia.pipeline.sources.journal_rows import Condition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 TAKES_FILTERS: Final = "takesfilters"
 """The option with which the rule marks a data source as that of one scan."""
 
 _CLASS: Final = "orthia.pipeline.JournalPushdown"
-_SOURCE: Final = Path(__file__).with_name("JournalPushdown.java")
+_SOURCE: Final = resources.files("orthia.pipeline.sources") / "JournalPushdown.java"
+"""In an archive, perhaps."""
 _log = logging.getLogger(__name__)
 
-_OPERATORS: Final[Mapping[type[Filter], str]] = {
-    EqualTo: "=",
-    EqualNullSafe: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
+_OPERATORS: Final[Mapping[str, str]] = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
 }
+"""By the names of Spark's filters, which PySpark 4.0 does not have."""
 _NUMBERS: Final = frozenset({"seq", "id", "epoch", "queue_id"})
 _TIMES: Final = frozenset({"written_at", "removed_at"})
 _FIRST_TIME: Final = datetime(2, 1, 1, tzinfo=UTC)
@@ -76,7 +71,12 @@ def install(spark: SparkSession, format_name: str) -> None:
         both = java.scala.jdk.javaapi.CollectionConverters.asScala(rules).toSeq()
         getattr(experimental, "extraOptimizations_$eq")(both)
     except Py4JError as error:
-        _log.warning("filters of a DataFrame are not answered by the database: %s", error)
+        _log.warning(
+            "filters of a DataFrame are not answered by the database: Spark %s has other classes;"
+            " select by options instead",
+            spark.version,
+        )
+        _log.debug("the rule for filters was not added: %s", error)
 
 
 def _compiled(spark: SparkSession, format_name: str) -> Any:
@@ -92,8 +92,8 @@ def _compiled(spark: SparkSession, format_name: str) -> Any:
 
 
 def taken(
-    filters: Iterable[Filter], *, has_times: bool = True
-) -> tuple[list[Condition], list[Filter]]:
+    filters: "Iterable[Filter]", *, has_times: bool = True
+) -> "tuple[list[Condition], list[Filter]]":
     """Return the conditions that the database evaluates, and the filters left to Spark.
 
     Supported are comparisons of numbers, times and ``queue`` with constants, and ``IN``.
@@ -110,20 +110,24 @@ def taken(
     return conditions, left
 
 
-def _condition(one: Filter) -> Condition | None:
-    column = getattr(one, "attribute", ("",))[0]
-    if isinstance(one, In):
-        is_usable, values = _usable(column), tuple(v for v in one.value if v is not None)
+def _condition(one: "Filter") -> Condition | None:
+    column, value, kind = _parts(one)
+    if kind == "In":
+        is_usable, values = _usable(column), tuple(v for v in value if v is not None)
         fits = is_usable is not None and all(map(is_usable, values))
         return Condition(column, "IN", values) if fits else None
-    operator = _OPERATORS.get(type(one))
-    value = getattr(one, "value", None)
+    operator = _OPERATORS.get(kind)
     is_usable = _usable(column)
     if operator is None or is_usable is None or not is_usable(value):
         return None
     if column == "queue":
         return Condition(column, "IN", (value,)) if operator == "=" else None
     return Condition(column, operator, (value,))
+
+
+def _parts(one: "Filter") -> tuple[str, Any, str]:
+    """Return the column, the constant and the name of a comparison."""
+    return getattr(one, "attribute", ("",))[0], getattr(one, "value", None), type(one).__name__
 
 
 def _usable(column: str) -> Callable[[Any], bool] | None:

@@ -3,7 +3,6 @@
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from orthia.pipeline.errors import BadOption
+from orthia.pipeline.sources.spark_versions import schema_in_utc
 
 _HEADERS: Final = MapType(StringType(), StringType())
 
@@ -204,4 +204,4 @@ def subset(schema: StructType, columns: str | None) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark expects of a batch of ``schema``."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return schema_in_utc(schema)

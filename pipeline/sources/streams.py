@@ -15,7 +15,6 @@ from typing import Any, Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from typing_extensions import override
 
 from orthia.pipeline.sources.failover_rows import in_batches, table_entries
@@ -30,6 +29,7 @@ from orthia.pipeline.sources.journal_rows import (
 )
 from orthia.pipeline.sources.micro_batches import Limits, MicroBatches, Places
 from orthia.pipeline.sources.seq_places import SeqPlaces
+from orthia.pipeline.sources.spark_versions import ReadLimit, SupportsTriggerAvailableNow
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.tailing import TailOptions, TailReader
 

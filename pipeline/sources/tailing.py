@@ -5,11 +5,11 @@ from typing import TypedDict, Unpack
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from orthia.pipeline.sources.journal_rows import Condition
 from orthia.pipeline.sources.kafka_schema import NEEDED, as_kafka
 from orthia.pipeline.sources.micro_batches import Limits, MicroBatches, Places
+from orthia.pipeline.sources.spark_versions import ReadLimit, SupportsTriggerAvailableNow
 from orthia.pipeline.sources.store import StoreReference
 
 

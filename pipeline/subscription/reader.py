@@ -21,12 +21,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from orthia.pipeline.sources.fetching import open_source
 from orthia.pipeline.sources.journal_ranges import RangePartition, read_range
 from orthia.pipeline.sources.journal_rows import Condition, SeqRange
 from orthia.pipeline.sources.seq_places import SeqPlaces
+from orthia.pipeline.sources.spark_versions import ReadLimit
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.tailing import TailOptions, TailReader
 from orthia.pipeline.subscription.node import LiveNode, NodeReference
@@ -113,13 +113,13 @@ class SubscriptionReader(TailReader):
         return self.shaped(rows)
 
     def commit(self, end: Offset) -> None:
-        """Have the live node acknowledge up to ``end``, and wait until that is stored."""
+        """Acknowledge up to ``end`` by the live node, and wait until that is stored."""
         if end["seq"] > self._acknowledged:
             LiveNode(self._node).acknowledge(self._queue, end["stream"], end["seq"])
             self._acknowledged = end["seq"]
 
     def _attach(self, stream: str, *, is_new: bool) -> None:
-        """Have the stream alone read the queue; raises StreamDetached, ManagementError.
+        """Make the stream the only reader of the queue; raises StreamDetached, ManagementError.
 
         One that is not new was attached before the first of its messages was read.
         """

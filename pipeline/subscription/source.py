@@ -23,6 +23,7 @@ from orthia.pipeline.errors import BadOption
 from orthia.pipeline.sources import kafka_schema, micro_batches
 from orthia.pipeline.sources.options import check_options, positive
 from orthia.pipeline.sources.schemas import JOURNAL, subset
+from orthia.pipeline.sources.spark_versions import require_streams
 from orthia.pipeline.sources.store import OPTIONS, StoreReference
 from orthia.pipeline.subscription.node import NodeReference
 from orthia.pipeline.subscription.reader import SubscriptionReader
@@ -90,6 +91,7 @@ class SubscriptionSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of the stream."""
+        require_streams()
         return SubscriptionReader(
             self._store,
             self._node,

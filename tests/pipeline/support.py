@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from orthia.config.address_settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding
+from orthia.pipeline.sources.spark_versions import ReadAllAvailable, ReadLimit
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore
 
 ALL_AVAILABLE = ReadAllAvailable()

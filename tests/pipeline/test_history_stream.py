@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadMaxRows
 from sqlalchemy import MetaData, select, update
 
 from orthia.database import Database
@@ -18,6 +17,7 @@ from orthia.pipeline.sources.history_stream import HistoryStreamReader
 from orthia.pipeline.sources.journal import JournalSource, conditions_of
 from orthia.pipeline.sources.micro_batches import Limits
 from orthia.pipeline.sources.schemas import HISTORY, arrow_schema
+from orthia.pipeline.sources.spark_versions import ReadMaxRows
 from orthia.pipeline.sources.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore

@@ -175,12 +175,16 @@ def test_what_cannot_be_written_is_explained(
 ) -> None:
     """Before anything is sent: the option or the column, and what was expected."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv(SPECULATION_VARIABLE, "false")
     with pytest.raises(BadOption, match=text):
         QueueSink(options).writer(schema, overwrite=False)
 
 
 def test_two_attempts_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both would send."""
+    """Both would send; so is a session that does not tell."""
+    monkeypatch.delenv(SPECULATION_VARIABLE, raising=False)
+    with pytest.raises(BadOption, match=r"register\(spark\) first"):
+        QueueSink(BROKER).writer(columns("body"), overwrite=False)
     monkeypatch.setenv(SPECULATION_VARIABLE, "true")
     with pytest.raises(BadOption, match=r"spark\.speculation"):
         QueueSink(BROKER).writer(columns("body"), overwrite=False)

@@ -17,7 +17,6 @@ from typing import TypeVar
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 from sqlalchemy import MetaData, insert, select, update
 
@@ -37,6 +36,7 @@ from orthia.pipeline.sources.journal import JournalSource, conditions_of
 from orthia.pipeline.sources.kafka_schema import KAFKA
 from orthia.pipeline.sources.micro_batches import Limits, MicroBatches, starting_at
 from orthia.pipeline.sources.schemas import arrow_schema
+from orthia.pipeline.sources.spark_versions import ReadMaxRows
 from orthia.pipeline.sources.store import StoreReference
 from orthia.pipeline.sources.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry

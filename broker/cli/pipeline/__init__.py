@@ -8,6 +8,7 @@ from orthia.broker.cli.pipeline.export import export
 from orthia.broker.cli.pipeline.failovers import failovers
 from orthia.broker.cli.pipeline.import_ import import_
 from orthia.broker.cli.pipeline.migrate import migrate
+from orthia.broker.cli.pipeline.py_files import py_files
 from orthia.broker.cli.pipeline.replay import replay
 from orthia.broker.cli.pipeline.stream import stream
 from orthia.broker.cli.pipeline.traffic import traffic
@@ -29,5 +30,5 @@ def pipeline() -> None:
     """
 
 
-for command in (export, import_, audit, failovers, traffic, replay, migrate, stream):
+for command in (export, import_, audit, failovers, traffic, replay, migrate, stream, py_files):
     pipeline.add_command(command)

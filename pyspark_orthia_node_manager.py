@@ -1,0 +1,24 @@
+"""Registers ``orthia.node_manager``: Spark looks for a DefaultSource in modules ``pyspark_*``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+
+class DefaultSource(DataSource):
+    """Becomes ``NodeManagerSource`` where a query uses it; every session imports this."""
+
+    def __new__(cls, options: Mapping[str, str]) -> Any:
+        """Return the data source itself."""
+        from orthia.pipeline.requirements import require_extra
+
+        require_extra()
+        from orthia.pipeline.sources.node_manager import NodeManagerSource
+
+        return NodeManagerSource(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``spark.read.format``."""
+        return "orthia.node_manager"
