@@ -65,6 +65,7 @@ _EXPIRES: Final = struct.Struct(">q")
 _EXPIRES_AT: Final = _BEGINNING.size - _EXPIRES.size
 _NEVER: Final = bytes(_EXPIRES.size)
 _SAYS_WHEN: Final = b'"delivery-ms":'
+_STATED_VERSIONS: Final = (STATED_VERSION, SECOND_ENCODING_VERSION)
 RECORD_OVERHEAD: Final = _BEGINNING.size + _CRC.size
 """Bytes of an encoded message of versions 1 and 2 beside its address, head and body."""
 STATED_OVERHEAD: Final = _STATED.size
@@ -290,7 +291,7 @@ def moment(payload: bytes) -> Moment | None:
     """
     if len(payload) < _BEGINNING.size:
         return None
-    if payload[0] >= STATED_VERSION:
+    if payload[0] in _STATED_VERSIONS:
         address_size: int = _BEGINNING.unpack_from(payload)[2]
         at = _BEGINNING.size + address_size
         _, _, size = _STATED.unpack_from(payload, at)
@@ -323,7 +324,7 @@ def large_body(payload: bytes) -> LargeBody | None:
     Raises struct.error for one that is cut off.
     """
     version = record_version(payload)
-    if version == LARGE_VERSION or (version >= STATED_VERSION and _says_large(payload)):
+    if version == LARGE_VERSION or (version in _STATED_VERSIONS and _says_large(payload)):
         at = len(payload) - _CRC.size - _LARGE_BODY.size
         return LargeBody(*_LARGE_BODY.unpack_from(payload, at))
     return None

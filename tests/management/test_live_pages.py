@@ -124,7 +124,7 @@ def test_the_queues_follow_what_happens(api: Api) -> None:
         assert first.startswith("update: 1 queue with “ord”")
         assert " orders anycast 3 " in first
         api.node.core.send("/queue/orders", "d")
-        assert "3 to 4 messages in" in await stream.until(" 4 ")
+        assert " 4 " in await stream.until("3 to 4 messages in")
 
     run(api, scenario)
 

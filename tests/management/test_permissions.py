@@ -225,7 +225,7 @@ class Scene:
     async def state(self) -> tuple[object, ...]:
         """Return what operations change."""
         facade = self.managed.management
-        facade._queues.forget()
+        facade._forget_lists()
         return (
             (await facade.queues(OPERATOR)).items,
             [queue.stream for queue in self.managed.node.broker.queues().values()],
