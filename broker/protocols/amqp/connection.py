@@ -147,6 +147,8 @@ _SASL: Final = frozenset({Stage.CHOOSING, Stage.RESPONDING, Stage.LOGGING_IN})
 class AmqpConnection(Client):
     """The protocol's side of one connection; whoever owns the socket calls it on the loop."""
 
+    __deletable__ = ("_nodes", "_transactions")
+
     def __init__(
         self, core: Broker, options: AmqpOptions, socket: Socket, clock: Callable[[], float]
     ) -> None:
