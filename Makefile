@@ -19,7 +19,7 @@ HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 # Of pip it has nothing but what it does: pip does not show how far a build is.
 COMPILE := $(BIN)/python tools/build_backend.py
-TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
+TESTS_COMPILED := tests/core tests/stomp tests/amqp tests/journal tests/file_journal tests/simulation \
 	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
 
 PYSPARKS ?= 4.0 4.1 4.2 4.3

@@ -117,14 +117,14 @@ def test_a_takeover_is_seen_on_the_backups_page(tmp_path: Path) -> None:
 
 
 def test_what_clients_name_and_send_does_no_harm(tmp_path: Path) -> None:
-    """Markup, control characters, marks of direction, a megabyte: text, on every page."""
+    """Markup, control characters, marks of direction, long properties: text, on every page."""
     with pair(tmp_path) as (live, _), browser(tmp_path) as window:
         live.ask("POST", "/queues", {"name": HARM, "routing-type": "anycast"})
         for body in (HARM, "\x1b]0;harm\x07\x00\u202e", '{"a": "</script>"}'):
             sent = {
                 "destination": f"/queue/{HARM}",
                 "body": body,
-                "properties": {HARM: f"{HARM}\r\n\x00\x1b\u202e", "long": "x" * 1_048_576},
+                "properties": {HARM: f"{HARM}\r\n\x00\x1b\u202e", "long": "x" * 60_000},
             }
             live.ask("POST", "/messages", sent)
         messages = live.ask("GET", f"/queues/{quote(HARM, safe='')}/messages")["messages"]
