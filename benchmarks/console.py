@@ -94,7 +94,7 @@ def _follow(port: int, number: int, seen: "Synchronized[int]") -> None:
 
 @contextmanager
 def following(port: int, number: int) -> Iterator["Synchronized[int]"]:
-    """Have so many pages follow what happens during the block; give the bytes they were sent.
+    """Open pages that follow what happens during the block; yield the bytes they were sent.
 
     They are no thread of this process, which would wait for them while it sends.
     """

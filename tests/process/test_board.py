@@ -62,7 +62,7 @@ class Watched:
         self._clients: list[Client] = []
 
     def start(self) -> None:
-        """Have messages in a queue, kept ones and rows of the outbox, and a node that took over."""
+        """Fill a queue, the history and the outbox, and let the backup take over."""
         live, backup = self.nodes
         live.start().wait_serving()
         backup.start().wait_log("AMQ221031")
