@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orthia.database import PermanentStoreError
 from orthia.nodemanager import LockAcquisitionTimeout, LockLost, NotHeld, State
 from orthia.nodemanager import file_lock_manager as module
-from orthia.nodemanager.events import Event, LeaseLost, StaleFailback
+from orthia.nodemanager.events import BackupAnnounced, Event, LeaseLost, StaleFailback
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
 from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
 from tests.nodemanager.nodes import Node
@@ -50,6 +50,7 @@ def test_a_lock_that_a_live_node_is_about_to_take_is_left_to_it(
     backup, first = make("b"), make("a")
     first.go_live()
     taken = backup.wait_next()
+    backup.wait_for(BackupAnnounced)
     first.manager.crash_live_server()
     taken.result(120)
     back, third = make("a"), make("c")
@@ -57,6 +58,7 @@ def test_a_lock_that_a_live_node_is_about_to_take_is_left_to_it(
     wait_until(backup.manager.is_awaiting_failback, what="failback is asked for")
     backup.manager.release_backup()
     waiting = third.wait_next()
+    third.wait_for(BackupAnnounced)
     assert not coming_back.done()
     backup.manager.crash_live_server()
     assert coming_back.result(120) == 3
