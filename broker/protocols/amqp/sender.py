@@ -38,6 +38,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Released,
     Source,
 )
+from orthia.broker.protocols.large_bodies import BodyReader
 from orthia.config.errors import OrthiaError
 from orthia.journal.model.message import LargeBody
 
@@ -80,7 +81,7 @@ class Sender(Link):
         self._delivery_count = 0
         self._asked_for_drain = False
         self._looks = 0
-        self._large: LargeDelivery | None = None
+        self._large: BodyReader | None = None
         """The large message that is being written."""
         self._again: deque[MessageReference] = deque()
         """What the client gave back of a topic, which keeps nothing: it is delivered again."""
@@ -136,7 +137,7 @@ class Sender(Link):
         if not self._is_settled:
             self.unsettled[delivery_id] = reference
         ended = partial(self._large_ended, reference, delivery_id)
-        self._large = LargeDelivery(session, self, large, body, ended)
+        self._large = BodyReader(LargeDelivery(session, self, ended), large, body)
         self._large.resume()
 
     def _large_ended(

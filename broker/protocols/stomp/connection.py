@@ -165,20 +165,18 @@ class StompConnection(Session):
             + self.receipts.size
             + self.subscriptions.size
             + output.size
+            + output.piece
             + self.unacknowledged
         )
         if self._uploads.under_way is not None:
             held += self._uploads.held
-        if output.body is not None:
-            held += output.body.held
         return held
 
     @property
     @override
     def sent(self) -> int:
-        body = self.output.body
-        delivered = self.unacknowledged + self._transactions.aside
-        return self.held - delivered - (0 if body is None else body.held)
+        delivered = self.unacknowledged + self._transactions.aside + self.output.piece
+        return self.held - delivered
 
     @property
     @override
