@@ -48,6 +48,11 @@ class Encoding(ABC):
     def tag(self) -> int:
         """By which records name the encoding; never another one's, and never changed."""
 
+    @property
+    @abstractmethod
+    def is_typed(self) -> bool:
+        """Whether properties have types: a text is then no number, whatever it looks like."""
+
     @abstractmethod
     def fields(self, head: bytes) -> Fields:
         """Return what a head says; raises ValueError if it cannot be read."""

@@ -121,6 +121,11 @@ class Message(NamedTuple):
         said = encoding_of(self.encoding).fields(self.head)
         return stated.over(said) if self.stated else said
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether its properties have the types that their sender gave them."""
+        return self.encoding != NO_HEAD and encoding_of(self.encoding).is_typed
+
     def properties(self) -> Mapping[str, Property]:
         """Return what selectors ask for; raises ValueError if that cannot be read."""
         stated = decode_fields(self.stated)

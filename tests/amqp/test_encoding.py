@@ -157,6 +157,10 @@ def test_annotations_say_the_routing_type(
         (f"JMSTimestamp = {NOW_MS - 5}", True),
         (f"JMSExpiration = {NOW_MS + 1}", True),
         ("colour = 'red' AND size = 3 AND ratio < 0.6 AND new", True),
+        ("size = '3' OR number > 1 OR number + 1 = 3 OR truth OR -number = -2", False),
+        ("number = '2' AND number + 1 = '21' AND truth = 'true'", True),
+        ("convert_string_expressions:size = '3' AND number > 1 AND number + 1 = 3", True),
+        ("convert_string_expressions:truth AND -number = -2", True),
         ("no_convert_string_expressions:size = '3'", False),
         ("size BETWEEN 2 AND 4 AND size * ratio = 1.5", True),
         ("absent IS NULL", True),
@@ -165,7 +169,8 @@ def test_annotations_say_the_routing_type(
 )
 def test_selectors_read_what_jms_calls_it(selector: str, is_matched: bool) -> None:
     """Application properties are compared by their types."""
-    message = amqp(header=Header(priority=7), expires_ms=NOW_MS + 1)
+    application = {**APPLICATION, "number": "2", "truth": "true"}
+    message = amqp(header=Header(priority=7), expires_ms=NOW_MS + 1, application=application)
     assert parse(selector).matches(message) is is_matched
 
 

@@ -53,18 +53,18 @@ class Node(NamedTuple):
 class Build:
     """Makes nodes of the parser's rules, from the inside out; raises SelectorRefused."""
 
-    def __init__(self, *, converts: bool) -> None:
+    def __init__(self, converts: values.Converts) -> None:
         self._converts = converts
-        self._equal = values.comparison(values.EQUAL, converts=converts)
+        self._equal = values.comparison(values.EQUAL, converts)
         self._orders = {
-            sign: values.comparison(compare, converts=converts) for sign, compare in _ORDERS.items()
+            sign: values.comparison(compare, converts) for sign, compare in _ORDERS.items()
         }
         self._computes = {
-            "+": values.sums(converts=converts),
-            "-": values.arithmetic(operator.sub, converts=converts),
-            "*": values.arithmetic(operator.mul, converts=converts),
-            "/": values.arithmetic(values.divide, converts=converts),
-            "%": values.arithmetic(values.remainder, converts=converts),
+            "+": values.sums(converts),
+            "-": values.arithmetic(operator.sub, converts),
+            "*": values.arithmetic(operator.mul, converts),
+            "/": values.arithmetic(values.divide, converts),
+            "%": values.arithmetic(values.remainder, converts),
         }
 
     def start(self, part: Node) -> Node:
@@ -168,7 +168,9 @@ class Build:
 
             def is_text(properties: MessageProperties) -> Value:
                 value = first(properties)
-                return value == text if type(value) is str else compare(value, text)
+                if type(value) is str:
+                    return value == text
+                return compare(properties, value, text)
 
             return is_text
         return _with(compare, first, right)
@@ -260,7 +262,7 @@ class Build:
         def evaluate(properties: MessageProperties) -> Value:
             value = first(properties)
             for compute, operand in rest:
-                value = compute(value, operand(properties))
+                value = compute(properties, value, operand(properties))
                 if isinstance(value, str) and not properties.may_search(len(value)):
                     return None
             return value
@@ -272,7 +274,11 @@ class Build:
         sign, operand = parts
         _refuse_condition(operand, sign)
         compute, first = self._computes[sign], operand.evaluate
-        return _node(lambda properties: compute(0, first(properties)), Kind.NUMBER, operand)
+
+        def evaluate(properties: MessageProperties) -> Value:
+            return compute(properties, 0, first(properties))
+
+        return _node(evaluate, Kind.NUMBER, operand)
 
     def _condition(self, node: Node) -> Node:
         """Return a node as a condition; raises SelectorRefused if it is none."""
@@ -284,7 +290,7 @@ class Build:
 
         def evaluate(properties: MessageProperties) -> Value:
             value = first(properties)
-            if converts and isinstance(value, str):
+            if isinstance(value, str) and converts(properties):
                 value = values.truth(value)
                 return False if value is None else value
             return value if value is None or isinstance(value, bool) else False
@@ -318,8 +324,8 @@ def _with(compute: values.Compute, first: Evaluate, right: Node) -> Evaluate:
     """Return a function of two operands; of a constant only its value is kept."""
     value, second = right.constant, right.evaluate
     if value is not None:
-        return lambda properties: compute(first(properties), value)
-    return lambda properties: compute(first(properties), second(properties))
+        return lambda properties: compute(properties, first(properties), value)
+    return lambda properties: compute(properties, first(properties), second(properties))
 
 
 def _negated(node: Node) -> Node:

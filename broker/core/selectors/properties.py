@@ -72,6 +72,11 @@ class MessageProperties:
         """How many more the current selector may search."""
         self._properties: Mapping[str, Property] | None = None
 
+    @property
+    def are_typed(self) -> bool:
+        """Whether a text among them is no number, whatever it looks like."""
+        return self.message.is_typed
+
     def get(self, name: str) -> Value:
         """Return a property that is not one of ``BROKERS_OWN``; None if there is none."""
         properties = self._properties

@@ -3,9 +3,9 @@
 A number of prefixes may stand before it, as in Artemis and Classic:
 
 - ``hyphenated_props:`` lets names have hyphens, which otherwise need ``"double-quotes"``;
-- ``no_convert_string_expressions:`` leaves texts that stand beside numbers what they are, and
-  ``convert_string_expressions:`` undoes that. Conversion is the default, as where Classic serves
-  protocols whose properties are all texts.
+- ``convert_string_expressions:`` reads texts that stand beside numbers as numbers, and
+  ``no_convert_string_expressions:`` leaves them what they are. Without either, that depends on the
+  message: texts are read as numbers where its protocol has only texts.
 """
 
 from collections import OrderedDict
@@ -19,6 +19,7 @@ from orthia.broker.core.selectors.lexer import tokens
 from orthia.broker.core.selectors.nodes import Build, Node
 from orthia.broker.core.selectors.properties import MOST_CHARACTERS, MessageProperties
 from orthia.broker.core.selectors.refused import SelectorRefused
+from orthia.broker.core.selectors.values import Converts, always, if_untyped, never
 from orthia.broker.core.slices import Finding, found
 from orthia.journal.model.message import Message
 
@@ -28,12 +29,12 @@ CHARACTER_BYTES: Final = 100
 """What each character of a parsed selector takes at most, measured of the costliest."""
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 """Of all selectors that are kept parsed though nobody uses them."""
-_PREFIXES: Final = {
-    "convert_string_expressions:": ("converts", True),
-    "no_convert_string_expressions:": ("converts", False),
-    "hyphenated_props:": ("hyphenated", True),
-    "no_hyphenated_props:": ("hyphenated", False),
+_CONVERSIONS: Final[dict[str, Converts]] = {
+    "convert_string_expressions:": always,
+    "no_convert_string_expressions:": never,
 }
+_HYPHENS: Final = {"hyphenated_props:": True, "no_hyphenated_props:": False}
+_PREFIXES: Final = (*_CONVERSIONS, *_HYPHENS)
 
 
 class Selector:
@@ -135,17 +136,18 @@ def _parse(text: str) -> Finding[Selector]:
         raise SelectorRefused(
             f"it has {len(text)} characters, and a selector may have {MAX_LENGTH}"
         )
-    options = {"converts": True, "hyphenated": False}
+    converts: Converts = if_untyped
+    hyphenated = False
     before = 0
     for prefix in _prefixes(text):
-        option, value = _PREFIXES[prefix]
-        options[option] = value
+        converts = _CONVERSIONS.get(prefix, converts)
+        hyphenated = _HYPHENS.get(prefix, hyphenated)
         before += len(prefix)
     expression = text[before:]
     if not expression.strip():
         raise SelectorRefused("it is empty; leave it out to get every message")
     try:
-        parsed = yield from _parsed(expression, **options)
+        parsed = yield from _parsed(expression, converts, hyphenated=hyphenated)
         return Selector(text, parsed)
     except SelectorRefused as error:
         if error.column is None or not before:
@@ -163,12 +165,12 @@ def _prefixes(text: str) -> Iterator[str]:
         before += len(found)
 
 
-def _parsed(text: str, *, converts: bool, hyphenated: bool) -> Finding[Node]:
-    build = _build(converts=converts)
+def _parsed(text: str, converts: Converts, *, hyphenated: bool) -> Finding[Node]:
+    build = _build(converts)
     node = yield from Parser(tokens(text, hyphenated=hyphenated), build).parse()
     return build.start(node)
 
 
 @cache
-def _build(*, converts: bool) -> Build:
-    return Build(converts=converts)
+def _build(converts: Converts) -> Build:
+    return Build(converts)

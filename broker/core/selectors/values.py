@@ -1,8 +1,8 @@
 """Numbers, comparisons and arithmetic of selectors; with None, unknown, the result is unknown.
 
-In some protocols all properties are texts. If a selector *converts*, a text beside a number is read
-as a number, and a text beside TRUE or FALSE as one of those; if it is neither, the two values are
-not comparable.
+In some protocols all properties are texts. If a selector *converts* those of a message, a text
+beside a number is read as a number, and a text beside TRUE or FALSE as one of those; if it is
+neither, the two values are not comparable.
 """
 
 import math
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from orthia.broker.core.selectors.properties import Value
+from orthia.broker.core.selectors.properties import MessageProperties, Value
 
 _NUMBER: Final = re.compile(r"[+-]?+(?=\.?\d)\d{0,308}+(?:\.\d{0,308}+)?+(?:[eE][+-]?+\d{1,4}+)?+")
 """Without backtracking: the time is in proportion to the length."""
@@ -21,8 +21,25 @@ _LONGEST: Final = 1_024
 """The longest text that is read as a number or a truth value."""
 _TRUTHS: Final = {"true": True, "false": False}
 Relation = Callable[[Any, Any], bool]
-Compare = Callable[[Value, Value], bool | None]
-Compute = Callable[[Value, Value], Value]
+Compare = Callable[[MessageProperties, Value, Value], bool | None]
+Compute = Callable[[MessageProperties, Value, Value], Value]
+Converts = Callable[[MessageProperties], bool]
+"""Whether texts of a message are converted: asked only where one stands beside something else."""
+
+
+def always(_: MessageProperties) -> bool:
+    """Convert the texts of every message."""
+    return True
+
+
+def never(_: MessageProperties) -> bool:
+    """Convert no texts."""
+    return False
+
+
+def if_untyped(properties: MessageProperties) -> bool:
+    """Convert the texts of a message that can have nothing else."""
+    return not properties.are_typed
 
 
 def number(text: str) -> int | float | None:
@@ -55,14 +72,14 @@ def is_number(value: Value) -> bool:
     return type(value) is int or type(value) is float
 
 
-def comparison(compare: Relation, *, converts: bool) -> Compare:
+def comparison(compare: Relation, converts: Converts) -> Compare:
     """Return a function that compares two values; values of different kinds are not equal."""
 
-    def compared(left: Value, right: Value) -> bool | None:
+    def compared(properties: MessageProperties, left: Value, right: Value) -> bool | None:
         if left is None or right is None:
             return None
         if type(left) is not type(right) and not (is_number(left) and is_number(right)):
-            if not converts:
+            if not converts(properties):
                 return False
             left, right = _alike(left, right)
             if left is None or right is None:
@@ -92,11 +109,18 @@ LESS: Final[Relation] = operator.lt
 LESS_OR_EQUAL: Final[Relation] = operator.le
 
 
-def arithmetic(compute: Callable[[float, float], float], *, converts: bool) -> Compute:
+def arithmetic(compute: Callable[[float, float], float], converts: Converts) -> Compute:
     """Return a function that computes with two values; unknown if they are no numbers."""
 
-    def computed(left: Value, right: Value) -> Value:
-        first, second = _operand(left, converts=converts), _operand(right, converts=converts)
+    def operand(properties: MessageProperties, value: Value) -> int | float | None:
+        if isinstance(value, bool) or value is None:
+            return None
+        if isinstance(value, str):
+            return number(value) if converts(properties) else None
+        return value
+
+    def computed(properties: MessageProperties, left: Value, right: Value) -> Value:
+        first, second = operand(properties, left), operand(properties, right)
         if first is None or second is None:
             return None
         return bounded(compute(first, second))
@@ -104,23 +128,15 @@ def arithmetic(compute: Callable[[float, float], float], *, converts: bool) -> C
     return computed
 
 
-def _operand(value: Value, *, converts: bool) -> int | float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, str):
-        return number(value) if converts else None
-    return value
-
-
-def sums(*, converts: bool) -> Compute:
+def sums(converts: Converts) -> Compute:
     """Return a function that adds two values, or appends to a text that is no number."""
-    add = arithmetic(operator.add, converts=converts)
+    add = arithmetic(operator.add, converts)
 
-    def added(left: Value, right: Value) -> Value:
+    def added(properties: MessageProperties, left: Value, right: Value) -> Value:
         if isinstance(left, str) and right is not None:
-            is_sum = converts and is_number(right) and number(left) is not None
-            return add(left, right) if is_sum else left + shown(right)
-        return add(left, right)
+            is_sum = is_number(right) and converts(properties) and number(left) is not None
+            return add(properties, left, right) if is_sum else left + shown(right)
+        return add(properties, left, right)
 
     return added
 

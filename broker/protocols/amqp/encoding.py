@@ -113,6 +113,11 @@ class AmqpEncoding(Encoding):
         """That of records of version 4."""
         return TAG
 
+    @property
+    def is_typed(self) -> bool:
+        """Return True: each value has its type."""
+        return True
+
     def fields(self, head: bytes) -> Fields:
         """Return the fields of a head; raises AmqpDecodeError."""
         sections = sections_of(head)

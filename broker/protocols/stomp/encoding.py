@@ -64,6 +64,11 @@ class StompEncoding(Encoding):
         """That of records from before there were tags, which hold such lines."""
         return TAG
 
+    @property
+    def is_typed(self) -> bool:
+        """Return False: all values are texts."""
+        return False
+
     def fields(self, head: bytes) -> Fields:
         """Return the fields of header lines; every property is a text."""
         return fields_of(headers_map(head))
