@@ -18,6 +18,7 @@ from types import FrameType
 
 from tests.chaos import report
 from tests.chaos.faults import FAULTS
+from tests.chaos.population import EVERY_KIND, Kinds
 from tests.chaos.run import Result, Run, choose, named
 from tests.chaos.worlds import WORLDS, may_mount, started
 
@@ -31,6 +32,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--world", nargs="+", choices=WORLDS, default=USUAL)
+    parser.add_argument("--clients", nargs="+", type=Kinds, choices=EVERY_KIND, default=EVERY_KIND)
     parser.add_argument("--faults", type=int, default=60, help="in each world")
     parser.add_argument("--pairs", type=int, default=1, help="runs of a world at once")
     parser.add_argument("--at-once", action="store_true", help="all worlds at once")
@@ -63,7 +65,8 @@ def _run(arguments: argparse.Namespace, name: str) -> Result:
             if arguments.only
             else choose(site, arguments.faults, arguments.seed)
         )
-        result = Run(site, directory.resolve(), arguments.seed, _say, until)(faults)
+        run = Run(site, directory.resolve(), arguments.seed, _say, until, arguments.clients)
+        result = run(faults)
     result.write(directory / _RESULT)
     _say(f"{name}, seed {result.seed}: {result.figures} violations: {result.violations}")
     for text in result.told:
@@ -100,6 +103,7 @@ def _child(
     count = arguments.faults // arguments.pairs + (pair < arguments.faults % arguments.pairs)
     command = [sys.executable, "-m", "tests.chaos", "--world", name, "--faults", str(count)]
     command += ["--seed", str(arguments.seed + pair), "--report", str(directory)]
+    command += ["--clients", *arguments.clients]
     if arguments.minutes:
         command += ["--minutes", str(arguments.minutes)]
     if arguments.only:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from orthia.broker.client.connection import (
     BrokerAddress,
     BrokerRefused,
@@ -77,9 +79,6 @@ class Given(NamedTuple):
 class Client(threading.Thread, ABC):
     """Connects, works until the connection is lost, and connects again."""
 
-    client_id: str | None = None
-    """Whose durable subscriptions it uses."""
-
     def __init__(self, name: str, given: Given) -> None:
         super().__init__(name=name, daemon=True)
         self._ports = list(given.ports)
@@ -103,8 +102,11 @@ class Client(threading.Thread, ABC):
         self._abandoned.set()
         self._stopping.set()
 
+    def hurry(self) -> None:
+        """Crash no more and rest no more: what it receives is to become empty."""
+
+    @override
     def run(self) -> None:
-        """Work until stopped."""
         try:
             while not self.is_done():
                 self._work_once()
@@ -117,6 +119,23 @@ class Client(threading.Thread, ABC):
 
     def _work_once(self) -> None:
         port = self._ports[0]
+        if not self.visit(port):
+            self._ports = [*self._ports[1:], port]
+            self._stopping.wait(RETRY_SECONDS)
+
+    @abstractmethod
+    def visit(self, port: int) -> bool:
+        """Work on a new connection until it is lost or all is done; False if there is no node."""
+
+
+class StompClient(Client):
+    """A client that speaks STOMP."""
+
+    client_id: str | None = None
+    """Whose durable subscriptions it uses."""
+
+    @override
+    def visit(self, port: int) -> bool:
         try:
             connection = Connection.open(
                 BrokerAddress("127.0.0.1", port),
@@ -125,14 +144,13 @@ class Client(threading.Thread, ABC):
                 heart_beat_ms=HEART_BEAT_MS,
             )
         except (ConnectionLost, BrokerRefused):
-            self._ports = [*self._ports[1:], port]
-            self._stopping.wait(RETRY_SECONDS)
-            return
+            return False
         with closing(connection):
             self.note(Kind.CONNECTED, port=port)
             with suppress(ConnectionLost, BrokerRefused):
                 self.work(connection)
             self.note(Kind.LOST)
+        return True
 
     @abstractmethod
     def work(self, connection: Connection) -> None:

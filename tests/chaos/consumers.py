@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from orthia.broker.client.connection import Connection, ServerFrame
 from tests.chaos.checker import RESULT_OF
-from tests.chaos.clients import Client, Given, body_of, name_of
+from tests.chaos.clients import Given, StompClient, body_of, name_of
 from tests.chaos.history import Kind
 
 PREFETCH = 20
@@ -37,7 +37,7 @@ class Habits:
     selector: str = ""
 
 
-class Consumer(Client):
+class Consumer(StompClient):
     """Receives one queue and acknowledges with receipts; now and then it crashes."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Consumer(Client):
     def received(self, connection: Connection, frame: ServerFrame) -> None:
         """Note a message and acknowledge what is due."""
         message_id = self.note_received(frame)
-        if self._habits.rejects and _is_poisoned(name_of(frame.body)):
+        if self._habits.rejects and is_poisoned(name_of(frame.body)):
             connection.send("NACK", {"id": frame.headers["ack"]})
             return
         self._unacknowledged.append((message_id, frame.headers["ack"]))
@@ -190,7 +190,7 @@ class Transformer(Consumer):
         self.note(Kind.ACKED, message_id=self._committing.pop(transaction))
 
 
-class Subscriber(Client):
+class Subscriber(StompClient):
     """Receives a topic; now and then it crashes."""
 
     def __init__(
@@ -217,6 +217,7 @@ class Subscriber(Client):
                     return
 
 
-def _is_poisoned(name: str) -> bool:
+def is_poisoned(name: str) -> bool:
+    """Return whether a message is one that consumers send back each time."""
     number = name.rpartition("/")[2]
     return number.isdecimal() and int(number) % _POISONED == 0

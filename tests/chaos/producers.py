@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
-from tests.chaos.clients import Client, Given, body_of, group_of, lane_of, number_of
+from tests.chaos.clients import Given, StompClient, body_of, group_of, lane_of, number_of
 from tests.chaos.history import Kind
 
 TRANSACTION_MESSAGES = 3
 _TRANSACTION_PAUSE_SECONDS = 0.2
-_LATE_SECONDS = 1.0
+LATE_SECONDS = 1.0
 """A producer that was held up catches up for so long and no longer."""
 
 
@@ -50,7 +50,7 @@ class _Pending:
     due_at: float
 
 
-class Producer(Client):
+class Producer(StompClient):
     """Sends numbered messages with receipts to one queue or to many in turn.
 
     After a lost connection it sends again, in order, what was not confirmed.
@@ -87,7 +87,7 @@ class Producer(Client):
             now = time.monotonic()
             room = self._pace.outstanding - len(self._pending)
             if now >= next_at and room >= self._pace.burst and not self._stopping.is_set():
-                next_at = max(next_at + pause_seconds, now - _LATE_SECONDS)
+                next_at = max(next_at + pause_seconds, now - LATE_SECONDS)
                 for _ in range(self._pace.burst):
                     self._send_next(connection)
             for frame in connection.exchange(min(0.1, pause_seconds)):
@@ -139,7 +139,7 @@ class Producer(Client):
             self.note(Kind.RECEIPT, queue=pending.queue, body=name)
 
 
-class TransactionalProducer(Client):
+class TransactionalProducer(StompClient):
     """Sends transactions of messages over two queues; commits most and aborts some.
 
     One whose commit was not confirmed is left: it happened as a whole, or not at all.
@@ -186,7 +186,7 @@ class TransactionalProducer(Client):
                 raise ConnectionLost("abandoned")
 
 
-class Publisher(Client):
+class Publisher(StompClient):
     """Sends to a topic. What is not confirmed when the connection is lost is not sent again.
 
     Messages are numbered anew on each connection: within one a subscriber misses none.

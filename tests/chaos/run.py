@@ -4,7 +4,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,14 +17,22 @@ from orthia.config.errors import OrthiaError
 from tests.chaos.business import Business
 from tests.chaos.checker import Checker, Violations
 from tests.chaos.clients import Given
-from tests.chaos.consumers import Consumer
 from tests.chaos.fault import IO_ERROR, Fault, Strike
 from tests.chaos.faults import FAULTS, kinds
 from tests.chaos.feature_checkers import DelayChecker, GroupChecker, SelectorChecker
 from tests.chaos.ground import FARTHEST_STEP_SECONDS, Ground, make_ground
 from tests.chaos.history import History, Kind, Operation
 from tests.chaos.network import Network
-from tests.chaos.population import GROUPED, ONCE, ORDERED, SELECTS, Sender, populate
+from tests.chaos.population import (
+    EVERY_KIND,
+    GROUPED,
+    ONCE,
+    ORDERED,
+    SELECTS,
+    Kinds,
+    Sender,
+    populate,
+)
 from tests.chaos.renewals import RenewalWatch
 from tests.chaos.starvation import StarvationWatch
 from tests.chaos.subscriptions import Subscriptions
@@ -129,10 +137,12 @@ class Run:
         seed: int,
         say: Callable[[str], None] = lambda _: None,
         until: float = math.inf,
+        kinds: Collection[Kinds] = EVERY_KIND,
     ) -> None:
         """Everything chosen at random is chosen from ``seed``; ``say`` hears of each fault.
 
-        No further fault is struck after ``until``, of the monotonic clock.
+        ``kinds`` are the clients that it has. No further fault is struck after ``until``, of the
+        monotonic clock.
         """
         self._site = site
         self._name = site.world.name
@@ -140,6 +150,7 @@ class Run:
         self._seed = seed
         self._say = say
         self._until = until
+        self._kinds = kinds
         self._random = random.Random(seed)
         self._down: set[str] = set()
         """The nodes that stay down until the next fault."""
@@ -204,9 +215,9 @@ class Run:
         with History(self._directory / "history.jsonl", heard) as history:
             ground.history = history
             ports = [node.port for node in ground.nodes]
-            population = populate(ports, history, self._seed)
+            population = populate(ports, history, self._seed, self._kinds)
             business = None
-            if Business.is_possible(ground):
+            if Kinds.SQL in self._kinds and Business.is_possible(ground):
                 business = Business(ground, Given(ports, history, self._seed))
                 population.receivers.extend(business.consumers)
                 business.start()
@@ -217,9 +228,8 @@ class Run:
                 self._strike(ground, faults, population.senders)
             except _STUCK as error:
                 checker.violations.add("stuck", f"{error!r}; {_ends_of_logs(ground)}")
-            for consumer in population.everybody:
-                if isinstance(consumer, Consumer):
-                    consumer.hurry()
+            for client in population.everybody:
+                client.hurry()
             try:  # after that too: what is lost is known only when all queues are empty
                 self._drain(ground, population.senders, checker, business)
                 verdict.wait_empty()
