@@ -44,7 +44,9 @@ def ack_routine_sql(names: TableNames) -> str:
 def _postgresql(names: TableNames) -> str:
     """Return a block that creates the function in the schema of MESSAGES.
 
-    PostgreSQL lets everybody call a new function; here only those who are granted it.
+    PostgreSQL lets everybody call a new function; here only those who are granted it. The message
+    is looked up in the order of its key, so that no other index is taken: see
+    ``orthia.journal.sql.postgresql_keys``.
     """
     routine = names.ack_routine
     return f"""DO $create$
@@ -56,7 +58,7 @@ BEGIN
 CREATE OR REPLACE FUNCTION %1$s.{routine}(message_id text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = %1$s, pg_temp
-SET enable_seqscan = off
+SET enable_sort = off
 AS $function$
 BEGIN
     IF message_id IS NULL OR message_id !~ '{_DIGITS}' THEN
@@ -70,8 +72,9 @@ BEGIN
             USING ERRCODE = 'unique_violation';
     END IF;
     PERFORM 1 FROM "{names.messages}" AS messages
-        WHERE messages.seq = message_id::bigint AND messages.queue_id IS NOT NULL
-            AND messages.user_record_type IN {_MESSAGES}
+        WHERE messages.seq BETWEEN message_id::bigint AND message_id::bigint
+            AND messages.queue_id IS NOT NULL AND messages.user_record_type IN {_MESSAGES}
+        ORDER BY messages.seq
         FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION '{routine}: message %% {_GONE}', message_id

@@ -25,6 +25,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import ApplicationAck, ApplicationAcks
+from orthia.journal.sql.postgresql_keys import by_key, one_by_key
 from orthia.journal.sql.tables import acks_table, messages_table
 
 _PLANS: Final = {
@@ -32,6 +33,7 @@ _PLANS: Final = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_sort": "off",
     "jit": "off",
 }
 """Settings of PostgreSQL: the table is empty at one moment and full at the next."""
@@ -74,13 +76,17 @@ class _SqlAcks(ApplicationAcks):
 
     @override
     def prune(self, seqs: Sequence[int]) -> set[int]:
-        column, ids = self._messages.c.seq, self._acks.c.message_id
+        column = self._messages.c.seq
         with translate_errors("prune acknowledgements"), self._engine.connect() as connection:
-            there = connection.execute(select(column).where(column.in_(seqs))).scalars()
-            gone = set(seqs).difference(there)
+            ask = select(column).where(column.in_(seqs)).order_by(column)
+            gone = set(seqs).difference(connection.execute(ask).scalars())
             if gone:
-                connection.execute(delete(self._acks).where(ids.in_(sorted(gone))))
+                self._delete(connection, sorted(gone))
         return gone
+
+    def _delete(self, connection: Connection, ids: Sequence[int]) -> None:
+        """Delete acknowledgements."""
+        connection.execute(delete(self._acks).where(self._acks.c.message_id.in_(ids)))
 
     @override
     def close(self) -> None:
@@ -119,6 +125,7 @@ class _PostgresqlAcks(_SqlAcks):
         self._position: _Position
         self.start_over()
         acks, messages = (f'"{table.name}"' for table in (self._acks, self._messages))
+        queue_id = one_by_key("m.queue_id", f"{messages} AS m", "m.seq", "taken.message_id")
         beyond = "(txid, message_id) > (:txid, :message_id) ORDER BY txid, message_id LIMIT :limit"
         self._statement = text(
             f"""
@@ -131,12 +138,21 @@ class _PostgresqlAcks(_SqlAcks):
                 SELECT * FROM began_since UNION ALL SELECT * FROM open_then
                 ORDER BY txid, message_id LIMIT :limit
             )
-            SELECT CAST(pg_current_snapshot() AS text), taken.txid, taken.message_id, m.queue_id
+            SELECT CAST(pg_current_snapshot() AS text), taken.txid, taken.message_id,
+                {queue_id} AS queue_id
             FROM (SELECT 1) AS always LEFT JOIN taken ON true
-                LEFT JOIN {messages} AS m ON m.seq = taken.message_id
             ORDER BY taken.txid, taken.message_id
             """  # noqa: S608 - names of tables, which are validated
         )
+
+        condition = by_key(acks, "message_id", "CAST(:ids AS bigint[])")
+        self._delete_statement = text(
+            f"DELETE FROM {acks} WHERE {condition}"  # noqa: S608 - the same
+        )
+
+    @override
+    def _delete(self, connection: Connection, ids: Sequence[int]) -> None:
+        connection.execute(self._delete_statement, {"ids": list(ids)})
 
     @override
     def start_over(self) -> None:

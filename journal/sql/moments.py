@@ -119,6 +119,7 @@ class MomentQueries:
         sizes: dict[int, int] = {}
         for some in _lists(seqs):
             ask = select(columns.seq, self._walk.payload_size()).where(columns.seq.in_(some))
+            ask = ask.order_by(columns.seq)
             sizes.update((seq, size) for seq, size in connection.execute(ask))
         return sizes
 
@@ -128,7 +129,8 @@ class MomentQueries:
         found: dict[int, StoredMessage] = {}
         corrupt: list[CorruptRecord] = []
         for some in _lists(seqs):
-            ask = self._walk.whole().where(self._walk.messages.c.seq.in_(some))
+            seq = self._walk.messages.c.seq
+            ask = self._walk.whole().where(seq.in_(some)).order_by(seq)
             messages, errors = read_messages(connection, ask)
             found.update((message.seq, message) for message in messages)
             corrupt += errors
@@ -151,7 +153,7 @@ class MomentQueries:
         columns = self._times.c
         known: dict[int, tuple[int, int]] = {}
         for some in _lists([message.seq for message in messages]):
-            ask = select(columns.seq, columns.attempts, columns.retry_ms)
+            ask = select(columns.seq, columns.attempts, columns.retry_ms).order_by(columns.seq)
             for seq, attempts, retry_ms in connection.execute(
                 ask.where(columns.seq.in_(some), columns.attempts > 0)
             ):

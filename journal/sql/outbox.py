@@ -350,7 +350,7 @@ def _prepared_statements(table: str, channel: str) -> str:
             SELECT head.*, s.* FROM (SELECT count(*) FROM taken) AS head
             LEFT JOIN {sized("$8")} AS s ON true ORDER BY s.id;
         PREPARE orthia_outbox_count(bigint, int) AS
-            SELECT count(*) FROM (SELECT 1 FROM {table} WHERE id > $1 LIMIT $2) AS c;
+            SELECT count(*) FROM (SELECT 1 FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS c;
         PREPARE orthia_outbox_sleep AS SELECT pg_try_advisory_lock({lock});
         PREPARE orthia_outbox_wake AS SELECT pg_advisory_unlock({lock})
     """

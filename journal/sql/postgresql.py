@@ -35,6 +35,7 @@ from orthia.journal.model.records import (
     UserRecordType,
 )
 from orthia.journal.model.unit import AppendedMessage
+from orthia.journal.sql.postgresql_keys import by_key, one_by_key
 from orthia.journal.sql.postgresql_locks import locked_rows_sql
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
@@ -98,10 +99,10 @@ class PostgresqlStore(SqlStore):
         self._begin_sql = f"BEGIN; {fence}"
         self._copy_sql = f"COPY {{}} {ROW_COLUMNS} FROM STDIN (FORMAT binary)"
         self._prepare_sql = _prepared_statements(names, fence, token)
-        self._delete_sql = {
-            names.messages: "EXECUTE orthia_delete_unfenced(%s)",
-            names.bindings: f"DELETE FROM {names.bindings} WHERE seq = ANY(%s)",
-            names.times: f"DELETE FROM {names.times} WHERE seq = ANY(%s)",
+        self._delete_sql = {names.messages: "EXECUTE orthia_delete_unfenced(%s)"}
+        self._delete_sql |= {
+            table: f"DELETE FROM {table} WHERE {by_key(table, 'seq', '%s')}"
+            for table in (names.bindings, names.times)
         }
         # Unlike every other statement of a batch, it cannot take two rows of one key.
         self._times_sql = (
@@ -315,33 +316,40 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     """Return the statements a connection is prepared with.
 
     They have generic plans at once: each walks an index, whatever its values. Sequential scans are
-    off: a plan made while the table was small would stay when it is large.
+    off: a plan made while the table was small would stay when it is large. Sorts are, too, for the
+    index is to be that of the key.
     """
     messages = names.messages
     with_fence = f"WITH fence AS MATERIALIZED ({fence})"
     add, kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     put = f"INSERT INTO {messages} {ROW_COLUMNS} SELECT"
+
+    def removed(parameter: int) -> str:
+        return by_key(messages, "seq", f"${parameter}")
+
     keep = keep_4 = keep_1 = ""
     if names.history is not None:
         # The parts of one statement see the state before it: here, the rows that it deletes.
         into = f"INSERT INTO {names.history} ({HISTORY_COLUMNS})"
         latest = f"SELECT MAX(removed_at) + interval '1 microsecond' FROM {names.history}"
         removed_at = f"GREATEST(clock_timestamp(), ({latest}))"
-        acknowledged = history_of(names, f"'{RemovalReason.ACKNOWLEDGED.value}'", removed_at)
+        body = one_by_key("b.record", f"{messages} AS b", "b.seq", "m.id")
+        reason = f"'{RemovalReason.ACKNOWLEDGED.value}'"
+        acknowledged = history_of(names, reason, removed_at, body)
         again = "ON CONFLICT (seq) DO NOTHING"
         keep_1, keep_4 = (
-            f", kept AS ({into} {acknowledged} CROSS JOIN fence WHERE m.seq = ANY(${n}) {again})"
+            f", kept AS ({into} {acknowledged} CROSS JOIN fence WHERE m.{removed(n)} {again})"
             for n in (1, 4)
         )
         keep = (
-            f"PREPARE orthia_keep(bigint[], text) AS {into} {history_of(names, '$2', removed_at)}"
-            f" WHERE m.seq = ANY($1) {again};"
+            "PREPARE orthia_keep(bigint[], text) AS"
+            f" {into} {history_of(names, '$2', removed_at, body)} WHERE m.{removed(1)} {again};"
         )
     return f"""
         SET client_min_messages = warning;
         SET plan_cache_mode = force_generic_plan;
         SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-        SET jit = off;
+        SET enable_sort = off; SET jit = off;
         PREPARE orthia_put(bigint, bigint, bytea) AS
             {with_fence}
             {put} $1, $1, {add}, {kind}, $2, {token:d}, $3 FROM fence;
@@ -349,21 +357,24 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
             {with_fence},
             put AS ({put} v.seq, v.seq, {add}, {kind}, v.queue_id, {token:d}, v.record
                 FROM fence, unnest($1, $2, $3) AS v(seq, queue_id, record)),
-            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($4)){keep_4}
+            gone AS (DELETE FROM {messages} USING fence WHERE {removed(4)}){keep_4}
             SELECT 1 FROM fence;
         PREPARE orthia_delete(bigint[]) AS
             {with_fence},
-            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($1)){keep_1}
+            gone AS (DELETE FROM {messages} USING fence WHERE {removed(1)}){keep_1}
             SELECT 1 FROM fence;
         {keep}
         PREPARE orthia_delete_unfenced(bigint[]) AS
-            DELETE FROM {messages} WHERE seq = ANY($1);
+            DELETE FROM {messages} WHERE {removed(1)};
         PREPARE orthia_take(bigint[]) AS
-            DELETE FROM {names.outbox} WHERE id = ANY($1);
+            DELETE FROM {names.outbox} WHERE {by_key(names.outbox, "id", "$1")};
         PREPARE orthia_acknowledged(bigint[]) AS
-            SELECT message_id FROM {names.acks} WHERE message_id = ANY($1);
+            SELECT message_id FROM {names.acks} WHERE message_id = ANY($1) ORDER BY message_id;
         PREPARE orthia_delete_bodies(bigint[], bigint[]) AS
-            DELETE FROM {messages} AS body USING unnest($1, $2) AS gone(seq, total)
-            WHERE body.seq = gone.seq AND NOT EXISTS (SELECT 1 FROM {messages} AS reference
-                WHERE reference.seq BETWEEN gone.seq + 1 AND gone.seq + gone.total)
+            DELETE FROM {messages} WHERE ctid = ANY(ARRAY(
+                SELECT {one_by_key("ctid", messages, "seq", "gone.seq")}
+                FROM unnest($1, $2) AS gone(seq, total)
+                WHERE (SELECT 1 FROM {messages} AS reference
+                    WHERE reference.seq BETWEEN gone.seq + 1 AND gone.seq + gone.total
+                    ORDER BY reference.seq LIMIT 1) IS NULL))
     """

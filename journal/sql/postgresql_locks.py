@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from orthia.journal.engine.abc import CERTAIN_ROWS
 from orthia.journal.engine.locks import RowKey, RowKind
+from orthia.journal.sql.postgresql_keys import by_key
 from orthia.journal.sql.statements import TableNames
 
 
@@ -26,11 +27,12 @@ def locked_rows_sql(names: TableNames, rows: Sequence[RowKey]) -> str:
         ",".join(str(row.large_id) for row in rows),
     )
     kinds, seqs, ids = (f"'{{{column}}}'::bigint[]" for column in columns)
-    delete_time = f"DELETE FROM {names.times} WHERE seq = seqs[i]"
-    delete_sent = f"DELETE FROM {names.outbox} WHERE id = seqs[i]"
+    delete_time = f"DELETE FROM {names.times} WHERE {by_key(names.times, 'seq', 'ARRAY[seqs[i]]')}"
+    delete_sent = f"DELETE FROM {names.outbox} WHERE {by_key(names.outbox, 'id', 'ARRAY[seqs[i]]')}"
     delete_link = f"DELETE FROM {names.large_messages} WHERE id = ids[i] AND position = -seqs[i]"
     deletes = f"""IF kinds[i] = {RowKind.MESSAGE:d} THEN
-                    DELETE FROM {names.messages} WHERE seq = seqs[i];
+                    DELETE FROM {names.messages}
+                    WHERE {by_key(names.messages, "seq", "ARRAY[seqs[i]]")};
                 ELSIF kinds[i] = {RowKind.TIME:d} THEN {delete_time};
                 ELSIF kinds[i] = {RowKind.OUTBOX:d} THEN {delete_sent};
                 ELSE {delete_link};

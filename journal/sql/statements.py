@@ -59,7 +59,7 @@ HISTORY_COLUMNS: Final = "seq, id, queue_id, epoch, written_at, record, size, re
 """Columns written to the history."""
 
 
-def history_of(names: TableNames, reason: str, removed_at: str) -> str:
+def history_of(names: TableNames, reason: str, removed_at: str, body: str | None = None) -> str:
     """Return the SELECT of history rows from messages ``m`` that are about to be deleted.
 
     ``removed_at`` is the database's time, or a microsecond after the latest of the history if that
@@ -68,11 +68,12 @@ def history_of(names: TableNames, reason: str, removed_at: str) -> str:
     writer, so its transactions are sequential.
 
     Each row has the payload, for a reference that of its body, or its own record if the body is
-    missing. A WHERE follows.
+    missing; ``body`` is a subquery for the record of the body ``m.id``, if the usual one does not
+    do. A WHERE follows.
     """
     # By CASE the body is looked up by its key, and only where there is one: a join could be planned
     # as a hash of the whole table.
-    body = f"(SELECT b.record FROM {names.messages} AS b WHERE b.seq = m.id)"
+    body = body or f"(SELECT b.record FROM {names.messages} AS b WHERE b.seq = m.id)"
     record = f"COALESCE(CASE WHEN m.id <> m.seq THEN {body} END, m.record)"
     return (
         f"SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at, {record}, LENGTH({record}),"

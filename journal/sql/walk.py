@@ -119,9 +119,8 @@ class QueueWalk:
         columns = self.messages.c
         is_large = columns.user_record_type == int(UserRecordType.ADD_LARGE_MESSAGE)
         body = self.messages.alias("body")
-        found = select(body.c.record).where(
-            body.c.seq == columns.id,
-            body.c.user_record_type == int(UserRecordType.ADD_LARGE_MESSAGE),
+        found = self._of_key(select(body.c.record), body, columns.id).where(
+            body.c.user_record_type == int(UserRecordType.ADD_LARGE_MESSAGE)
         )
         is_reference = columns.user_record_type == int(UserRecordType.ADD_REF)
         return case(
@@ -136,9 +135,15 @@ class QueueWalk:
         for references. A join could be planned as a hash of the whole table.
         """
         body = self.messages.alias("body")
-        found = select(value(body)).where(body.c.seq == self.messages.c.id)
+        found = self._of_key(select(value(body)), body, self.messages.c.id)
         is_reference = self.messages.c.user_record_type == int(UserRecordType.ADD_REF)
         return case((is_reference, found.correlate(self.messages).scalar_subquery()))
+
+    def _of_key(self, statement: _Rows, body: FromClause, seq: ColumnElement[int]) -> _Rows:
+        """Restrict ``statement`` to the row of this key, whatever a planner believes."""
+        if self._dialect is not Dialect.POSTGRESQL:
+            return statement.where(body.c.seq == seq)
+        return statement.where(body.c.seq.between(seq, seq)).order_by(body.c.seq).limit(1)
 
 
 def read_messages(

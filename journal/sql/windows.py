@@ -134,7 +134,8 @@ class WindowQueries(Windows):
         with translate_errors("look for acknowledgements"), self._engine.connect() as connection:
             found: set[int] = set()
             for some in _lists(seqs):
-                found.update(connection.execute(select(ids).where(ids.in_(some))).scalars())
+                ask = select(ids).where(ids.in_(some)).order_by(ids)
+                found.update(connection.execute(ask).scalars())
         return found
 
     @override
@@ -145,9 +146,10 @@ class WindowQueries(Windows):
     def _stored(self, connection: Connection, seqs: Sequence[int]) -> list[QueuedMessage]:
         columns = self._rows.c
         is_of_queue = columns.seq.in_(seqs) & columns.queue_id.is_not(None)
-        of = select(columns.seq, columns.queue_id).where(is_of_queue)
+        of = select(columns.seq, columns.queue_id).where(is_of_queue).order_by(columns.seq)
         queues: dict[int, int] = dict(map(tuple, connection.execute(of)))
-        read, _ = read_messages(connection, self._walk.whole().where(is_of_queue))
+        whole = self._walk.whole().where(is_of_queue).order_by(columns.seq)
+        read, _ = read_messages(connection, whole)
         return [QueuedMessage(queues[one.seq], one) for one in read if one.seq in queues]
 
     def close(self) -> None:
