@@ -17,13 +17,18 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.histogram import LoopHistogram
+from orthia.broker.management.http.bounds import Bounds
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
@@ -468,6 +473,33 @@ def test_a_socket_that_makes_room_leaves_no_traceback(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.DEBUG):
         assert served(scenario) == b"done"
     assert [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG] == []
+
+
+def test_a_connection_that_is_made_while_the_server_ends_is_ended() -> None:
+    """It was accepted when the others were ended: no socket stays open behind the server."""
+
+    async def run() -> bytes:
+        loop = asyncio.get_running_loop()
+        bounds, state = Bounds(60.0), ServerState()
+        config = Config(Starlette(), log_config=None, lifespan="off")
+        config.load()
+
+        def connect() -> asyncio.Protocol:
+            return bounds.around(H11Protocol(config, state, {}, loop), loop)
+
+        server = await loop.create_server(connect, "127.0.0.1", 0)
+        bounds.end_all()
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            async with asyncio.timeout(60):
+                return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+            server.close()
+
+    assert asyncio.run(run()) == b""
 
 
 class Slow(Collector):

@@ -29,6 +29,8 @@ class Bounds:
         self.request_seconds = request_seconds
         self.connections: dict[Bounded, None] = {}
         """The oldest first."""
+        self._are_ended = False
+        """Whether a connection that is made now is ended at once."""
 
     def around(
         self, protocol: H11Protocol, loop: asyncio.AbstractEventLoop, *, is_secure: bool = False
@@ -41,12 +43,16 @@ class Bounds:
 
     def add(self, connection: "Bounded") -> None:
         """Take a new connection, in place of the oldest if there are too many."""
+        if self._are_ended:
+            connection.end()
+            return
         if len(self.connections) >= MAX_CONNECTIONS:
             next(iter(self.connections)).end()
         self.connections[connection] = None
 
     def end_all(self) -> None:
-        """End every connection at once."""
+        """End every connection at once, and from here on those that are still being made."""
+        self._are_ended = True
         for connection in list(self.connections):
             connection.end()
 

@@ -142,4 +142,6 @@ class HttpServer:
         self.bounds.end_all()
         for task in state.tasks:
             task.cancel()
-        await asyncio.gather(*state.tasks, return_exceptions=True)
+        # Those of connections that were accepted and are not made yet are among them.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*tasks, return_exceptions=True)
