@@ -351,8 +351,8 @@ class Broker:
     ) -> SingleSubscription:
         """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
 
-        It gets the messages present at this moment; ``Browser.browsed`` follows the last one.
-        Raises BrokerError.
+        It gets the messages present once all is stored that was done until now;
+        ``Browser.browsed`` follows the last one. Raises BrokerError.
         """
         self._gate.refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)

@@ -403,6 +403,26 @@ def test_a_browser_sees_all_and_takes_nothing() -> None:
     assert depth(core) == 3
 
 
+def test_a_browser_does_not_see_what_was_accepted_before_it_came() -> None:
+    """Though the store does not know that yet: it begins once it does."""
+    core = started(*"abc")
+    client = Client(core)
+    client.receiver("orders", 2)
+    first, second = client.messages()
+    core.journal.auto_commit = False
+    client.settle(first)
+    source = Source("orders", distribution_mode=COPY, capabilities=(Symbol("queue"),))
+    handle = client.new_handle()
+    client.say(Attach("b", handle, RECEIVER, source=source, target=Target()))
+    client.flow(handle, 10, drain=True)
+    core.pass_time(1)
+    assert not [one for one in client.all() if isinstance(one, Transfer | Flow)]
+    core.store_all()
+    core.pass_time(1)
+    seen = client.messages()
+    assert [one.text for one in seen] == [second.text, "c"]
+
+
 def test_a_subscriber_of_a_topic_gets_again_what_it_gave_back() -> None:
     """A topic stores nothing: its link keeps that, in front of what is new."""
     core = CoreUnderTest()

@@ -2,7 +2,8 @@
 """Browsing a queue: its messages are shown in order, and stay where they are.
 
 A browser is shown what is there when it comes: what is stored from the oldest message to the
-newest, those of a higher priority before all others; and what is in memory only in between. What
+newest, those of a higher priority before all others; and what is in memory only in between. It
+begins when all is stored that was done before it came: what was acknowledged is not shown. What
 consumers have and did not acknowledge is shown, too, as in Classic.
 """
 
@@ -12,10 +13,13 @@ from typing import Protocol
 from typing_extensions import override
 
 from orthia.broker.core.api import Browser, MessageReference
+from orthia.broker.core.errors import NotLive
 from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.queue.showing import Showing, Shown
 from orthia.broker.core.queue.subscriptions import Subscription
 from orthia.broker.core.selectors import Selector
+from orthia.journal.errors import JournalClosed
+from orthia.journal.model.unit import Unit
 
 
 class _Browsed(Shown, Protocol):
@@ -37,11 +41,29 @@ class Browsing(Showing):
     ) -> None:
         """Begin before the oldest message."""
         super().__init__(queue, browser, selector, services)
+        self._in_memory = queue.shown_in_memory
         self._browser = browser
-        self._levels = deque(queue.shown_in_memory())
-        self._begin_level()
-        self._up_to = services.journal.last_committed_seq
+        self._journal = services.journal
+        self._levels: deque[tuple[int, list[MessageReference]]] = deque()
+        self._unstored: deque[MessageReference] = deque()
+        self._is_reading = True  # nothing else is read before ``_begin``
         self._is_over = False
+
+    @override
+    def attach(self, prefetch: int, max_bytes: int) -> Subscription[MessageReference]:
+        try:
+            self._journal.append_unit(Unit(self._begin))
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        return super().attach(prefetch, max_bytes)
+
+    def _begin(self) -> None:
+        if self._subscription is None:
+            return
+        self._levels.extend(self._in_memory())
+        self._begin_level()
+        self._up_to = self._journal.last_committed_seq
+        self._read_again()
 
     def _begin_level(self) -> None:
         self._queue_id, unstored = self._levels.popleft()
