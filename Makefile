@@ -7,6 +7,7 @@ JAVASCRIPT := tests/websocket/javascript
 GO := tests/clients/go
 GO_EXAMPLES := examples/go
 JAVA_EXAMPLES := tests/examples/java
+JMS := tests/clients/jms
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
@@ -98,20 +99,24 @@ setup-test: LATER := later test
 setup-test: $(VENV)/bin/python ## The same with what `make test` needs
 	@$(MAKE) --no-print-directory --jobs 2 packages $(VENV)/.installed-test
 
-# Nor is anything sent by Java where there is no Maven, or it cannot reach its repository.
-$(JAVA_EXAMPLES)/build/copied: $(JAVA_EXAMPLES)/pom.xml
+# Nor is anything tested with Java where there is no Maven, or it cannot reach its repository.
+$(JAVA_EXAMPLES)/build/copied: USED_FOR := the outbox is not tested with Spring
+$(JMS)/joram/build/copied: USED_FOR := AMQP is not tested with a suite of JMS
+$(JMS)/spring/build/copied: USED_FOR := AMQP is not tested with Spring
+$(JAVA_EXAMPLES)/build/copied $(JMS)/joram/build/copied $(JMS)/spring/build/copied: %/build/copied: %/pom.xml
 	@if ! command -v mvn >/dev/null; then \
-		echo "There is no Maven: the outbox is not tested with Spring"; \
-	elif ! (cd $(JAVA_EXAMPLES) && timeout 300 mvn -q -B -Dstyle.color=never dependency:copy-dependencies \
+		echo "There is no Maven: $(USED_FOR)"; \
+	elif ! (cd $* && timeout 600 mvn -q -B -Dstyle.color=never dependency:copy-dependencies \
 			-DincludeScope=runtime -DoutputDirectory=build && touch build/copied); then \
-		echo "mvn failed: the outbox is not tested with Spring"; \
+		echo "mvn failed: $(USED_FOR)"; \
 	fi
 
 setup-test-all: LATER := later test-all
 setup-test-all: $(VENV)/bin/python ## The same with what `make test-all` needs
 	@$(MAKE) --no-print-directory --jobs 2 packages-all $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client \
-		$(GO_EXAMPLES)/build/producer $(JAVA_EXAMPLES)/build/copied
+		$(GO_EXAMPLES)/build/producer $(JAVA_EXAMPLES)/build/copied $(JMS)/joram/build/copied \
+		build/proton/.installed
 
 packages: ## Install what `make test` starts privately: PostgreSQL, MariaDB, Java
 	@PYTHON=$(PYTHON) tools/packages test
@@ -129,7 +134,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-all test-extended test-clients test-compiled test-mysql test-pyspark upgrade-test: export PYTHONDONTWRITEBYTECODE =
+test test-all test-extended test-amqp test-clients test-compiled test-mysql test-pyspark upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
 test: setup-test ## Test every room on private PostgreSQL, MariaDB and SQLite stores, in minutes
 	$(PYTEST) -m 'not extended' $(SLOWEST) $(PYTEST_ARGS)
@@ -145,12 +150,15 @@ build/schemathesis/bin/schemathesis:
 	@$(PYTHON) -m venv build/schemathesis
 	@build/schemathesis/bin/pip --disable-pip-version-check --quiet install schemathesis==4.32.5
 
+# Beside .venv and behind all that is in it: it brings packages that are in there, too.
 build/proton/.installed: | $(VENV)/bin/python
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: \
-		--target build/proton python-qpid-proton-wheel==0.39.0 && touch $@
+	@{ $(BIN)/python -m pip --disable-pip-version-check --quiet install --only-binary :all: \
+			--target build/proton python-qpid-proton-wheel==0.39.0 && \
+		echo '$(abspath build/proton)' > "$$($(BIN)/python -c "$(PACKAGES)")/proton.pth" && \
+		touch $@; } || echo "pip failed: AMQP is not tested with proton"
 
-test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton: its codec, and its client with real nodes
-	PYTHONPATH=build/proton $(PYTEST) tests/amqp tests/process/test_amqp.py $(PYTEST_ARGS)
+test-amqp: setup-test build/proton/.installed $(JMS)/joram/build/copied $(JMS)/spring/build/copied ## Hold AMQP against proton, a suite of JMS and a Spring Boot application, with real nodes
+	AMQP_SUITES=all $(PYTEST) tests/amqp tests/process/test_amqp.py tests/clients/jms $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
@@ -266,5 +274,5 @@ format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build $(JAVA_EXAMPLES)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build $(JAVA_EXAMPLES)/build $(JMS)/*/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

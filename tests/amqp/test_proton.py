@@ -1,6 +1,6 @@
 """What proton writes is read here as it was meant, and what is written here, there.
 
-Proton is no requirement of the tests: ``pip install python-qpid-proton-wheel`` brings it.
+Proton is no requirement of the tests: ``make test-amqp`` and ``make test-all`` bring it.
 """
 
 from typing import Any
