@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JAVASCRIPT := tests/websocket/javascript
 GO := tests/clients/go
+AMQP_CLIENTS := tests/clients/amqp
 GO_EXAMPLES := examples/go
 JAVA_EXAMPLES := tests/examples/java
 JMS := tests/clients/jms
@@ -94,6 +95,25 @@ $(GO)/build/client $(GO_EXAMPLES)/build/producer:
 		echo "go build failed: STOMP is not tested with go-stomp"; \
 	fi
 
+# AMQP has clients of its own, which only `make test-amqp` asks for.
+$(VENV)/.installed-rhea: $(AMQP_CLIENTS)/javascript/package-lock.json | $(VENV)/.installed-test
+	@if ! command -v npm >/dev/null; then \
+		echo "There is no npm: AMQP is not tested with rhea"; \
+	elif cd $(AMQP_CLIENTS)/javascript && npm ci --ignore-scripts --no-audit --no-fund --loglevel error \
+			--fetch-retries 1 --fetch-retry-mintimeout 1000; then \
+		touch '$(abspath $@)'; \
+	else \
+		echo "npm failed: AMQP is not tested with rhea"; \
+	fi
+
+$(AMQP_CLIENTS)/go/build/client: $(addprefix $(AMQP_CLIENTS)/go/,main.go go.mod go.sum)
+	@if ! command -v go >/dev/null; then \
+		echo "There is no Go: AMQP is not tested with go-amqp"; \
+	elif ! (mkdir -p $(@D) && cd $(@D)/.. && \
+			GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o build/client .); then \
+		echo "go build failed: AMQP is not tested with go-amqp"; \
+	fi
+
 # apt works while pip does, once there is a virtual environment.
 setup-test: LATER := later test
 setup-test: $(VENV)/bin/python ## The same with what `make test` needs
@@ -157,8 +177,9 @@ build/proton/.installed: | $(VENV)/bin/python
 		echo '$(abspath build/proton)' > "$$($(BIN)/python -c "$(PACKAGES)")/proton.pth" && \
 		touch $@; } || echo "pip failed: AMQP is not tested with proton"
 
-test-amqp: setup-test build/proton/.installed $(JMS)/joram/build/copied $(JMS)/spring/build/copied ## Hold AMQP against proton, a suite of JMS and a Spring Boot application, with real nodes
-	AMQP_SUITES=all $(PYTEST) tests/amqp tests/process/test_amqp.py tests/clients/jms $(PYTEST_ARGS)
+test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(JMS)/joram/build/copied $(JMS)/spring/build/copied
+test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, a suite of JMS and a Spring Boot application, with real nodes
+	AMQP_SUITES=all $(PYTEST) tests/amqp tests/process/test_amqp.py tests/clients/jms tests/clients/test_amqp.py $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
@@ -274,5 +295,5 @@ format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build $(JAVA_EXAMPLES)/build $(JMS)/*/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build $(GO_EXAMPLES)/build $(JAVA_EXAMPLES)/build $(JMS)/*/build $(AMQP_CLIENTS)/javascript/node_modules $(AMQP_CLIENTS)/go/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
