@@ -1,8 +1,11 @@
 """The routine by which applications acknowledge, as they meet it: by SQL alone."""
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +17,11 @@ from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
+from tests.database.test_pooling import PGBOUNCER, pgbouncer
 from tests.support.servers import PASSWORD, SERVER_NAMES, StoreServer, url_with_password
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
+SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 HELD, BODY, OTHER = 5, 6, 7
 """Messages of a queue, and the body that several queues share."""
 
@@ -76,6 +80,7 @@ def is_waiting(engine: Engine) -> bool:
         return bool(connection.execute(text(asked)).scalar_one())
 
 
+@SERVERS
 def test_a_malformed_id_is_refused_by_name(engine: Engine) -> None:
     """The call fails, says what it got and what it expects, and nothing is committed."""
     for message_id in ("", "0", "05", "-5", "5.0", "five", " 5", "9" * 19, "5" * 300, None):
@@ -87,6 +92,7 @@ def test_a_malformed_id_is_refused_by_name(engine: Engine) -> None:
     assert effects(engine) == 0
 
 
+@SERVERS
 @pytest.mark.parametrize("message_id", [BODY, 99])
 def test_what_is_in_no_queue_is_refused(engine: Engine, message_id: int) -> None:
     """So whoever still holds a delivery of a message that is gone fails, however late."""
@@ -98,6 +104,7 @@ def test_what_is_in_no_queue_is_refused(engine: Engine, message_id: int) -> None
     assert effects(engine) == 0
 
 
+@SERVERS
 def test_a_second_processing_fails_with_all_its_effects(engine: Engine) -> None:
     """Also where the application goes on after the error, and commits."""
     with engine.begin() as connection:
@@ -113,6 +120,7 @@ def test_a_second_processing_fails_with_all_its_effects(engine: Engine) -> None:
     assert effects(engine) == 2, "what was rolled back can be done again"
 
 
+@SERVERS
 @pytest.mark.parametrize("commits", [True, False])
 def test_of_two_at_once_one_commits(engine: Engine, *, commits: bool) -> None:
     """The second waits for the first, and fails only if that commits."""
@@ -131,6 +139,7 @@ def test_of_two_at_once_one_commits(engine: Engine, *, commits: bool) -> None:
     assert effects(engine) == 1
 
 
+@SERVERS
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_message_that_goes_meanwhile_is_not_acknowledged(engine: Engine, level: str) -> None:
     """A transaction whose snapshot still has the message fails all the same."""
@@ -144,6 +153,7 @@ def test_a_message_that_goes_meanwhile_is_not_acknowledged(engine: Engine, level
     assert effects(engine) == 0
 
 
+@SERVERS
 def test_nobody_removes_a_message_that_is_being_acknowledged(engine: Engine) -> None:
     """A delete of its row waits for the application's transaction."""
     table = "messages" if engine.dialect.name == "postgresql" else "MESSAGES"
@@ -160,6 +170,7 @@ def test_nobody_removes_a_message_that_is_being_acknowledged(engine: Engine) -> 
         removal.result(60)
 
 
+@SERVERS
 def test_each_broker_of_a_database_has_its_own(
     engine: Engine, database: Database, migrated_store: DatabaseStoreSettings
 ) -> None:
@@ -178,6 +189,7 @@ def test_each_broker_of_a_database_has_its_own(
         acknowledge(connection, str(HELD))
 
 
+@SERVERS
 @pytest.mark.parametrize("granted", [True, False])
 def test_a_role_needs_the_routine_and_nothing_else(
     engine: Engine, server: StoreServer, *, granted: bool
@@ -214,3 +226,34 @@ def test_a_role_needs_the_routine_and_nothing_else(
         with engine.begin() as connection:
             for statement in ended:
                 connection.execute(text(statement))
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="there is no pgbouncer: apt-get install pgbouncer")
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_an_application_acknowledges_through_a_pooler_of_transactions(
+    engine: Engine, migrated_store: DatabaseStoreSettings
+) -> None:
+    """Each of its transactions in any session; the second processing waits, and fails."""
+    directory = Path(tempfile.mkdtemp(prefix="orthia-pgbouncer-"))  # which nobody may enter
+    try:
+        with (
+            pgbouncer(directory, migrated_store, "transaction") as pooled,
+            ThreadPoolExecutor(1) as thread,
+        ):
+
+            def second() -> None:
+                with pooled.engine.begin() as connection:
+                    acknowledge(connection, str(HELD))
+
+            with pooled.engine.connect() as first:
+                acknowledge(first, str(HELD))
+                with pooled.engine.begin() as other:
+                    acknowledge(other, str(OTHER))
+                waiting = thread.submit(second)
+                wait_until(lambda: is_waiting(engine), what="the second waits")
+                first.commit()
+                error = waiting.exception(60)
+        assert isinstance(error, sa.exc.IntegrityError)
+        assert effects(engine) == 2
+    finally:
+        shutil.rmtree(directory)
