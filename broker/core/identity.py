@@ -37,6 +37,9 @@ class Principal:
     """The user it said to be, with another passcode, before it was let in as a guest."""
     valid_until: float | None = None
     """When its connection ends, in seconds of the connections' clock; None for never."""
+    is_connection: bool = True
+    """False for whom the broker sends what applications send by SQL: no limit of a connection
+    concerns it, for it never ends."""
     sender: Sender = field(default_factory=Sender)
     """By whom the journal keeps the order of what the connection sends."""
 

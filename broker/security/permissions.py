@@ -70,11 +70,14 @@ class Security:
     def acting_for(self, user: str | None) -> Principal | None:
         """Return who sends for a configured ``user``, with its roles; None if there is none."""
         if not self._enabled:
-            return Principal(user or "anonymous", frozenset(), unrestricted=True)
+            return Principal(
+                user or "anonymous", frozenset(), unrestricted=True, is_connection=False
+            )
         roles = None if user is None else self.users.roles_of(user)
         if user is None or roles is None:
             return None
-        return Principal(user, roles, validated_user=user if self._populates_user else None)
+        validated = user if self._populates_user else None
+        return Principal(user, roles, validated_user=validated, is_connection=False)
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or the check to run to know; raises AuthenticationFailed."""

@@ -138,6 +138,17 @@ def test_a_row_is_deleted_with_its_dead_letter(address: str, letters: list[str])
     assert core.waiting == 0
 
 
+def test_rows_create_more_queues_than_a_connection_may() -> None:
+    """They are of many applications, and the relay never connects anew."""
+    core = Relayed(replace(SETTINGS, stomp_limits=ClientLimits(max_queues_per_connection=2)))
+    for name in "abc":
+        core.come(name, to=f"/queue/{name}")
+    core.store_all()
+    assert {name: core.consume(f"/queue/{name}").texts for name in "abc"} == {
+        name: [name] for name in "abc"
+    }
+
+
 def test_no_more_is_read_than_there_is_room_for() -> None:
     """While nothing can be stored, by bytes."""
     core = Relayed()

@@ -37,7 +37,10 @@ class QueueCreations:
         """
         limits, what = self._limits, f"{named} is one more"
         self._refuse_if_all_have_too_many(named)
-        if self._by_connection.get(principal, 0) >= limits.max_queues_per_connection:
+        if (
+            principal.is_connection
+            and self._by_connection.get(principal, 0) >= limits.max_queues_per_connection
+        ):
             raise LimitExceeded(
                 "this connection has created max-queues-per-connection"
                 f" {limits.max_queues_per_connection} already: {what}"
