@@ -13,6 +13,7 @@ names that Artemis' management has for what it does, writes one line to the audi
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -38,7 +39,8 @@ from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.connection_lists import ConnectionLists
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.in_doubt import InDoubt
-from orthia.broker.management.jobs import MOST_IDS, Jobs, Order
+from orthia.broker.management.job import Order
+from orthia.broker.management.jobs import MOST_IDS, Jobs
 from orthia.broker.management.kept import Kept
 from orthia.broker.management.listing import FIRST, Asked, Page
 from orthia.broker.management.messages import (
@@ -131,11 +133,13 @@ class Management:
         handover: Handover | None = None,
         node_id: str | None = None,
         ha_policy: str = "Shared Store Primary",
+        processor: Callable[[], float] = time.thread_time,
     ) -> None:
         """``name`` is the node's, ``node_id`` what all nodes of a store have in common.
 
         Without a ``handover`` it has no backup. ``ha_policy`` is what the node is configured to
-        be, by Artemis' name.
+        be, by Artemis' name. ``processor`` returns the processor time of the loop's thread, in
+        seconds, by which steps of jobs end.
         """
         self.ha_policy = ha_policy
         self._handover = handover
@@ -151,7 +155,7 @@ class Management:
         self._messages = Messages(parts.journal, self._waiting)
         self._scheduled = Scheduled(parts, self._waiting)
         self._in_doubt = InDoubt(parts, self._waiting)
-        self._jobs = Jobs(parts, self._waiting, self._scheduled)
+        self._jobs = Jobs(parts, self._waiting, self._scheduled, processor)
         self._queues = QueueLists(parts, self._scheduled, self._waiting, broker.time_ms)
         self._connected = ConnectionLists(
             clients, self._counting_consumers, self._waiting, broker.time_ms

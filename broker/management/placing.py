@@ -22,6 +22,10 @@ class _Order(Protocol):
     """What an operator asks for."""
 
     @property
+    def kind(self) -> JobKind:
+        """What is done."""
+
+    @property
     def target(self) -> str | None:
         """Where messages go."""
 
@@ -49,11 +53,9 @@ class Placing:
         self._book = book
         self._undeliverable = undeliverable
 
-    def of(
-        self, kind: JobKind, queue: Queue, seq: int, record: Message, order: _Order
-    ) -> Placed | None:
+    def of(self, order: _Order, queue: Queue, seq: int, record: Message) -> Placed | None:
         """Return what becomes of a message of a queue; None if it stays. Raises BrokerError."""
-        match kind:
+        match order.kind:
             case JobKind.PURGE | JobKind.DELETE | JobKind.CANCEL:
                 return _DELETED
             case JobKind.ACKNOWLEDGE:
@@ -66,6 +68,15 @@ class Placing:
                 return self._expired(queue, seq, record)
             case JobKind.PRIORITY:
                 return _with_priority(queue, record, order.priority or 0)
+
+    def holds(self, placed: Placed) -> bool:
+        """Return whether messages may go where they were to go a while ago."""
+        known = self._book.queues
+        return all(
+            known.get(one.name) is one and not one.is_leaving
+            for queues, _ in placed.to
+            for one in queues
+        )
 
     def _target(self, name: str) -> Queue:
         """Return where messages go; raises BrokerError if it is deleted meanwhile, or will be."""

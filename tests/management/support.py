@@ -22,6 +22,11 @@ atexit.register(_LOOP.close)
 OPERATOR = Principal("op", frozenset({"ops"}), unrestricted=True, origin=Origin("127.0.0.1", 1))
 
 
+def no_time() -> float:
+    """Return the same at any time: each step of a job takes as many messages as it may."""
+    return 0.0
+
+
 class FakeClients(ConnectedClients):
     """Connections that are only told to end."""
 
@@ -70,7 +75,7 @@ class OnStore:
     ) -> None:
         self.node = node
         self.clients = clients or FakeClients()
-        self.management = Management(node.broker, self.clients, "test", handover)
+        self.management = Management(node.broker, self.clients, "test", handover, processor=no_time)
         node.broker.start_schedule()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -133,7 +138,7 @@ class Managed:
     ) -> None:
         self.core = core or CoreUnderTest(options, **named)
         self.clients = clients or FakeClients()
-        self.management = Management(self.core.broker, self.clients, "test")
+        self.management = Management(self.core.broker, self.clients, "test", processor=no_time)
 
     def run(self, work: Coroutine[Any, Any, _Result], *, forever: bool = False) -> _Result:
         """Return what a coroutine returns, with the core's turns in between.

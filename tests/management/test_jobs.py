@@ -11,6 +11,7 @@ from orthia.broker.core.errors import BrokerError, LimitExceeded, QueueInUse
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import jobs
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
+from orthia.broker.management.job_work import STEP_MESSAGES
 from orthia.broker.management.views import JobKind, JobState, JobView
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
@@ -340,10 +341,10 @@ def test_a_job_of_ids_is_named_anew_after_a_takeover() -> None:
     in_steps(managed, JobKind.DELETE, 1, ids=[one.id for one in page[:80]])
     later = managed.takeover(PAGED)
     (job,) = later.run(later.management.jobs(OPERATOR))
-    assert (job.state, job.done, job.ids) == (JobState.INTERRUPTED, jobs.STEP_MESSAGES, 80)
+    assert (job.state, job.done, job.ids) == (JobState.INTERRUPTED, STEP_MESSAGES, 80)
     with pytest.raises(NotPossible, match="name the rest of them anew"):
         later.run(later.management.continue_job(OPERATOR, job.id))
-    assert len(later.texts("orders")) == 100 - jobs.STEP_MESSAGES
+    assert len(later.texts("orders")) == 100 - STEP_MESSAGES
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
@@ -356,7 +357,7 @@ def test_a_node_that_ends_loses_and_doubles_nothing(kind: JobKind, steps: int) -
     if kind is JobKind.PRIORITY:
         said["priority"] = 6
     in_steps(managed, kind, steps, **said)
-    done = jobs.STEP_MESSAGES * steps
+    done = STEP_MESSAGES * steps
     later = managed.takeover(PAGED)
     later.core.broker.count_backlogs()
     later.core.settle()
@@ -512,10 +513,10 @@ def test_nothing_goes_to_a_target_that_is_being_deleted(kind: JobKind) -> None:
         return await managed.management.finished(OPERATOR, job.id)
 
     job = managed.run(work())
-    assert (job.state, job.done, gone) == (JobState.FAILED, jobs.STEP_MESSAGES, [65])
+    assert (job.state, job.done, gone) == (JobState.FAILED, STEP_MESSAGES, [65])
     assert job.reason is not None
     assert "deleted" in job.reason
-    left = range(jobs.STEP_MESSAGES if kind is JobKind.MOVE else 0, 200)
+    left = range(STEP_MESSAGES if kind is JobKind.MOVE else 0, 200)
     assert managed.texts("orders") == [str(one) for one in left]
     use_is_right(managed)
 

@@ -16,7 +16,7 @@ from orthia.broker.management.facade import Management
 from orthia.broker.management.http.api import OPERATIONS
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.resources import PREFIX, Managed
-from orthia.broker.management.jobs import RECORD_KIND
+from orthia.broker.management.job import RECORD_KIND
 from orthia.broker.management.views import HandoverView, JobState
 from orthia.broker.security.audit import Audit
 from orthia.broker.security.permissions import PermissionRules

@@ -43,7 +43,7 @@ from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody, Message
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Binding, Sender, Unit
 
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 16
 """How many messages enter their queues before others have a turn."""
 
 Place = tuple[int, Queue]
