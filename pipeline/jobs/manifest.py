@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from orthia.pipeline.errors import WrongInput
@@ -40,6 +41,8 @@ class Manifest:
     """Only these queues, if there are any."""
     since: str | None = None
     until: str | None = None
+    taken_at: str | None = None
+    """The database's time when the export began, in ISO 8601; None in one of an older Orthia."""
     version: str | None = None
     """Of Orthia."""
     format: int = FORMAT
@@ -82,6 +85,15 @@ def _is_text_or_nothing(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
+def _is_moment_or_nothing(value: object) -> bool:
+    if value is None:
+        return True
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
 def _is_names(value: object) -> bool:
     return value is None or (
         isinstance(value, list) and all(isinstance(name, str) for name in value)
@@ -95,6 +107,7 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "through_seq": lambda value: value is None or _is_number(value),
     "queues": _is_names,
     "contents": lambda value: value is None or isinstance(value, dict),
+    "taken_at": _is_moment_or_nothing,
     **dict.fromkeys(("node_id", "since", "until", "version"), _is_text_or_nothing),
 }
 """Tests whether a field has a value that an export writes."""

@@ -284,6 +284,15 @@ class ExportInputs(Inputs):
         self.size = size or Size(known and rows <= SMALL_ROWS, rows or None)
 
     @override
+    def now(self) -> datetime:
+        """Return when the last run was taken, by the database's clock; later nothing is known.
+
+        The present time, by the local clock, of an export of an older Orthia.
+        """
+        taken_at = self._manifests[-1].taken_at if self._manifests else None
+        return super().now() if taken_at is None else datetime.fromisoformat(taken_at)
+
+    @override
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:

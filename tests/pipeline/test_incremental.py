@@ -213,6 +213,15 @@ def test_an_export_of_a_later_format_is_refused(spark: SparkSession, tmp_path: P
         ExportInputs(spark, str(tmp_path))
 
 
+def test_what_is_in_an_export_has_waited_until_it_was_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By the clock of its database, not by that of whoever reads it a month later."""
+    files, taken_at = Files(spark, str(tmp_path)), "2026-01-31T12:00:00+00:00"
+    files.write_text(f"{tmp_path}/{NAME}", Manifest(5, 0, taken_at=taken_at).to_json())
+    assert ExportInputs(spark, str(tmp_path)).now() == datetime.fromisoformat(taken_at)
+
+
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_a_place_that_was_never_given_out_is_refused(store: SqlJournalStore) -> None:
     """A watermark changed by hand, or a restored store: nothing would be exported, and no word."""
@@ -234,6 +243,8 @@ def test_a_place_that_was_never_given_out_is_refused(store: SqlJournalStore) -> 
         ("queues", [1]),
         ("node_id", 7),
         ("since", []),
+        ("taken_at", "yesterday"),
+        ("taken_at", "2026-01-31T12:00:00"),
         ("contents", [1]),
     ],
 )

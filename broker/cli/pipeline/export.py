@@ -255,7 +255,7 @@ def _export(
     from orthia.pipeline.jobs.together import collected_together
     from orthia.pipeline.sources.inputs import ExportInputs
 
-    locks_before = inputs.locks()
+    locks_before, taken_at = inputs.locks(), inputs.now()
     spark_on, format_ = wanted.spark_on, wanted.format
     counts, passed = unreadable.Counts(), unreadable.Counts()
     with whole(inputs.spark, target) as directory:
@@ -307,7 +307,7 @@ def _export(
         if counts.corrupt:
             again = inputs.messages(unreadable.COLUMNS, conditions)
             bad = collected(unreadable.listed(again))
-        manifest = _manifest(wanted, counts, run, contents)
+        manifest = _manifest(wanted, counts, taken_at, run, contents)
         files.write_text(f"{directory}/{NAME}", manifest.to_json())
     of_messages, of_history = answers.get("messages", []), answers.get("history", [])
     return _Written(target, manifest, of_messages, of_history, bad)
@@ -337,7 +337,11 @@ def _needing_bodies(
 
 
 def _manifest(
-    wanted: _Wanted, counts: Any, run: "IncrementalRun | None", contents: "Contents | None"
+    wanted: _Wanted,
+    counts: Any,
+    taken_at: datetime,
+    run: "IncrementalRun | None",
+    contents: "Contents | None",
 ) -> Manifest:
     selection = wanted.selection
     options = selection.options()
@@ -350,6 +354,7 @@ def _manifest(
         queues=selection.queues,
         since=options.get("since"),
         until=options.get("until"),
+        taken_at=taken_at.isoformat(),
         version=version("orthia"),
         contents=None if contents is None else contents.to_fields(),
     )
