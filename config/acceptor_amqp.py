@@ -11,6 +11,8 @@ AMQP_ACTING: Final[Mapping[str, str]] = {
     "amqpCredits": "messages that an AMQP client may send before it gets more credit; 1000 by"
     " default",
     "amqpLowCredits": "how few of them are left when it gets more; 300 by default",
+    "amqpMinLargeMessageSize": "bytes of a message of an AMQP client, as it is encoded, from which"
+    " on it is a large message; 102400 by default, -1 or 0 has none",
     "amqpIdleTimeout": "milliseconds of silence after which an AMQP client is ended, of which it is"
     " told half; 60000 by default, 0 or -1 never",
     "maxFrameSize": "bytes of a frame that an AMQP client may send, from 512; 1048576 by default",
@@ -25,6 +27,8 @@ MECHANISMS: Final = ("EXTERNAL", "PLAIN", "ANONYMOUS")
 _SERVER: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})", re.ASCII
 )
+DEFAULT_LEAST_LARGE: Final = 102_400
+"""``amqpMinLargeMessageSize`` unless it is set: also where larger messages may not be whole."""
 _LAST_PORT: Final = 65_535
 _LEAST_FRAME: Final = 512
 _LARGEST_FRAME: Final = 2**24
@@ -38,6 +42,9 @@ class AcceptorAmqp:
     """``amqpCredits``: messages that a client may send before it gets more credit."""
     low_credits: int = 300
     """``amqpLowCredits``: how few of them are left when it gets more."""
+    min_large_message_size: int = DEFAULT_LEAST_LARGE
+    """``amqpMinLargeMessageSize``: bytes of an encoded message from which on it is large; 0 has
+    none."""
     idle_timeout: int = 60_000
     """``amqpIdleTimeout``: milliseconds of silence after which a client is ended; 0 is never."""
     max_frame_size: int = 1_048_576
@@ -58,6 +65,7 @@ def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
             f"has amqpLowCredits={low} and amqpCredits={credit}; expected the low ones to be"
             " fewer, or as many"
         )
+    large = _number(parameters, "amqpMinLargeMessageSize", default.min_large_message_size, least=-1)
     idle = _number(parameters, "amqpIdleTimeout", default.idle_timeout, least=-1)
     frame = _number(parameters, "maxFrameSize", default.max_frame_size, least=_LEAST_FRAME)
     if frame > _LARGEST_FRAME:
@@ -66,7 +74,7 @@ def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
             " broker hold so much"
         )
     mechanisms, servers = _mechanisms(parameters), _servers(parameters)
-    return AcceptorAmqp(credit, low, max(idle, 0), frame, mechanisms, servers)
+    return AcceptorAmqp(credit, low, max(large, 0), max(idle, 0), frame, mechanisms, servers)
 
 
 def _number(parameters: Mapping[str, str], name: str, default: int, *, least: int) -> int:

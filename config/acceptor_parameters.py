@@ -49,9 +49,6 @@ TLS_CHANGES: Final[Mapping[str, Instead]] = {
 
 AMQP_CHANGES: Final[Mapping[str, Instead]] = {
     "amqpDuplicateDetection": Instead("a message with a duplicate id is stored once", _TRUE),
-    "amqpMinLargeMessageSize": Instead(
-        "a message of an AMQP client is taken whole, up to max-body-bytes of stomp-limits", ("-1",)
-    ),
     "amqpMaxFrameSize": Instead("maxFrameSize bounds the frames of AMQP clients"),
     "amqpTreatRejectAsUnmodifiedDeliveryFailed": Instead(
         "a message that is rejected goes to the dead-letter address", _FALSE

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Final
 
+from orthia.config.acceptor_amqp import DEFAULT_LEAST_LARGE
 from orthia.config.address_rules import ADDRESS_RULES
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import IoErrorPolicy, Role, Settings, asks_for_certificate
@@ -65,6 +66,8 @@ def _persistence(settings: Settings) -> Iterator[Violation]:
 
 
 def _acceptors(settings: Settings) -> Iterator[Violation]:
+    limits = settings.stomp_limits
+    most_whole = limits.max_body_bytes + limits.max_header_bytes
     for acceptor in settings.acceptors:
         yield from _port(f"core/acceptors/acceptor[{acceptor.name}]", acceptor.port)
         least_large, most = acceptor.min_large_message_size, settings.stomp_limits.max_body_bytes
@@ -73,6 +76,14 @@ def _acceptors(settings: Settings) -> Iterator[Violation]:
                 f"core/acceptors/acceptor[{acceptor.name}]",
                 f"has stompMinLargeMessageSize={least_large}, more than max-body-bytes {most}: what"
                 " lies between would be refused; expected at most that",
+            )
+        least_large, most = acceptor.amqp.min_large_message_size, most_whole
+        if least_large > most > 0 and least_large != DEFAULT_LEAST_LARGE:
+            yield Violation(
+                f"core/acceptors/acceptor[{acceptor.name}]",
+                f"has amqpMinLargeMessageSize={least_large}, more than max-body-bytes and"
+                f" max-header-bytes together, {most}: what lies between would be refused; expected"
+                " at most that",
             )
     for first, second in combinations(settings.acceptors, 2):
         element = f"core/acceptors/acceptor[{second.name}]"

@@ -3,6 +3,7 @@
 import math
 import struct
 import tracemalloc
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,8 +22,11 @@ from orthia.broker.protocols.amqp.performatives import (
 )
 from orthia.broker.protocols.amqp.sections import (
     MAX_HEAD_BYTES,
+    BodyCheck,
     Header,
     Properties,
+    Sections,
+    body_sections,
     check_application_properties,
     data_prefix,
     decode_body,
@@ -259,6 +263,41 @@ def test_a_message_comes_back_as_it_was(head: bytes, body: bytes) -> None:
     moved = record.relocated("DLQ", {"_AMQ_ORIG_QUEUE": "orders"})
     assert moved.properties()["_AMQ_ORIG_QUEUE"] == "orders"
     assert moved.body == rest
+
+
+@MANY
+@given(HEADS, BODIES, st.integers(1, 9), st.binary(max_size=20))
+def test_a_body_is_checked_in_pieces_as_it_is_whole(
+    head: bytes, body: bytes, step: int, behind: bytes
+) -> None:
+    """Neither lets through what the other does not."""
+    message = head + body + behind
+    try:
+        sections = sections_of(message)
+    except AmqpDecodeError:
+        return
+    rest = message[sections.head :]
+    outcomes = []
+    for look in (partial(_look_whole, sections), partial(_look_in_pieces, sections, step)):
+        try:
+            look(rest)
+        except AmqpDecodeError:
+            outcomes.append(False)
+        else:
+            outcomes.append(True)
+    assert outcomes[0] == outcomes[1]
+
+
+def _look_whole(sections: Sections, body: bytes) -> None:
+    for _ in body_sections(sections, body):
+        pass
+
+
+def _look_in_pieces(sections: Sections, step: int, body: bytes) -> None:
+    check = BodyCheck(sections)
+    for at in range(0, len(body), step):
+        check.add(body[at : at + step])
+    check.finish()
 
 
 # --- bytes that nobody wrote

@@ -12,6 +12,7 @@ from orthia.broker.protocols.amqp.sections import (
     SEQUENCE,
     VALUE,
     Body,
+    BodyCheck,
     Header,
     Properties,
     Sections,
@@ -161,6 +162,41 @@ def test_a_message_that_comes_in_pieces_is_divided_as_soon_as_its_head_is_there(
         assert first <= max(sections.head, len(BEFORE) + 21)
     else:
         assert first is None
+
+
+def is_checked(message: bytes, step: int) -> bool:
+    """Return whether the body of a message is found to be one, of which ``step`` bytes come."""
+    try:
+        sections = sections_of(message)
+        body = message[sections.head :]
+        check = BodyCheck(sections)
+        for at in range(0, len(body), step):
+            check.add(body[at : at + step])
+        check.finish()
+    except AmqpDecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1_000])
+@pytest.mark.parametrize("encoded", [encoded for encoded, _, _ in BODIES])
+def test_a_body_that_comes_in_pieces_is_checked_as_a_whole_one(encoded: bytes, step: int) -> None:
+    """Whatever the pieces are: it is one, and no longer one with less or more."""
+    message = BEFORE + encoded
+    assert is_checked(message, step)
+    assert not is_checked(message + b"\0", step)
+    assert not is_checked(message + HEADER, step)
+    if encoded:
+        assert not is_checked(message[:-1], step)
+    if encoded.endswith(FOOTER):
+        assert not is_checked(message + FOOTER, step)
+
+
+def test_a_section_of_a_body_says_soon_how_long_it_is() -> None:
+    """Nothing is kept of a body but the beginning of such a section."""
+    check = BodyCheck(sections_of(data(b"")))
+    with pytest.raises(AmqpDecodeError, match="the length of a section in its first 4096 bytes"):
+        check.add(b"\0\xb3\0\0\xff\xff" + b"x" * 4_090)
 
 
 def test_a_head_has_a_greatest_length() -> None:

@@ -253,13 +253,16 @@ def test_what_an_acceptor_names_is_served_and_all_where_it_names_nothing(
 def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
     """With Artemis' defaults, but for the size of frames."""
     url = (
-        "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpIdleTimeout=0;"
+        "tcp://h:1?amqpCredits=10;amqpLowCredits=3;amqpMinLargeMessageSize=2000;amqpIdleTimeout=0;"
         "maxFrameSize=4096;saslMechanisms=anonymous,PLAIN;amqpFailoverServers=a:1,[::1]:2"
     )
     (one,) = _load(tmp_path, url).acceptors
-    assert one.amqp == AcceptorAmqp(10, 3, 0, 4_096, ("PLAIN", "ANONYMOUS"), (("a", 1), ("::1", 2)))
+    servers = (("a", 1), ("::1", 2))
+    assert one.amqp == AcceptorAmqp(10, 3, 2_000, 0, 4_096, ("PLAIN", "ANONYMOUS"), servers)
     (default,) = _load(tmp_path, "tcp://h:1?amqpCredits=200").acceptors
-    assert default.amqp == AcceptorAmqp(200, 200, 60_000, 1_048_576, ())
+    assert default.amqp == AcceptorAmqp(200, 200, 102_400, 60_000, 1_048_576, ())
+    (none,) = _load(tmp_path, "tcp://h:1?amqpMinLargeMessageSize=-1").acceptors
+    assert none.amqp.min_large_message_size == 0
 
 
 @pytest.mark.parametrize(
@@ -268,6 +271,7 @@ def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:
         ("amqpCredits=0", "amqpCredits='0'; expected a number from 1"),
         ("amqpCredits=x", "amqpCredits='x'; expected a number from 1"),
         ("amqpLowCredits=2000", "amqpLowCredits=2000 and amqpCredits=1000"),
+        ("amqpMinLargeMessageSize=1k", "amqpMinLargeMessageSize='1k'; expected a number from -1"),
         ("maxFrameSize=511", "maxFrameSize='511'; expected a number from 512"),
         ("maxFrameSize=99999999", "expected 16777216 at most"),
         ("saslMechanisms=GSSAPI", "saslMechanisms='GSSAPI'; expected some of EXTERNAL"),

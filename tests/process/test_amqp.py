@@ -116,6 +116,26 @@ def test_proton_loses_nothing_that_was_accepted_when_the_live_node_is_killed(
     connection.close()
 
 
+def test_a_large_message_of_proton_that_the_live_node_dies_amid_is_sent_again(
+    nodes: FileCluster,
+) -> None:
+    """The backup has it once, whole, and nothing of what came before."""
+    live, backup = nodes.pair()
+    connection = connect(live, backup)
+    sender = connection.create_sender("orders")
+    body = "large " * 1_000_000
+    sender.send(proton.Message(body="first" + body, durable=True))
+    half = proton.Message(body="second" + body, durable=True).encode()
+    delivery = sender.link.delivery("half")
+    sender.link.stream(half[: len(half) // 2])
+    connection.wait(lambda: delivery.pending == 0)
+    live.kill()
+    connection = connect(backup)
+    connection.create_sender("orders").send(proton.Message(body="second" + body, durable=True))
+    assert received(connection, "orders") == ["first" + body, "second" + body]
+    connection.close()
+
+
 def test_what_proton_has_not_settled_comes_again_after_a_crash(nodes: FileCluster) -> None:
     """From the backup, which knows nothing of the deliveries of the live node."""
     live, backup = nodes.pair()

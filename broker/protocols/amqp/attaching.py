@@ -46,6 +46,7 @@ from orthia.broker.protocols.amqp.subscriptions import (
     source_of,
 )
 from orthia.broker.protocols.amqp.transactions import Coordinator as CoordinatorSink
+from orthia.broker.protocols.amqp.uploads import NEVER
 from orthia.broker.protocols.amqp.values import Symbol
 
 _MOST_MESSAGES: Final = 10_000
@@ -83,6 +84,7 @@ def attach(session: AmqpSession, said: Attach) -> Steps | None:
             said,
             CoordinatorSink(session, session.transactions),
             said.target._replace(capabilities=_TRANSACTIONS),
+            NEVER,
         )
         return None
     _attach_sending(session, said)
@@ -104,7 +106,8 @@ def _attach_sending(session: AmqpSession, said: Attach) -> None:
     elif target.address:
         destination = nodes.of_core(target.address, kind_of(target.capabilities))
         client.core.check_send(client.principal, destination)
-    link = _add(session, said, Producer(session, nodes, session.transactions, destination), target)
+    producer = Producer(session, nodes, session.transactions, destination)
+    link = _add(session, said, producer, target, client.uploads.least)
     link.node = node
 
 
@@ -113,9 +116,10 @@ def _add(
     said: Attach,
     sink: Sink,
     target: Target | Coordinator,
+    least_large: int,
 ) -> Link:
     """Add a link by which a client sends, and give it credit."""
-    link = Receiver(session, said, cost_of(said), sink)
+    link = Receiver(session, said, cost_of(said), sink, least_large)
     session.add(link)
     offered = (_DELAYED_DELIVERY,) if _DELAYED_DELIVERY in said.desired_capabilities else ()
     session.say(
@@ -127,7 +131,7 @@ def _add(
             FIRST,
             said.source,
             target,
-            max_message_size=session.client.options.max_message_size,
+            max_message_size=session.client.uploads.most,
             offered_capabilities=offered,
         )
     )

@@ -14,6 +14,7 @@ from orthia.broker.protocols.abc import ProtocolConnection, Socket
 from orthia.broker.protocols.amqp.frames import MIN_MAX_FRAME_SIZE, encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import Error, encode_performative
+from orthia.broker.protocols.amqp.uploads import Uploads
 from orthia.config.errors import OrthiaError
 
 
@@ -27,6 +28,8 @@ class Client(ProtocolConnection):
         self.options = options
         self.socket = socket
         self.clock = clock
+        self.uploads = Uploads(core, options, socket, clock)
+        """The large messages that it is sending."""
         self.principal = Principal("", frozenset())
         """Whom the client acts for: nobody before its login."""
         self.is_over = False
@@ -42,7 +45,7 @@ class Client(ProtocolConnection):
         self.links_size = 0
         """Bytes that they count for."""
         self.buffered = 0
-        """Bytes of messages, of either direction, that are not whole yet."""
+        """Bytes of messages, of either direction, that are not whole yet; none of uploads."""
         self.unacknowledged = 0
         """Bytes of deliveries that wait for an outcome."""
         self.acknowledged = 0

@@ -196,8 +196,8 @@ class AmqpConnection(Client):
     @property
     @override
     def is_waiting(self) -> bool:
-        """Whether the client waits: for its login, or for its next turn."""
-        return self._is_late
+        """Whether the client waits: for its login, for the store, or for its next turn."""
+        return self._is_late or not self.uploads.wants_more
 
     @override
     def receive(self, data: bytes) -> None:
@@ -219,9 +219,13 @@ class AmqpConnection(Client):
     def tick(self, now: float, *, is_read: bool = True, paused: float = 0.0) -> None:
         timeouts = self._timeouts
         timeouts.leave_out(now, is_read=is_read, paused=paused)
+        self.uploads.leave_out(now, is_read=is_read, paused=paused)
         if self.is_over:
             return
-        if timeouts.is_late(now):
+        idle = self.uploads.idle_too_long(now)
+        if idle is not None:
+            self.refuse(Error(RESOURCE_LIMIT, idle), Refusal.SILENCE)
+        elif timeouts.is_late(now):
             limit = self.options.limits.connect_timeout
             self.refuse(
                 Error(RESOURCE_LIMIT, f"the connection was not open within {limit} ms"),
@@ -252,6 +256,7 @@ class AmqpConnection(Client):
             + self._transactions.size
             + self.links_size
             + self.buffered
+            + self.uploads.held
             + self.unacknowledged
             + _SESSION_COST * len(self._sessions)
             + _OUTCOME_COST * self.outstanding
@@ -599,6 +604,7 @@ class AmqpConnection(Client):
             return
         self._enter(Stage.STOPPING)
         self._drop_steps()
+        self.uploads.abort()
         if not self.outstanding:
             self.go_away()
 
@@ -644,6 +650,7 @@ class AmqpConnection(Client):
         if self._sole_id:
             self.core.sole_clients.release(self._sole_id, self)
         self._drop_steps()
+        self.uploads.abort()
         works = self._transactions.unfinished()
         self._transactions.end()
         taken = self.socket.bytes_taken() if failed else None

@@ -71,6 +71,14 @@ def read_message(payload: bytes, principal: Principal, time_ms: Callable[[], int
     return _incoming(head, payload[sections.head :], sections, principal, time_ms)
 
 
+def read_head(
+    payload: bytes, sections: Sections, principal: Principal, time_ms: Callable[[], int]
+) -> Incoming:
+    """Return the message whose beginning is ``payload``, without its body; raises as the other."""
+    check_application_properties(payload, sections)
+    return _incoming(payload[: sections.head], b"", sections, principal, time_ms)
+
+
 def _incoming(
     head: bytes,
     body: bytes,

@@ -38,9 +38,11 @@ class AmqpOptions:
         return cls(limits, amqp, Prefixes.of(acceptor), acceptor.tls is not None)
 
     @property
-    def max_message_size(self) -> int:
-        """Bytes of a whole message."""
-        return self.limits.max_body_bytes + self.limits.max_header_bytes
+    def least_large(self) -> int | None:
+        """Of how many bytes a message is large, encoded; None if none is."""
+        least = self.amqp.min_large_message_size
+        most_of_others = self.limits.max_body_bytes + self.limits.max_header_bytes
+        return min(least, most_of_others) if least > 0 else None
 
     @property
     def frame_before_login(self) -> int:

@@ -20,7 +20,7 @@ from orthia.broker.protocols.amqp.conditions import (
     error_of,
 )
 from orthia.broker.protocols.amqp.link import LinkSession
-from orthia.broker.protocols.amqp.messages import Incoming, read_message
+from orthia.broker.protocols.amqp.messages import Incoming, read_head, read_message
 from orthia.broker.protocols.amqp.nodes import Nodes
 from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
@@ -30,7 +30,9 @@ from orthia.broker.protocols.amqp.performatives import (
     TransactionalState,
 )
 from orthia.broker.protocols.amqp.receiver import Receiver, Sink
-from orthia.broker.protocols.amqp.transactions import Transactions
+from orthia.broker.protocols.amqp.sections import find_sections
+from orthia.broker.protocols.amqp.transactions import Transactions, unpin
+from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
 
@@ -82,21 +84,91 @@ class Producer(Sink):
         try:
             incoming = read_message(payload, client.principal, client.core.time_ms)
             destination = self._destination_of(incoming)
-            message = incoming.message
-            if isinstance(state, TransactionalState):
-                self._send_in(state.txn_id, destination, message)
-                if not is_settled:
-                    self._session.say_transacted(delivery_id, state.txn_id)
-                return None
-            return self._send(link, delivery_id, destination, message, is_settled=is_settled)
+            return self._pass_on(
+                link, delivery_id, state, destination, incoming.message, is_settled=is_settled
+            )
         except NotLive:
             raise
         except AmqpDecodeError as error:
             fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
-            self._refused(link, delivery_id, fault, is_settled=is_settled)
+            self.refuse(link, delivery_id, fault, is_settled=is_settled)
         except (BrokerError, LinkFault) as error:
-            self._refused(link, delivery_id, error, is_settled=is_settled)
+            self.refuse(link, delivery_id, error, is_settled=is_settled)
         return None
+
+    def _pass_on(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        destination: str,
+        message: OutgoingMessage,
+        *,
+        is_settled: bool,
+    ) -> Steps | None:
+        """Send a message, or keep it for its transaction; raises LinkFault and BrokerError."""
+        if isinstance(state, TransactionalState):
+            self._send_in(state.txn_id, destination, message)
+            if not is_settled:
+                self._session.say_transacted(delivery_id, state.txn_id)
+            return None
+        return self._send(link, delivery_id, destination, message, is_settled=is_settled)
+
+    # --- large messages
+
+    @override
+    def begin(self, payload: bytes) -> LargeMessage | None:
+        sections = find_sections(payload)
+        if sections is None:
+            return None
+        client = self._session.client
+        incoming = read_head(payload, sections, client.principal, client.core.time_ms)
+        return client.uploads.begin(
+            client.principal,
+            self._destination_of(incoming),
+            incoming.message,
+            sections,
+            payload[sections.head :],
+        )
+
+    @override
+    def finish(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        large: LargeMessage,
+        *,
+        is_settled: bool,
+    ) -> Steps:
+        wait = large.finish()
+        if wait is not None:
+            yield wait
+            if link.is_closed:
+                large.abort()
+                return
+        client = self._session.client
+        message: OutgoingMessage | None = None
+        try:
+            message = large.take()
+            steps = self._pass_on(
+                link, delivery_id, state, large.destination, message, is_settled=is_settled
+            )
+        except AmqpDecodeError as error:
+            fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
+            self.refuse(link, delivery_id, fault, is_settled=is_settled)
+            return
+        except OrthiaError as error:
+            if message is not None:
+                unpin(client.core, (message,))
+            if isinstance(error, NotLive):
+                raise
+            self.refuse(link, delivery_id, error, is_settled=is_settled)
+            return
+        if steps is not None:
+            yield from steps
+
+    # --- sending
 
     def _destination_of(self, incoming: Incoming) -> str:
         if self._destination is not None:
@@ -133,10 +205,16 @@ class Producer(Sink):
             raise
         if sent is None:
             return None
-        return self._awaiting(link, sent, delivery_id, is_settled=is_settled)
+        return self._awaiting(link, sent, delivery_id, message, is_settled=is_settled)
 
     def _awaiting(
-        self, link: Receiver, sent: FanOut | Steps, delivery_id: int, *, is_settled: bool
+        self,
+        link: Receiver,
+        sent: FanOut | Steps,
+        delivery_id: int,
+        message: OutgoingMessage,
+        *,
+        is_settled: bool,
     ) -> Steps:
         """Do the steps that send a message, or wait for those of a topic that were sent before."""
         if not isinstance(sent, Iterator):
@@ -145,12 +223,14 @@ class Producer(Sink):
             return
         try:
             yield from sent
-        except NotLive:
-            raise
         except BrokerError as error:
+            client = self._session.client
+            unpin(client.core, (message,))
+            if isinstance(error, NotLive):
+                raise
             if not is_settled:
-                self._session.client.outstanding -= 1
-            self._refused(link, delivery_id, error, is_settled=is_settled)
+                client.outstanding -= 1
+            self.refuse(link, delivery_id, error, is_settled=is_settled)
 
     def _refused_by_store(self, error: OrthiaError, done: Done | None) -> None:
         """Reject a message that the store refuses, and end the connection.
@@ -162,10 +242,10 @@ class Producer(Sink):
             self._say_rejected(done.delivery_id, error)
         self._session.client.refuse_unstored(error)
 
-    def _refused(
+    @override
+    def refuse(
         self, link: Receiver, delivery_id: int, error: OrthiaError, *, is_settled: bool
     ) -> None:
-        """Tell the client that a message is not taken."""
         self._session.client.socket.refused(refusal_of(error), str(error))
         if is_settled:
             self._session.end_link(link, error_of(error))

@@ -2,12 +2,15 @@
 """A link by which a client sends: its credit, and the transfers of each message put together.
 
 What becomes of a whole message its *sink* knows: a producer's, or the coordinator of transactions.
+A large message goes to the store while it comes; the sink says where to.
 """
 
 from abc import ABC, abstractmethod
 
+from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.conditions import (
+    DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE,
     NOT_IMPLEMENTED,
@@ -16,6 +19,9 @@ from orthia.broker.protocols.amqp.conditions import (
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
 from orthia.broker.protocols.amqp.performatives import Attach, DeliveryState, Flow, Transfer
+from orthia.broker.protocols.amqp.uploads import LargeMessage
+from orthia.broker.protocols.amqp.values import AmqpDecodeError
+from orthia.config.errors import OrthiaError
 
 
 class Sink(ABC):
@@ -38,11 +44,37 @@ class Sink(ABC):
         Returns steps to be done before the next frame, if there are any.
         """
 
+    @abstractmethod
+    def begin(self, payload: bytes) -> LargeMessage | None:
+        """Begin to store a large message that begins with ``payload``.
+
+        Returns None before all of its head is there. Raises AmqpDecodeError, LinkFault and
+        BrokerError.
+        """
+
+    @abstractmethod
+    def finish(
+        self,
+        link: "Receiver",
+        delivery_id: int,
+        state: DeliveryState | None,
+        large: LargeMessage,
+        *,
+        is_settled: bool,
+    ) -> Steps:
+        """Send a large message that is whole, once its body is stored."""
+
+    @abstractmethod
+    def refuse(
+        self, link: "Receiver", delivery_id: int, error: OrthiaError, *, is_settled: bool
+    ) -> None:
+        """Tell the client that a message is not taken."""
+
 
 class _Partial:
     """A message of which some has come."""
 
-    __slots__ = ("delivery_id", "is_settled", "parts", "size", "state")
+    __slots__ = ("delivery_id", "error", "is_settled", "large", "parts", "size", "state")
 
     def __init__(self, delivery_id: int) -> None:
         self.delivery_id = delivery_id
@@ -50,25 +82,38 @@ class _Partial:
         self.is_settled = False
         self.parts: list[bytes] = []
         self.size = 0
+        self.large: LargeMessage | None = None
+        """What the rest of it goes to, if it is large."""
+        self.error: OrthiaError | None = None
+        """Why it is refused; its client learns that at its end, for some do not expect it before.
+        What comes until then is dropped."""
 
 
 class Receiver(Link):
     """A link by which a client sends."""
 
     __slots__ = (
-        "_credit", "_delivery_count", "_low", "_max_bytes", "_most", "_partial", "_sink",
+        "_credit", "_delivery_count", "_least_large", "_low", "_max_bytes", "_most", "_partial",
+        "_sink", "_whole", "is_closed",
     )  # fmt: skip
 
-    def __init__(self, session: LinkSession, said: Attach, cost: int, sink: Sink) -> None:
-        """Begin without credit."""
+    def __init__(
+        self, session: LinkSession, said: Attach, cost: int, sink: Sink, least_large: int
+    ) -> None:
+        """Begin without credit; of ``least_large`` bytes a message is large."""
         super().__init__(session, said, cost)
-        options = session.client.options
+        options, uploads = session.client.options, session.client.uploads
         self._sink = sink
+        self.is_closed = False
+        """Whether it is over: nothing more that came by it is sent."""
         self._delivery_count = said.initial_delivery_count or 0
         self._credit = 0
         self._most = options.amqp.credits
         self._low = options.amqp.low_credits
-        self._max_bytes = options.max_message_size
+        self._least_large = least_large
+        self._max_bytes = uploads.most
+        self._whole = min(least_large, self._max_bytes + 1)
+        """Below how many bytes a message in one transfer is taken as it is."""
         self._partial: _Partial | None = None
 
     def give_credit(self) -> None:
@@ -112,7 +157,7 @@ class Receiver(Link):
             if said.resume:
                 raise LinkFault(NOT_IMPLEMENTED, "deliveries are not resumed: send it anew")
             self._count()
-            if not said.more and not said.aborted:
+            if not said.more and not said.aborted and len(payload) < self._whole:
                 is_settled = bool(said.settled)
                 return self._sink.take(
                     self, said.delivery_id, said.state, payload, is_settled=is_settled
@@ -126,23 +171,63 @@ class Receiver(Link):
             self._drop()
             return None
         partial.size += len(payload)
-        self.session.client.buffered += len(payload)
         if partial.size > self._max_bytes:
             self._drop()
             raise LinkFault(
                 MESSAGE_SIZE,
-                f"a message has more than {self._max_bytes} bytes, which are max-body-bytes and"
-                " max-header-bytes together",
+                f"a message has more than {self._max_bytes} bytes, which are"
+                f" {self.session.client.uploads.most_named}",
             )
+        self._add(partial, payload)
+        return None if said.more else self._finish(partial)
+
+    def _add(self, partial: _Partial, payload: bytes) -> None:
+        """Keep a part of a message, or hand it on if the message is large."""
+        if partial.error is not None:
+            return
+        client = self.session.client
+        if partial.large is not None:
+            client.uploads.add(partial.large, payload)
+            return
         partial.parts.append(payload)
-        if said.more:
-            return None
-        self._drop()
+        client.buffered += len(payload)
+        if partial.size < self._least_large:
+            return
+        beginning = b"".join(partial.parts)
+        partial.parts = [beginning]
+        try:
+            partial.large = self._sink.begin(beginning)
+        except NotLive:
+            raise
+        except AmqpDecodeError as error:
+            partial.error = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
+        except (BrokerError, LinkFault) as error:
+            if isinstance(error, LinkFault) and error.condition == MESSAGE_SIZE:
+                self._drop()
+                raise
+            partial.error = error
+        if partial.large is not None or partial.error is not None:
+            self._let_go(partial)
+
+    def _finish(self, partial: _Partial) -> Steps | None:
+        """Send a message that is whole, or refuse it."""
         whole = b"".join(partial.parts)
-        is_settled = partial.is_settled
-        return self._sink.take(
-            self, partial.delivery_id, partial.state, whole, is_settled=is_settled
-        )
+        self._let_go(partial)
+        self._partial = None
+        sink, delivery_id, is_settled = self._sink, partial.delivery_id, partial.is_settled
+        if partial.error is not None:
+            sink.refuse(self, delivery_id, partial.error, is_settled=is_settled)
+            return None
+        if partial.large is not None:
+            return sink.finish(
+                self, delivery_id, partial.state, partial.large, is_settled=is_settled
+            )
+        return sink.take(self, delivery_id, partial.state, whole, is_settled=is_settled)
+
+    def _let_go(self, partial: _Partial) -> None:
+        """Hold nothing more here of a message."""
+        self.session.client.buffered -= sum([len(part) for part in partial.parts])
+        partial.parts.clear()
 
     def _count(self) -> None:
         """Count a delivery against the credit; give more once little is left."""
@@ -157,9 +242,12 @@ class Receiver(Link):
 
     def close(self) -> None:
         """Forget the message that is not whole."""
+        self.is_closed = True
         self._drop()
 
     def _drop(self) -> None:
-        if self._partial is not None:
-            self.session.client.buffered -= self._partial.size
-            self._partial = None
+        partial, self._partial = self._partial, None
+        if partial is not None:
+            self._let_go(partial)
+            if partial.large is not None:
+                partial.large.abort()

@@ -40,6 +40,7 @@ from orthia.broker.protocols.amqp.types import (
     SMALL_ULONG,
     STRING_8,
     STRING_32,
+    claimed_end,
     decode,
     encode_described,
     encode_map,
@@ -88,6 +89,8 @@ _BY_SYMBOL: Final = {
 }
 _LISTS_AND_MAPS: Final = (b"", b"\x45", b"\xc0", b"\xc1", b"\xd0", b"\xd1")
 _DEFAULT_PRIORITY: Final = 4
+_BEGINNING_BYTES: Final = 4_096
+"""In how many bytes a section of a body says how long it is."""
 
 
 class Header(NamedTuple):
@@ -369,13 +372,77 @@ def body_sections(sections: Sections, body: bytes) -> Iterator[BodySection]:
         yield BodySection(before, sections.code, 0, at)
     while at < len(body):
         code, begin = _section(body, at)
-        is_next = before == NO_BODY or (code == before and code != VALUE) or code == FOOTER
-        if code < DATA or before == FOOTER or not is_next:
-            raise AmqpDecodeError(at, f"the end or more of the body, found {_NAMES[code]}")
+        _check_order(before, code, at)
         end = end_of(body, begin)
         _check_form(code, body[begin], begin)
         yield BodySection(code, body[begin], begin, end)
         at, before = end, code
+
+
+def _check_order(before: int, code: int, at: int) -> None:
+    """Raise AmqpDecodeError if a section of a body may not follow the one ``before`` it."""
+    is_next = before == NO_BODY or (code == before and code != VALUE) or code == FOOTER
+    if code < DATA or before == FOOTER or not is_next:
+        raise AmqpDecodeError(at, f"the end or more of the body, found {_NAMES[code]}")
+
+
+class BodyCheck:
+    """Looks whether a body is one that comes in pieces of any size, and keeps none of them.
+
+    Of the values it learns how long they are; what lists and maps have in them is not looked at,
+    as in ``body_sections``.
+    """
+
+    __slots__ = ("_at", "_before", "_begun", "_left")
+
+    def __init__(self, sections: Sections) -> None:
+        """``sections`` are those of its head."""
+        self._before = sections.body if sections.first >= 0 else NO_BODY
+        self._left = max(sections.first, 0)
+        """Bytes of a value that are still to come."""
+        self._begun = b""
+        """The beginning of a section that does not say yet how long it is."""
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes; raises AmqpDecodeError if they are no part of a body."""
+        at, end = 0, len(data)
+        while at < end:
+            if self._left:
+                skipped = min(self._left, end - at)
+                self._left -= skipped
+                at += skipped
+                continue
+            known = len(self._begun)
+            begun = self._begun + data[at : at + _BEGINNING_BYTES]
+            try:
+                after = self._begin(begun)
+            except AmqpCutOffError:
+                if len(begun) >= _BEGINNING_BYTES:
+                    raise AmqpDecodeError(
+                        self._at, f"the length of a section in its first {_BEGINNING_BYTES} bytes"
+                    ) from None
+                self._begun = begun
+                return
+            self._begun = b""
+            self._at += after
+            skipped = min(after - known, end - at)
+            self._left = after - known - skipped
+            at += skipped
+
+    def _begin(self, begun: bytes) -> int:
+        """Return where the section ends that begins here; raises AmqpDecodeError."""
+        code, begin = _section(begun, 0)
+        _check_order(self._before, code, self._at)
+        end = claimed_end(begun, begin)
+        _check_form(code, begun[begin], begin)
+        self._before = code
+        return end
+
+    def finish(self) -> None:
+        """Raise AmqpCutOffError if more is to come."""
+        if self._left or self._begun:
+            raise AmqpCutOffError(self._at)
 
 
 class Body(NamedTuple):

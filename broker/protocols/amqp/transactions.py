@@ -53,6 +53,7 @@ from orthia.broker.protocols.amqp.performatives import (
 )
 from orthia.broker.protocols.amqp.receiver import Receiver, Sink
 from orthia.broker.protocols.amqp.sender import Sender
+from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
 
@@ -302,6 +303,28 @@ class Coordinator(Sink):
         except LinkFault as error:
             self._answer(delivery_id, Rejected(error.error))
         return None
+
+    @override
+    def begin(self, payload: bytes) -> LargeMessage | None:
+        return None  # what a coordinator is asked is short
+
+    @override
+    def finish(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        large: LargeMessage,
+        *,
+        is_settled: bool,
+    ) -> Steps:
+        raise LinkFault(NOT_ALLOWED, "a coordinator takes no large messages")
+
+    @override
+    def refuse(
+        self, link: Receiver, delivery_id: int, error: OrthiaError, *, is_settled: bool
+    ) -> None:
+        self._answer(delivery_id, Rejected(error_of(error)))
 
     def _done(self, asked: Declare | Discharge) -> DeliveryState:
         """Begin a transaction or roll one back; return the outcome."""

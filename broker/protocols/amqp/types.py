@@ -120,14 +120,24 @@ def end_of(data: bytes | memoryview, at: int = 0) -> int:
     Raises AmqpDecodeError if that is not in ``data``.
     """
     data = bytes(data)
+    end = claimed_end(data, at)
+    if end > len(data):
+        raise AmqpCutOffError(len(data))
+    return end
+
+
+def claimed_end(data: bytes, at: int) -> int:
+    """Return where the value that begins at ``at`` ends, as it says; perhaps behind all ``data``.
+
+    Raises AmqpCutOffError if it does not say that yet, AmqpDecodeError for what is no value.
+    """
     try:
-        return skip_value(data, at)
+        return _claimed_end(data, at)
     except (IndexError, struct.error):
         raise AmqpCutOffError(len(data)) from None
 
 
-def skip_value(data: bytes, at: int) -> int:
-    """Do as ``end_of``, and raise IndexError or struct.error for a value that is cut off."""
+def _claimed_end(data: bytes, at: int) -> int:
     values = 1
     end = at
     descriptors = 0
@@ -150,8 +160,6 @@ def skip_value(data: bytes, at: int) -> int:
             end += 4 + int(_U32.unpack_from(data, end)[0])
         elif width != 4:
             raise AmqpDecodeError(end - 1, f"a format code, found 0x{code:02x}")
-    if end > len(data):
-        raise AmqpCutOffError(len(data))
     return end
 
 
