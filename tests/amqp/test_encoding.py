@@ -564,6 +564,16 @@ def test_an_amqp_message_goes_to_amqp_clients_as_it_came() -> None:
     assert decode_body(sections, message.body) == (0x77, "body")
 
 
+def test_a_user_that_the_broker_states_stands_for_the_sender_s() -> None:
+    """For AMQP clients, too; all else is as it came."""
+    message = amqp()
+    head = head_for(message._replace(stated=encode_fields(Fields(user_id="ann"))))
+    sections = sections_of(head)
+    assert properties_of(head, sections) == PROPERTIES._replace(user_id=b"ann")
+    assert application_properties_of(head, sections) == APPLICATION
+    assert decode_body(sections, message.body) == (0x77, "body")
+
+
 def test_a_head_of_stomp_that_cannot_be_read_has_no_properties() -> None:
     """The body is delivered all the same."""
     head = head_for(stomp({})._replace(head=b"no colon\n"))

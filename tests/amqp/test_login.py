@@ -1,5 +1,7 @@
 """How a client of AMQP begins: protocol headers, SASL, and the open of its connection."""
 
+from dataclasses import replace
+
 import pytest
 
 from orthia.broker.core.errors import NotAuthorized
@@ -17,10 +19,11 @@ from orthia.broker.protocols.amqp.performatives import (
     SaslResponse,
     decode_sasl,
 )
+from orthia.broker.protocols.amqp.sections import Properties
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.settings import ClientLimits
-from tests.amqp.support import LARGE_FRAME, Client
+from tests.amqp.support import LARGE_FRAME, Client, encoded
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import PASSCODE, secured
 
@@ -246,3 +249,20 @@ def test_what_is_no_open_ends_the_connection(said: object, condition: str) -> No
     client.header(AMQP_ID)
     client.say(said)
     assert client.error().condition == condition
+
+
+def test_messages_say_who_sent_them() -> None:
+    """With populate-validated-user: the user of the login, whatever the sender says."""
+    core = CoreUnderTest(replace(secured(USERS, RIGHTS), populate_validated_user=True))
+    client = Client(core, opens=False)
+    client.log_in("PLAIN", plain("ann", PASSCODE))
+    client.header(AMQP_ID)
+    client.say(Open("me"))
+    client.say(Begin(None, 0, 100, 100))
+    client.all()
+    forged = encoded("a", properties=Properties(user_id=b"operator", to="here"))
+    client.transfer(client.sender("orders"), forged)
+    client.receiver("orders", 1)
+    (message,) = client.messages()
+    assert message.properties == Properties(user_id=b"ann", to="here")
+    assert message.text == "a"

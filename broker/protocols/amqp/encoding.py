@@ -447,21 +447,27 @@ def _shown(value: Any) -> object:
 def head_for(message: Message, seq: int = 0) -> bytes:
     """Return a message's sections before its body for an AMQP client; raises AmqpError.
 
-    If it came by AMQP they are as they came, with stated properties beside the application's. If
-    not, ``seq`` is what the message is called, as STOMP clients see it.
+    If it came by AMQP they are as they came, with stated properties beside the application's, and a
+    stated user in place of the one that its sender says. If not, ``seq`` is what the message is
+    called, as STOMP clients see it.
     """
     if message.encoding != TAG:
         return _head_of(message, seq)
+    head = message.head
     if not message.stated:
-        return message.head
-    stated = decode_fields(message.stated).properties
-    if not stated:
-        return message.head
-    sections = sections_of(message.head)
-    there = application_properties_of(message.head, sections)
-    for name, value in stated.items():
-        there[name] = _value(value)
-    return with_application_properties(message.head, sections, there)
+        return head
+    fields = decode_fields(message.stated)
+    if fields.user_id is not None:
+        sections = sections_of(head)
+        said = properties_of(head, sections)._replace(user_id=fields.user_id.encode())
+        head = with_properties(head, sections, said)
+    if fields.properties:
+        sections = sections_of(head)
+        there = application_properties_of(head, sections)
+        for name, value in fields.properties.items():
+            there[name] = _value(value)
+        head = with_application_properties(head, sections, there)
+    return head
 
 
 def _head_of(message: Message, seq: int) -> bytes:
