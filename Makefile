@@ -177,9 +177,20 @@ build/proton/.installed: | $(VENV)/bin/python
 		echo '$(abspath build/proton)' > "$$($(BIN)/python -c "$(PACKAGES)")/proton.pth" && \
 		touch $@; } || echo "pip failed: AMQP is not tested with proton"
 
+# Built here it has TLS, if there are OpenSSL's headers.
+build/proton-tls/.installed: | $(VENV)/bin/python
+	@if $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-binary python-qpid-proton \
+			--target build/proton-tls python-qpid-proton==0.40.0; then \
+		touch $@; \
+	else \
+		echo "pip failed to build proton: AMQP with TLS is not tested with it"; \
+	fi
+
+test-amqp: build/proton-tls/.installed
 test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(JMS)/joram/build/copied $(JMS)/spring/build/copied
 test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, a suite of JMS and a Spring Boot application, with real nodes
-	AMQP_SUITES=all $(PYTEST) tests/amqp tests/process/test_amqp.py tests/clients/jms tests/clients/test_amqp.py $(PYTEST_ARGS)
+	PYTHONPATH='$(abspath build/proton-tls)' AMQP_SUITES=all $(PYTEST) \
+		tests/amqp tests/process/test_amqp.py tests/process/test_amqp_tls.py tests/clients/jms tests/clients/test_amqp.py $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \
