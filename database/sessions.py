@@ -158,9 +158,10 @@ def mark_mysql_session(cursor: Any, name: str) -> None:
 
     That may still be at work for a client that is gone. A session gives its user locks up last,
     after its transaction is over. ``cursor`` is PyMySQL's. Raises StoreUnavailable if the earlier
-    session does not end.
+    session does not end, or is of another user: whoever logs in to the server may take any lock.
     """
     give_up_seconds = time.monotonic() + _END_SECONDS
+    refusal = ""
     while True:
         cursor.execute("SELECT GET_LOCK(%s, 0), IS_USED_LOCK(%s)", (name, name))
         taken, holder = cursor.fetchone() or (0, None)
@@ -168,7 +169,8 @@ def mark_mysql_session(cursor: Any, name: str) -> None:
             return
         if time.monotonic() >= give_up_seconds:
             raise StoreUnavailable(
-                f"the journal's earlier session, connection {holder}, does not end in the database"
+                f"connection {holder} of the database has the user lock {name}, which marks a"
+                f" session of this node, and does not end{refusal}"
             )
         if holder is not None:
             import pymysql
@@ -176,7 +178,9 @@ def mark_mysql_session(cursor: Any, name: str) -> None:
             try:
                 cursor.execute("KILL %s", (holder,))
             except pymysql.OperationalError as error:
-                if error.args[0] != _MYSQL_UNKNOWN_SESSION:
+                if error.args[0] in _MYSQL_NOT_ALLOWED:
+                    refusal = f": {error.args[1]}; it is another user's, whom an administrator ends"
+                elif error.args[0] != _MYSQL_UNKNOWN_SESSION:
                     raise
         time.sleep(_POLL_SECONDS)
 

@@ -13,9 +13,10 @@ from typing_extensions import override
 
 from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
+from orthia.config.secrets import Secret
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
-from orthia.database import Database, StoreUnavailable
+from orthia.database import Database, StoreUnavailable, sessions
 from orthia.database.sessions import fenced_mark, user_lock_name
 from orthia.journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
 from orthia.journal.journal import MessageJournal
@@ -419,3 +420,46 @@ def test_every_unit_is_there_once_after_the_server_was_killed(
         assert set(store.rows()) == expected
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_a_mark_that_another_user_took_is_told_with_its_session(
+    database: Database, store_settings: DatabaseStoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever logs in may take any user lock, and ending a session of others takes a right."""
+    monkeypatch.setattr(sessions, "_END_SECONDS", 0.5)
+    name = str(store_settings.jdbc_connection_url.sqlalchemy_url.database)
+    users = [f"{name}_{one}" for one in ("node", "stranger")]
+    node, stranger = (
+        Database.from_settings(replace(store_settings, jdbc_user=one, jdbc_password=Secret("pw")))
+        for one in users
+    )
+    mark = fenced_mark("NODE_MANAGER_STORE", "journal", 7)
+    engine = node.dedicated_engine("journal", mark=mark, query_timeout_ms=10_000)
+    with database.engine.begin() as connection:
+        for one in users:
+            connection.exec_driver_sql(f"CREATE USER '{one}'@'%%' IDENTIFIED BY 'pw'")
+            connection.exec_driver_sql(f"GRANT INSERT ON {name}.* TO '{one}'@'%%'")
+    try:
+        with stranger.engine.connect() as other:
+            session = other.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
+            lock = user_lock_name(name, mark)
+            assert other.exec_driver_sql(f"SELECT GET_LOCK('{lock}', 0)").scalar_one() == 1
+            told = (
+                rf"connection {session} of the database has the user lock {lock}, which .*an admin"
+            )
+            with pytest.raises(StoreUnavailable, match=told), engine.connect():
+                pass
+            other.invalidate()
+        with database.engine.connect() as other:
+            is_free = f"SELECT IS_FREE_LOCK('{lock}')"
+            wait_until(lambda: other.exec_driver_sql(is_free).scalar_one() == 1, what="it is free")
+        with engine.connect():
+            pass
+    finally:
+        engine.dispose()
+        node.dispose()
+        stranger.dispose()
+        with database.engine.begin() as connection:
+            for one in users:
+                connection.exec_driver_sql(f"DROP USER '{one}'@'%%'")
