@@ -86,7 +86,7 @@ class UnitRefused(JournalError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             "the database does not store this, though it stores other messages; nothing of it is"
-            f" stored, nor any message sent behind it on its connection: {reason}"
+            f" stored, nor, of STOMP, any message sent behind it on its connection: {reason}"
         )
 
 
@@ -130,8 +130,8 @@ class HeldElsewhere(JournalError):
     def __init__(self) -> None:
         super().__init__(
             "another session of the database has locked a row that this deletes: nothing of it is"
-            " stored, nor any message sent behind it on its connection; send it again (which"
-            " session it is, the node's log says)"
+            " stored, nor, of STOMP, any message sent behind it on its connection; send it again"
+            " (which session it is, the node's log says)"
         )
 
 

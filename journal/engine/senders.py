@@ -9,6 +9,9 @@ it would come before an earlier one. So what is stored of a sender is a prefix o
 | stores a message                            | refused, without being tried                 |
 | only deletes                                | stored: it takes no room, and nothing's place |
 
+That is so of a client that learns of a refusal by its connection's end. One that is *answered
+singly* learns the outcome of each unit, and sends just those again: nothing else of it is refused.
+
 A unit that was refused itself, and is still among others, says so in its ``refusal``.
 
 The mark is in the sender, which lives as long as its session and its last unit. Only the writer's
@@ -26,8 +29,9 @@ from orthia.journal.model.unit import Appended, AppendedMessage, Unit
 
 def mark_refused(item: Appended, reason: OrthiaError) -> None:
     """Mark the sender of a unit refused for ``reason``, so that its later units are refused too."""
-    if item.sender is not None and item.sender.refusal is None:
-        item.sender.refusal = SentBehindRefused(str(reason))
+    sender = item.sender
+    if sender is not None and sender.refusal is None and not sender.is_answered_singly:
+        sender.refusal = SentBehindRefused(str(reason))
 
 
 def refusal_before(item: Appended) -> OrthiaError | None:

@@ -62,9 +62,12 @@ class Sender:
     See ``orthia.journal.engine.senders``.
     """
 
-    __slots__ = ("refusal",)
+    __slots__ = ("is_answered_singly", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_answered_singly: bool = False) -> None:
+        self.is_answered_singly = is_answered_singly
+        """Whether its client learns of each unit whether it is stored, and sends those again that
+        are not: then nothing is refused for what was before it."""
         self.refusal: OrthiaError | None = None
         """Why what it sent behind a refused unit is refused, too; the writer's thread only."""
 

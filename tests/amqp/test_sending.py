@@ -4,13 +4,12 @@ import pytest
 
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
     RECEIVER,
     SENDER,
     Attach,
     Begin,
-    Close,
     Detach,
-    Disposition,
     End,
     Flow,
     Open,
@@ -24,7 +23,7 @@ from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte
 from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import ClientLimits
-from orthia.journal.errors import UnitRefused
+from orthia.journal.errors import StoreFull, UnitRefused
 from tests.amqp.support import Client, accepted, encoded
 from tests.core.support import Clock, CoreUnderTest, settings
 from tests.stomp.support import secured
@@ -333,23 +332,64 @@ def test_what_a_link_cannot_do_ends_it(transfer: Transfer, condition: str) -> No
     assert detach.error.condition == condition
 
 
-def test_what_the_store_refuses_is_rejected_and_ends_the_connection() -> None:
-    """What was sent behind it would be refused, too."""
+def test_what_the_store_refuses_is_rejected_and_the_link_goes_on() -> None:
+    """Each message has an outcome of its own: what was sent behind it is stored."""
     core = CoreUnderTest()
     client = Client(core)
     sender = client.sender("orders")
     client.send(sender, "first")
     client.all()
     core.journal.auto_commit = False
-    client.send(sender, "a")
+    poison, fine = client.send(sender, "poison", "fine")
     core.journal.refuse(UnitRefused("value out of range"))
     core.journal.commit()
     core.settle()
-    rejected, close = client.all()
-    assert isinstance(rejected, Disposition)
+    rejected, accepted = client.outcomes()
     assert isinstance(rejected.state, Rejected)
-    assert isinstance(close, Close)
-    assert close.error is not None
-    assert "value out of range" in (close.error.description or "")
-    assert client.closed
-    assert core.stored_texts() == ["first"]
+    assert rejected.state.error is not None
+    assert "value out of range" in (rejected.state.error.description or "")
+    assert (rejected.first, accepted.first, accepted.state) == (poison, fine, ACCEPTED)
+    core.journal.auto_commit = True
+    client.send(sender, "next")
+    assert client.states() == [ACCEPTED]
+    assert core.stored_texts() == ["first", "fine", "next"]
+
+
+def test_what_was_sent_settled_and_the_store_refuses_ends_its_link() -> None:
+    """Its client would not learn it otherwise; other links go on."""
+    core = CoreUnderTest()
+    client = Client(core)
+    sender, other = client.sender("orders"), client.sender("others")
+    client.send(sender, "first")
+    client.all()
+    core.journal.auto_commit = False
+    client.send(sender, "poison", settled=True)
+    core.journal.refuse(StoreFull("no space left"))
+    core.journal.commit()
+    core.settle()
+    detach = client.take(Detach)
+    assert (detach.handle, detach.error is not None) == (sender, True)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:resource-limit-exceeded"
+    core.journal.auto_commit = True
+    client.send(other, "fine")
+    assert client.states() == [ACCEPTED]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_nothing_is_said_of_a_session_that_is_over(*, settled: bool) -> None:
+    """Its channel may be another's by the time the store answers."""
+    core = CoreUnderTest()
+    client = Client(core)
+    sender = client.sender("orders")
+    client.send(sender, "first")
+    client.all()
+    core.journal.auto_commit = False
+    client.send(sender, "poison", "fine", settled=settled)
+    client.say(End())
+    client.take(End)
+    core.journal.refuse(UnitRefused("value out of range"))
+    core.journal.commit()
+    core.settle()
+    assert client.all() == []
+    assert client.connection.held < 10_000

@@ -5,15 +5,18 @@ import pytest
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
+    RELEASED,
     Declare,
     Detach,
     Disposition,
     End,
+    Flow,
     Modified,
     Rejected,
     Released,
     Source,
     TransactionalState,
+    Transfer,
     encode_performative,
 )
 from orthia.broker.protocols.amqp.sections import VALUE
@@ -224,29 +227,41 @@ def test_a_commit_that_is_refused_is_rolled_back() -> None:
     assert not client.closed
 
 
-def test_a_commit_that_the_store_refuses_ends_the_connection() -> None:
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_commit_that_the_store_refuses_is_rolled_back(*, is_settled: bool) -> None:
     """What was settled in it comes again, with a failed delivery; what was sent was not."""
     core = CoreUnderTest()
     core.send(QUEUE, "in")
     client = Client(core)
     control, sender = client.coordinator(), client.sender("orders")
-    client.receiver("orders", 1)
+    client.receiver("orders", 5)
     (message,) = client.messages()
     client.send(sender, "before")
     client.all()
     txn_id = client.declare(control)
-    settle(client, txn_id, message)
+    state = TransactionalState(txn_id, ACCEPTED)
+    client.settle(message, state=state, settled=is_settled)
     client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
     core.journal.auto_commit = False
     client.discharge(control, txn_id)
     core.journal.refuse(UnitRefused("value out of range"))
     core.journal.commit()
     core.settle()
-    rejected = next(one for one in client.all() if isinstance(one, Disposition))
+    *released, rejected, again = [one for one in client.all() if not isinstance(one, Flow)]
+    assert [one.state for one in released if isinstance(one, Disposition)] == (
+        [] if is_settled else [RELEASED]
+    )
+    assert isinstance(rejected, Disposition)
     assert isinstance(rejected.state, Rejected)
-    assert client.closed
+    assert rejected.state.error is not None
+    assert rejected.state.error.condition == "amqp:transaction:rollback"
+    assert "value out of range" in (rejected.state.error.description or "")
+    assert isinstance(again, Transfer)
     core.journal.auto_commit = True
-    assert core.stored_texts() == ["in", "before"]
+    client.say(Disposition(RECEIVER, again.delivery_id or 0, settled=True, state=ACCEPTED))
+    client.send(sender, "after")
+    assert client.states()[-1] == ACCEPTED
+    assert core.stored_texts() == ["before", "after"]
 
 
 @pytest.mark.parametrize("how", ["end", "lose"])

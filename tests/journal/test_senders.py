@@ -99,6 +99,15 @@ def test_of_each_sender_is_stored_what_it_sent_up_to_a_place(
         assert kept == messages[: len(kept)]
 
 
+def test_who_is_answered_singly_has_nothing_refused_for_what_was_before() -> None:
+    """It learns what was, and sends just that again."""
+    sender = Sender(is_answered_singly=True)
+    store = fickle()
+    outcome = write(store, message(1, sender, data=POISON), message(2, sender), message(3, sender))
+    assert store.stored == [2, 3]
+    assert [seq for _, seq in outcome.told] == [1, 2, 3]
+
+
 def test_the_twin_in_memory_keeps_the_order_of_a_sender_too() -> None:
     """The first of two is refused; both are sent again, and are there once, in order.
 

@@ -15,7 +15,6 @@ from orthia.broker.protocols.amqp.frames import MIN_MAX_FRAME_SIZE, encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import Error, encode_performative
 from orthia.broker.protocols.amqp.uploads import Uploads
-from orthia.config.errors import OrthiaError
 
 
 class Client(ProtocolConnection):
@@ -76,10 +75,6 @@ class Client(ProtocolConnection):
     @abstractmethod
     def refuse(self, error: Error, kind: Refusal | None) -> None:
         """End the connection with an error; count it as ``kind``."""
-
-    @abstractmethod
-    def refuse_unstored(self, error: OrthiaError) -> None:
-        """End because the store refused something, and all that was sent behind it."""
 
     @abstractmethod
     def stop_serving(self) -> None:

@@ -93,7 +93,7 @@ from orthia.broker.protocols.amqp.values import (
     Value,
 )
 from orthia.broker.protocols.attempts import attempted
-from orthia.config.errors import OrthiaError
+from orthia.journal.model.unit import Sender
 
 LOGGER = logging.getLogger("orthia.broker")
 PRODUCT: Final = "orthia"
@@ -468,6 +468,7 @@ class AmqpConnection(Client):
             self.principal,
             client_id=performative.container_id or None,
             validated_user=self.core.security.validated_user(self.principal),
+            sender=Sender(is_answered_singly=True),
         )
         self._timeouts.logged_in(now)
         self._timeouts.expects(performative.idle_time_out, now)
@@ -620,10 +621,6 @@ class AmqpConnection(Client):
         self.write(self._last_frames(error))
         self._end(failed=True)
         self.socket.close()
-
-    @override
-    def refuse_unstored(self, error: OrthiaError) -> None:
-        self.refuse(error_of(error), refusal_of(error))
 
     def _last_frames(self, error: Error) -> bytes:
         """Return what tells the client why its connection ends, wherever it is."""

@@ -55,7 +55,7 @@ class _Stored:
 class Producer(Sink):
     """Sends what comes by one link."""
 
-    __slots__ = ("_destination", "_nodes", "_session", "_transactions")
+    __slots__ = ("_destination", "_link", "_nodes", "_session", "_transactions")
 
     def __init__(
         self,
@@ -69,6 +69,8 @@ class Producer(Sink):
         self._nodes = nodes
         self._transactions = transactions
         self._destination = destination
+        self._link: Receiver | None = None
+        """The link by which its messages come, once one has come."""
 
     @override
     def take(
@@ -195,6 +197,8 @@ class Producer(Sink):
         if not is_settled:
             done = _Stored(self._session, delivery_id)
             client.outstanding += 1
+        else:
+            self._link = link
         try:
             sent = client.core.send(
                 client.principal, destination, message, done, self._refused_by_store
@@ -233,27 +237,29 @@ class Producer(Sink):
             self.refuse(link, delivery_id, error, is_settled=is_settled)
 
     def _refused_by_store(self, error: OrthiaError, done: Done | None) -> None:
-        """Reject a message that the store refuses, and end the connection.
-
-        Nothing that was sent behind it is stored, either.
-        """
+        """Tell the client that the store refuses a message, long after it was sent."""
         if isinstance(done, _Stored):
             self._session.client.outstanding -= 1
-            self._say_rejected(done.delivery_id, error)
-        self._session.client.refuse_unstored(error)
+            self._reject(done.delivery_id, error)
+        elif self._link is not None:
+            self._end_link(self._link, error)
 
     @override
     def refuse(
         self, link: Receiver, delivery_id: int, error: OrthiaError, *, is_settled: bool
     ) -> None:
-        self._session.client.socket.refused(refusal_of(error), str(error))
         if is_settled:
-            self._session.end_link(link, error_of(error))
+            self._end_link(link, error)
         else:
-            self._say_rejected(delivery_id, error)
+            self._reject(delivery_id, error)
 
-    def _say_rejected(self, delivery_id: int, error: OrthiaError) -> None:
+    def _end_link(self, link: Receiver, error: OrthiaError) -> None:
+        self._session.client.socket.refused(refusal_of(error), str(error))
+        self._session.end_link(link, error_of(error))
+
+    def _reject(self, delivery_id: int, error: OrthiaError) -> None:
         session = self._session
+        session.client.socket.refused(refusal_of(error), str(error))
         session.flush_accepted()
         state = Rejected(error_of(error))
         session.say(Disposition(RECEIVER, delivery_id, settled=True, state=state))

@@ -106,7 +106,7 @@ class AmqpSession(LinkSession):
         """Frames of a message that the client's window has no room for, with their handles."""
         self._pending_bytes = 0
         self.is_ended = False
-        """Whether it is over: no link begins any more."""
+        """Whether it is over: no link begins any more, and nothing is said of it."""
         self.say(Begin(channel, _FIRST_OUTGOING, INCOMING_WINDOW, _OUTGOING_WINDOW, MAX_LINKS - 1))
 
     @property
@@ -118,7 +118,8 @@ class AmqpSession(LinkSession):
 
     @override
     def say(self, performative: object) -> None:
-        self.client.say(self.channel, performative)
+        if not self.is_ended:  # afterwards the channel is nobody's, or another session's
+            self.client.say(self.channel, performative)
 
     @override
     def windows(self) -> tuple[int, int, int, int]:
@@ -206,6 +207,8 @@ class AmqpSession(LinkSession):
 
     @override
     def accept(self, delivery_id: int) -> None:
+        if self.is_ended:
+            return
         if not self._accepted:
             self.client.core.slices.later(self._accepting())
         self._accepted.append(delivery_id)
@@ -470,6 +473,8 @@ class AmqpSession(LinkSession):
 
     @override
     def say_settled(self, ids: list[int], state: DeliveryState) -> None:
+        if self.is_ended:
+            return
         is_accepted = isinstance(state, Accepted)
         first = last = ids[0]
         for delivery_id in [*ids[1:], None]:

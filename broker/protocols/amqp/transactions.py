@@ -6,7 +6,7 @@ a connection make the broker hold is bounded in number and size. One that was de
 ends with it, rolled back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from typing_extensions import override
@@ -39,13 +39,13 @@ from orthia.broker.protocols.amqp.messages import value_of
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
+    RELEASED,
     Accepted,
     Declare,
     Declared,
     DeliveryState,
     Discharge,
     Disposition,
-    Error,
     Modified,
     Rejected,
     TransactionalState,
@@ -90,14 +90,13 @@ class _Open:
 class Transactions:
     """The open transactions of one client; methods raise LinkFault and BrokerError."""
 
-    __slots__ = ("_client", "_limits", "_number", "_open", "_refused", "aside", "size")
+    __slots__ = ("_client", "_limits", "_number", "_open", "aside", "size")
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._limits = client.options.limits
         self._open: dict[bytes, _Open] = {}
         """By the id that it was declared with."""
-        self._refused: list[TransactionWork] = []
         self._number = 0
         self.size = 0
         """Bytes that all of them count for."""
@@ -167,7 +166,7 @@ class Transactions:
         core.set_aside(references)
         core.resume()
 
-    def commit(self, txn_id: bytes, done: Done, refused: Done) -> Steps:
+    def commit(self, txn_id: bytes, done: Done, refused: Callable[[OrthiaError], None]) -> Steps:
         """Do a transaction, in steps; ``done`` or ``refused`` follows. Raises BrokerError.
 
         It is rolled back if that is raised, and nothing of it is done if the connection ends before
@@ -184,9 +183,10 @@ class Transactions:
 
         def not_stored(error: OrthiaError, _: Done | None) -> None:
             work.is_refused = True
-            self._refused.append(work)
-            refused()
-            client.refuse_unstored(error)
+            for taken in one.taken:  # which are in their queues again
+                if not taken.is_settled:
+                    taken.session.say_settled(list(taken.delivered), RELEASED)
+            refused(error)
 
         try:
             for rests in client.core.commit(client.principal, work, committed, not_stored):
@@ -222,8 +222,8 @@ class Transactions:
             self.roll_back(txn_id)
 
     def unfinished(self) -> list[TransactionWork]:
-        """Return those that are open, oldest first, and those that the store refused."""
-        return [*(one.work for one in self._open.values()), *self._refused]
+        """Return those that are open, oldest first."""
+        return [one.work for one in self._open.values()]
 
     def open(self) -> list[OpenTransaction]:
         """Return those that are open, for operators to see."""
@@ -345,11 +345,11 @@ class Coordinator(Sink):
             client.outstanding -= 1
             self._answer(delivery_id, ACCEPTED)
 
-        def refused() -> None:
+        def refused(error: OrthiaError) -> None:
             client.outstanding -= 1
-            self._answer(
-                delivery_id, Rejected(Error(ROLLED_BACK, "the store refused the transaction"))
-            )
+            client.socket.refused(refusal_of(error), str(error))
+            told = error_of(error)._replace(condition=ROLLED_BACK)
+            self._answer(delivery_id, Rejected(told))
 
         try:
             yield from self._transactions.commit(txn_id, done, refused)
