@@ -6,6 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from orthia.broker.core.errors import Refusal
@@ -146,6 +147,19 @@ class Browser(Consumer, Protocol):
         """Report that all messages were delivered."""
 
 
+class Answer(Enum):
+    """What a transaction does with a delivered message."""
+
+    ACKNOWLEDGED = "acknowledged"
+    """It is deleted."""
+    FAILED = "failed"
+    """It returns to its queue; the delivery counts as an attempt."""
+    RELEASED = "released"
+    """It returns to its queue as if it had not been delivered."""
+    DEAD = "dead"
+    """It moves to the dead-letter address."""
+
+
 class SubscriptionHandle(Protocol):
     """The core's side of a subscription."""
 
@@ -172,9 +186,9 @@ class SubscriptionHandle(Protocol):
         """
 
     def settle(
-        self, references: Sequence[MessageReference], *, rejected: bool = False
+        self, references: Sequence[MessageReference], answer: Answer = Answer.ACKNOWLEDGED
     ) -> "Settlement":
-        """Settle the messages set aside for a transaction, acknowledged or ``rejected``."""
+        """Settle the messages set aside for a transaction as it answers them."""
 
     def resume(self) -> None:
         """Resume delivery: the consumer is writable again, or has credit."""
@@ -241,6 +255,9 @@ class TransactionWork:
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
     acknowledgements: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
     rejections: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
+    """Messages whose delivery failed."""
+    releases: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
+    dead_letters: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
     entries: int = 0
     """The number of messages it sends, acknowledges and rejects."""
     size: int = 0
@@ -253,6 +270,14 @@ class TransactionWork:
     """Whether its commit was refused."""
     since_ms: int = 0
     """When it began, in milliseconds since 1970 UTC."""
+
+    def answered(self, answer: Answer) -> dict[SubscriptionHandle, list[MessageReference]]:
+        """Return the messages that it answers so; more may be added."""
+        if answer is Answer.ACKNOWLEDGED:
+            return self.acknowledgements
+        if answer is Answer.FAILED:
+            return self.rejections
+        return self.releases if answer is Answer.RELEASED else self.dead_letters
 
 
 class OpenTransaction(NamedTuple):

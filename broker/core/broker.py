@@ -348,15 +348,17 @@ class Broker:
         prefetch: int,
         window: int | None = None,
         selector: str | None = None,
+        creates: bool = False,
     ) -> SingleSubscription:
         """Deliver a queue's messages to a browser, as ``subscribe`` does; they stay in the queue.
 
         It gets the messages present once all is stored that was done until now;
-        ``Browser.browsed`` follows the last one. Raises BrokerError.
+        ``Browser.browsed`` follows the last one. It ``creates`` a queue that does not exist, where
+        that is allowed. Raises BrokerError.
         """
         self._gate.refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)
-        queue = self.parts.sources.to_browse(principal, parse(destination))
+        queue = self.parts.sources.to_browse(principal, parse(destination), creates=creates)
         browsing = Browsing(queue, browser, wanted, self.parts.factory.services)
         return browsing.attach(prefetch, self._window(window))
 

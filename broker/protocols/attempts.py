@@ -15,7 +15,7 @@ in good order did not fail: nothing counts, as in Artemis.
 
 from collections.abc import Collection, Iterable
 
-from orthia.broker.core.api import MessageReference, SubscriptionHandle, TransactionWork
+from orthia.broker.core.api import Answer, MessageReference, SubscriptionHandle, TransactionWork
 
 
 def attempted(
@@ -43,6 +43,6 @@ def _of(
     return [
         one
         for work in transactions
-        for answered in (work.acknowledgements, work.rejections)
-        for one in answered.get(subscription, ())
+        for answer in Answer
+        for one in work.answered(answer).get(subscription, ())
     ]

@@ -22,6 +22,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Target,
     Transfer,
 )
+from orthia.broker.protocols.amqp.sections import sections_of
 from orthia.broker.protocols.amqp.values import Described, Symbol, ULong
 from orthia.config.address_settings import RoutingType
 from tests.amqp.support import WINDOW, Client, encoded
@@ -257,17 +258,16 @@ def test_a_modified_message_counts_as_an_attempt_if_its_delivery_failed() -> Non
     assert core.broker.depths()["dead"] == 1
 
 
-def test_a_modified_message_with_new_annotations_ends_the_link() -> None:
-    """They stay as they were sent: nothing is taken that does not act."""
+def test_annotations_of_a_modified_message_are_left_out() -> None:
+    """As in Artemis: it comes again as it was sent."""
     core = started("a")
     client = Client(core)
-    client.receiver("orders", 1)
+    client.receiver("orders", 5)
     (message,) = client.messages()
     client.settle(message, state=Modified(message_annotations={Symbol("x"): 1}))
-    detach = client.take(Detach)
-    assert detach.error is not None
-    assert detach.error.condition == "amqp:not-implemented"
-    assert depth(core) == 1
+    (again,) = client.messages()
+    assert again.text == "a"
+    assert again.payload.endswith(message.payload[sections_of(message.payload).header :])
 
 
 def test_an_outcome_names_a_range_of_messages() -> None:
@@ -386,6 +386,21 @@ def test_a_filter_that_is_not_known_is_refused_by_its_name() -> None:
     error = client.refused(Attach("x", 6, RECEIVER, source=source, target=Target()))
     assert error.condition == "amqp:not-implemented"
     assert "'xpath'" in (error.description or "")
+
+
+def test_a_browser_creates_the_queue_that_is_missing() -> None:
+    """As a consumer does, and as in Artemis; not where nothing is created."""
+    core = CoreUnderTest(settings("kept", auto_create_queues=False, auto_create_addresses=False))
+    client = Client(core)
+    receiver = client.receiver("orders", source=Source("orders", distribution_mode=COPY))
+    assert core.broker.depths() == {"orders": 0}
+    client.flow(receiver, 5, drain=True)
+    assert any(isinstance(one, Flow) and not one.link_credit for one in client.all())
+    for address in ("kept", "orders::another"):
+        source = Source(address, distribution_mode=COPY)
+        attach = Attach("b", client.new_handle(), RECEIVER, source=source, target=Target())
+        assert client.refused(attach).condition == "amqp:not-found"
+    assert core.broker.depths() == {"orders": 0}
 
 
 def test_a_browser_sees_all_and_takes_nothing() -> None:

@@ -12,8 +12,8 @@ from orthia.broker.protocols.amqp.performatives import (
     End,
     Flow,
     Modified,
+    Outcome,
     Rejected,
-    Released,
     Source,
     TransactionalState,
     Transfer,
@@ -25,7 +25,7 @@ from orthia.broker.protocols.amqp.values import Symbol
 from orthia.config.settings import ClientLimits
 from orthia.journal.errors import UnitRefused
 from tests.amqp.support import Client, Received
-from tests.core.support import CoreUnderTest
+from tests.core.support import CoreUnderTest, settings
 
 QUEUE = "/queue/orders"
 
@@ -157,20 +157,66 @@ def test_a_failed_delivery_in_a_transaction_goes_back_with_its_commit() -> None:
     assert [one.header.delivery_count for one in client.messages()] == [1]
 
 
-def test_another_outcome_in_a_transaction_ends_the_link() -> None:
-    """By its name: nothing is taken that does not act."""
-    core = CoreUnderTest()
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "depths", "count"),
+    [
+        (ACCEPTED, {"orders": 0, "DLQ": 0}, None),
+        (RELEASED, {"orders": 1, "DLQ": 0}, 1),
+        (Modified(), {"orders": 1, "DLQ": 0}, 1),
+        (Modified(delivery_failed=True), {"orders": 1, "DLQ": 0}, 1),
+        (Modified(undeliverable_here=True), {"orders": 0, "DLQ": 1}, None),
+        (Rejected(), {"orders": 0, "DLQ": 1}, None),
+    ],
+)
+def test_every_outcome_acts_with_the_commit_of_its_transaction(
+    outcome: Outcome, depths: dict[str, int], count: int | None, *, settled: bool, commits: bool
+) -> None:
+    """As it does without one; until then, and if it is rolled back, the message is as it was."""
+    core = CoreUnderTest(settings(dead_letter_address="DLQ", max_delivery_attempts=5))
+    core.send("/queue/DLQ", "x")
     core.send(QUEUE, "in")
     client = Client(core)
     control = client.coordinator()
     client.receiver("orders", 1)
     (message,) = client.messages()
     txn_id = client.declare(control)
-    client.settle(message, state=TransactionalState(txn_id, Released()))
-    detach = client.take(Detach)
-    assert detach.error is not None
-    assert detach.error.condition == "amqp:not-implemented"
-    assert depth(core) == 1
+    client.settle(message, state=TransactionalState(txn_id, outcome), settled=settled)
+    assert client.all() == []
+    before = core.broker.depths()
+    client.discharge(control, txn_id, fail=not commits)
+    assert before["orders"] == 1
+    *said, discharged = client.outcomes()
+    assert discharged.state == ACCEPTED
+    assert [one.state for one in said] == ([outcome] if commits and not settled else [])
+    found = {name: depth for name, depth in core.broker.depths().items() if name in depths}
+    found["DLQ"] -= 1
+    assert found == (depths if commits else {"orders": 1, "DLQ": 0})
+    client.connection.connection_lost()
+    if commits and count is not None:
+        other = Client(core)
+        other.receiver("orders", 1)
+        assert [one.header.delivery_count for one in other.messages()] == [count]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_subscriber_of_a_topic_gets_again_what_it_released_in_a_transaction(
+    *, commits: bool
+) -> None:
+    """From its link, with the commit or without it; what it accepts is gone."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("", 5, source=Source("news", capabilities=(Symbol("topic"),)))
+    core.send("/topic/news", "a", "b")
+    released, accepted = client.messages()
+    txn_id = client.declare(control)
+    client.settle(released, state=TransactionalState(txn_id, RELEASED))
+    client.settle(accepted, state=TransactionalState(txn_id, ACCEPTED))
+    assert client.all() == []
+    client.discharge(control, txn_id, fail=not commits)
+    assert client.texts() == (["a"] if commits else ["a", "b"])
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -416,6 +416,19 @@ def test_a_message_whose_body_is_being_stored_is_not_sent_for_a_client_that_is_g
     assert node.broker.depths() == {"orders": 0}
 
 
+def test_a_durable_body_goes_with_its_client_if_its_message_is_not_sent_yet(
+    node: LargeNode,
+) -> None:
+    """Between the one turn of the loop and the next."""
+    client = amqp(node)
+    Upload(node, client, client.sender("orders")).add(text(), more=False)
+    (under_way,) = client.connection.uploads._under_way
+    node.wait(lambda: under_way._outcome is not None, "its body is durable")
+    client.connection.connection_lost()
+    node.wait_no_bodies()
+    assert node.broker.depths() == {"orders": 0}
+
+
 def test_a_node_that_is_no_longer_live_gives_no_outcome(
     node: LargeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.api import Answer, Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.errors import (
     AcknowledgementRefused,
     DestinationRefused,
@@ -46,7 +46,7 @@ from orthia.broker.core.queue.reader import WindowReader
 from orthia.broker.core.queue.refill import Refill
 from orthia.broker.core.queue.selecting import SelectingDelivery
 from orthia.broker.core.queue.services import QueueServices
-from orthia.broker.core.queue.settlement import Acknowledged, Rejected
+from orthia.broker.core.queue.settlement import Acknowledged, Returned
 from orthia.broker.core.queue.subscriptions import QueueSubscription, locations
 from orthia.broker.core.queue.unsettled import BACK_OFF_MS, Unsettled
 from orthia.broker.core.selectors import Selector
@@ -529,9 +529,9 @@ class Queue(DeliveringQueue):
         self.dispatch()
 
     @override
-    def settle(self, taken: Sequence[MessageReference], *, rejected: bool) -> Settlement:
-        if rejected:
-            return Rejected(self, taken)
+    def settle(self, taken: Sequence[MessageReference], answer: Answer) -> Settlement:
+        if answer is not Answer.ACKNOWLEDGED:
+            return Returned(self, taken, answer)
         settlement = Acknowledged(self, taken)
         self.acknowledged(taken)
         self.dispatch()

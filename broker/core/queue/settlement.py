@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Done, MessageReference, Settlement
+from orthia.broker.core.api import Answer, Done, MessageReference, Settlement
 from orthia.broker.core.queue.delivery import DeliveringQueue
 
 
@@ -36,18 +36,23 @@ class Acknowledged(Settlement):
         self._queue.give_back(self._taken, attempted=self._taken if failed_delivery else ())
 
 
-class Rejected(Settlement):
-    """Messages that go back to their queue with the commit."""
+class Returned(Settlement):
+    """Messages that go back to their queue with the commit, or are dead letters."""
 
-    __slots__ = ("_queue", "_taken")
+    __slots__ = ("_answer", "_queue", "_taken")
 
-    def __init__(self, queue: DeliveringQueue, taken: Sequence[MessageReference]) -> None:
+    def __init__(
+        self, queue: DeliveringQueue, taken: Sequence[MessageReference], answer: Answer
+    ) -> None:
         self._queue = queue
         self._taken = taken
+        self._answer = answer
 
     @override
     def committed(self, done: Done) -> None:
-        self._queue.give_back(self._taken, attempted=self._taken, done=done)
+        attempted = () if self._answer is Answer.RELEASED else self._taken
+        is_last = self._answer is Answer.DEAD
+        self._queue.give_back(self._taken, attempted=attempted, is_last=is_last, done=done)
 
     @override
     def suspend(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.api import Answer, Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.limits.memory import size_in_memory
 from orthia.broker.core.queue.reader import Span, WindowReader
 from orthia.broker.core.queue.services import QueueServices
@@ -256,7 +256,7 @@ class Showing(Source[MessageReference]):
         self.resume()
 
     @override
-    def settle(self, taken: Sequence[MessageReference], *, rejected: bool) -> Settlement:
+    def settle(self, taken: Sequence[MessageReference], answer: Answer) -> Settlement:
         self._answered(taken)
         self.resume()
         return _GONE

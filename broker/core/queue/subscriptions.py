@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Final, Generic, TypeVar
 
-from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.api import Answer, Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.memory import CreditPool
@@ -72,7 +72,7 @@ class Source(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def settle(self, taken: Sequence[Reference], *, rejected: bool) -> Settlement:
+    def settle(self, taken: Sequence[Reference], answer: Answer) -> Settlement:
         """Acknowledge delivered messages, or give them back, with a transaction that commits."""
 
     @abstractmethod
@@ -349,13 +349,13 @@ class Subscription(Generic[Reference]):
         return locations(references)
 
     def settle(
-        self, references: Sequence[MessageReference], *, rejected: bool = False
+        self, references: Sequence[MessageReference], answer: Answer = Answer.ACKNOWLEDGED
     ) -> Settlement:
         """Let messages set aside leave with their transaction; those that are still here."""
         aside = self._aside
         taken = [aside.pop(one.seq) for one in references if one.seq in aside]
         self.taken += len(taken)
-        return self._queue.settle(taken, rejected=rejected)
+        return self._queue.settle(taken, answer)
 
 
 QueueSubscription = Subscription[MessageReference]

@@ -60,10 +60,13 @@ class Sources:
             return self._topic_to_hear(principal, where)
         return self._queue_to_consume(principal, where)
 
-    def to_browse(self, principal: Principal, where: Destination) -> Queue:
-        """Return the queue that a client wants to browse; nothing is created.
+    def to_browse(
+        self, principal: Principal, where: Destination, *, creates: bool = False
+    ) -> Queue:
+        """Return the queue that a client wants to browse.
 
-        Raises DestinationRefused, NotAuthorized.
+        If it ``creates`` what is missing, that is as for who consumes; a queue that is named with
+        its address must be there. Raises DestinationRefused, NotAuthorized, LimitExceeded.
         """
         queue = self._book.queues.get(where.queue or where.address)
         if queue is None and where.queue is None:
@@ -74,6 +77,10 @@ class Sources:
         self._security.check_browse(principal, address, name)
         if self._book.is_wildcard(address):
             self._security.check_pattern(principal, "browse", address)
+        may_be_created = creates and where.queue is None and not where.is_temporary
+        if queue is None and may_be_created and self._book.routing_type(where) is not _MULTICAST:
+            self._refuse_wildcard(address, RoutingType.ANYCAST)
+            queue = self._creation.anycast_queue(principal, address, to_consume=True)
         is_of_address = where.queue is None or address == where.address
         if (
             queue is None

@@ -5,6 +5,7 @@ from typing import Final
 
 from orthia.broker.core.api import (
     AfterAll,
+    Answer,
     Done,
     OnRefused,
     OutgoingMessage,
@@ -87,9 +88,10 @@ def commit(
         plan.apply(committed, refused)
         for subscription, references in work.acknowledgements.items():
             settled.append(subscription.settle(references))
-        for subscription, references in work.rejections.items():
-            # The subscription does not have them any more, and may be closed before the commit.
-            settled.append(subscription.settle(references, rejected=True))
+        for answer in (Answer.FAILED, Answer.RELEASED, Answer.DEAD):
+            for subscription, references in work.answered(answer).items():
+                # The subscription does not have them any more, and may be closed before the commit.
+                settled.append(subscription.settle(references, answer))
 
 
 def _add(

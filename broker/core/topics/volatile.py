@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.api import Answer, Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.queue.pace import AT_ONCE, Pace
 from orthia.broker.core.queue.settlement import Gone
 from orthia.broker.core.queue.subscriptions import Source, Subscription
@@ -228,7 +228,7 @@ class VolatileQueue(Source[PublishedReference]):
         self.dispatch()
 
     @override
-    def settle(self, taken: Sequence[PublishedReference], *, rejected: bool) -> Settlement:
+    def settle(self, taken: Sequence[PublishedReference], answer: Answer) -> Settlement:
         self._release(taken)
         self.dispatch()
         return _GONE

@@ -258,6 +258,7 @@ class _Asked:
             self.sender,
             prefetch=self.prefetch,
             selector=filters.selector,
+            creates=True,
         )
 
 

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.api import Done, MessageReference, SingleSubscription
+from orthia.broker.core.api import Answer, Done, MessageReference, SingleSubscription
 from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.amqp.conditions import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     RESOURCE_DELETED,
     UNAUTHORIZED,
     LinkFault,
@@ -260,25 +259,30 @@ class Sender(Link):
         core = self.core
         if core is None:
             raise LinkFault(NOT_ALLOWED, "the link is closed")
-        if self._browses or isinstance(state, Accepted):
+        answer = self.answer_of(state)
+        if answer is Answer.ACKNOWLEDGED:
             core.acknowledge(references, done)
-        elif isinstance(state, Released):
-            self.give_back(core, references, done, is_failed=False)
-        elif isinstance(state, Rejected):
+        elif answer is Answer.DEAD:
             core.dead_letter(references, done)
-        elif isinstance(state, Modified):
-            if state.message_annotations:
-                raise LinkFault(
-                    NOT_IMPLEMENTED,
-                    "the annotations of a message stay as they were sent; expected the outcome"
-                    " modified without message-annotations",
-                )
-            if state.undeliverable_here:
-                core.dead_letter(references, done)
-            else:
-                self.give_back(core, references, done, is_failed=state.delivery_failed)
         else:
-            raise LinkFault(NOT_ALLOWED, f"{type(state).__name__} is no outcome of a message")
+            self.give_back(core, references, done, is_failed=answer is Answer.FAILED)
+
+    def answer_of(self, state: DeliveryState) -> Answer:
+        """Return what an outcome means to the core; raises LinkFault if it is none of a message.
+
+        Annotations of *modified* are left out, as in Artemis: a message stays as it was sent.
+        """
+        if self._browses or isinstance(state, Accepted):
+            return Answer.ACKNOWLEDGED
+        if isinstance(state, Released):
+            return Answer.RELEASED
+        if isinstance(state, Rejected):
+            return Answer.DEAD
+        if isinstance(state, Modified):
+            if state.undeliverable_here:
+                return Answer.DEAD
+            return Answer.FAILED if state.delivery_failed else Answer.RELEASED
+        raise LinkFault(NOT_ALLOWED, f"{type(state).__name__} is no outcome of a message")
 
     def give_back(
         self,

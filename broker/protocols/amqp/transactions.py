@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from typing_extensions import override
 
 from orthia.broker.core.api import (
+    Answer,
     Done,
     MessageReference,
     OpenTransaction,
@@ -40,13 +41,11 @@ from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     RELEASED,
-    Accepted,
     Declare,
     Declared,
     DeliveryState,
     Discharge,
     Disposition,
-    Modified,
     Rejected,
     TransactionalState,
     decode_transaction,
@@ -71,8 +70,25 @@ class _Taken(NamedTuple):
     core: SingleSubscription
     delivered: dict[int, MessageReference]
     """By delivery id."""
+    state: DeliveryState
+    """The outcome."""
+    answer: Answer
+    """What that means to the core."""
     is_settled: bool
     """Whether the client has forgotten them: rolled back they are delivered again."""
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the link itself delivers them again: a topic keeps nothing."""
+        returns = self.answer in (Answer.FAILED, Answer.RELEASED)
+        return returns and self.core.keeps_nothing
+
+    def give_back(self, *, is_failed: bool) -> None:
+        """Deliver them again, if the link is still there."""
+        core, references = self.core, list(self.delivered.values())
+        if self.sender.core is core:
+            core.put_back(references)
+            self.sender.give_back(core, references, None, is_failed=is_failed)
 
 
 class _Open:
@@ -138,15 +154,10 @@ class Transactions:
 
         What the link held for the client, the transaction holds from here on.
         """
-        outcome, core = state.outcome, sender.core
+        outcome, core = state.outcome or sender.default_outcome, sender.core
         if core is None:
             raise LinkFault(NOT_ALLOWED, "the link is closed")
-        is_failed = isinstance(outcome, Modified) and outcome.delivery_failed
-        if not (isinstance(outcome, Accepted) or is_failed):
-            raise LinkFault(
-                NOT_IMPLEMENTED,
-                "expected the outcome accepted, or modified with delivery-failed, in a transaction",
-            )
+        answer = sender.answer_of(outcome)
         one = self._named(state.txn_id)
         work = one.work
         self._enter(work, len(ids))
@@ -159,10 +170,11 @@ class Transactions:
             raise
         work.aside += held
         self.aside += held
-        kept = work.rejections if is_failed else work.acknowledgements
-        kept.setdefault(core, []).extend(references)
         delivered = dict(zip(ids, references, strict=True))
-        one.taken.append(_Taken(session, sender, core, delivered, is_settled))
+        taken = _Taken(session, sender, core, delivered, outcome, answer, is_settled)
+        if not taken.comes_again:
+            work.answered(answer).setdefault(core, []).extend(references)
+        one.taken.append(taken)
         core.set_aside(references)
         core.resume()
 
@@ -178,14 +190,18 @@ class Transactions:
         def committed() -> None:
             for taken in one.taken:
                 if not taken.is_settled:
-                    taken.session.say_settled(list(taken.delivered), ACCEPTED)
+                    taken.session.say_settled(list(taken.delivered), taken.state)
+                if taken.comes_again:
+                    taken.give_back(is_failed=taken.answer is Answer.FAILED)
             done()
 
         def not_stored(error: OrthiaError, _: Done | None) -> None:
             work.is_refused = True
-            for taken in one.taken:  # which are in their queues again
+            for taken in one.taken:  # which come again
                 if not taken.is_settled:
                     taken.session.say_settled(list(taken.delivered), RELEASED)
+                if taken.comes_again:
+                    taken.give_back(is_failed=False)
             refused(error)
 
         try:
@@ -209,11 +225,10 @@ class Transactions:
         for taken in one.taken:
             if taken.sender.core is not taken.core:
                 continue  # its link is closed: they went back to their queue
-            references = list(taken.delivered.values())
-            taken.core.put_back(references)
             if taken.is_settled:
-                taken.sender.give_back(taken.core, references, None, is_failed=True)
+                taken.give_back(is_failed=True)
             else:
+                taken.core.put_back(list(taken.delivered.values()))
                 taken.session.put_back(taken.sender, taken.delivered)
 
     def session_ended(self, session: LinkSession) -> None:

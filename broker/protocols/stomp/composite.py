@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from orthia.broker.core.api import (
     AfterAll,
+    Answer,
     Done,
     MessageReference,
     Settlement,
@@ -156,13 +157,11 @@ class CompositeHandle:
         ]
 
     def settle(
-        self, references: Sequence[MessageReference], *, rejected: bool = False
+        self, references: Sequence[MessageReference], answer: Answer = Answer.ACKNOWLEDGED
     ) -> Settlement:
         """Settle what is set aside with its transaction."""
         owned = self._by_owner(references, forget=True)
-        return _CompositeSettlement(
-            [handle.settle(its, rejected=rejected) for handle, its in owned.items()]
-        )
+        return _CompositeSettlement([handle.settle(its, answer) for handle, its in owned.items()])
 
     @property
     def routing_type(self) -> RoutingType:
