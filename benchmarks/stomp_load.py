@@ -23,15 +23,24 @@ class LoadError(Exception):
 class Client:
     """One connection, non-blocking once it is connected."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, client_id: str = "") -> None:
+    def __init__(
+        self,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        client_id: str = "",
+        greeting: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """With a ``greeting``, what is said first and how the answer begins, it is no STOMP."""
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         said = f"client-id:{client_id}\n" if client_id else ""
-        self.socket.sendall(f"CONNECT\naccept-version:1.2\nhost:bench\n{said}\n\0".encode())
+        connect = f"CONNECT\naccept-version:1.2\nhost:bench\n{said}\n\0".encode()
+        first, expected = greeting or (connect, b"CONNECTED")
+        self.socket.sendall(first)
         answer = self.socket.recv(_CHUNK)
-        if not answer.startswith(b"CONNECTED"):
+        if not answer.startswith(expected):
             raise LoadError(f"the broker answered {answer[:200]!r}")
         self.socket.settimeout(0)
         self._out = b""

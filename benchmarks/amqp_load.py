@@ -1,0 +1,260 @@
+"""AMQP load that costs the machine as little as that of STOMP: frames are encoded beforehand.
+
+Transfers of one size lie in a block, of which a send is a slice. What comes is counted by the bytes
+with which a performative begins; of outcomes only the range is read.
+"""
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.floors import BODY
+from benchmarks.stomp_load import Client, LoadError, pump
+from orthia.broker.protocols.amqp.frames import (
+    AMQP_ID,
+    ProtocolHeader,
+    accepted_frame,
+    encode_frame,
+)
+from orthia.broker.protocols.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    SETTLED,
+    UNSETTLED,
+    Attach,
+    Begin,
+    Flow,
+    Open,
+    Source,
+    Target,
+    Transfer,
+    encode_performative,
+)
+from orthia.broker.protocols.amqp.sections import (
+    Header,
+    Properties,
+    data_prefix,
+    encode_annotations,
+    encode_application_properties,
+    encode_header,
+    encode_properties,
+)
+from orthia.broker.protocols.amqp.values import Byte, Int, Symbol, Timestamp, Value
+
+_IDS = 4_096
+"""How many delivery ids are used, again and again: more than are ever outstanding."""
+_FIRST_ID = 2**16
+"""All ids from here on take as many bytes, and so do their frames."""
+_WINDOW = 2**31 - 1
+_CREDIT = 2_000
+_FLOW = b"\0S\x13"
+_TRANSFER = b"\0S\x14\xc0"
+_DISPOSITION = b"\0S\x15\xc0"
+_RANGE = struct.Struct(">BIBI")
+_RANGE_AT = 7
+"""How far behind the beginning of a disposition its first and last id are, behind its role."""
+_UINT = 0x70
+_QUEUE = Symbol("queue")
+PLAIN = "plain"
+JMS = "JMS"
+"""A message as qpid-jms sends it, with its properties and two of the application."""
+
+
+def message(kind: str, queue: str) -> bytes:
+    """Return a durable message of 1 KiB."""
+    before = encode_header(Header(durable=True))
+    if kind == JMS:
+        jms: dict[object, Value] = {
+            Symbol("x-opt-jms-msg-type"): Byte(3),
+            Symbol("x-opt-jms-dest"): Byte(0),
+        }
+        before += encode_annotations(jms)
+        before += encode_properties(
+            Properties(
+                message_id="ID:" + "0" * 36 + ":1:1:1-1",
+                to=queue,
+                content_type=Symbol("application/octet-stream"),
+                creation_time=Timestamp(1_700_000_000_000),
+            )
+        )
+        before += encode_application_properties({"colour": "red", "number": Int(7)})
+    return before + data_prefix(len(BODY)) + BODY
+
+
+def produce(
+    port: int, queue: str, *, producers: int, outstanding: int, seconds: float, kind: str = PLAIN
+) -> float:
+    """Return messages accepted a second, each producer with ``outstanding`` without an outcome."""
+    ends = time.perf_counter() + seconds
+    count, took = _produce(
+        port,
+        message(kind, queue),
+        queue,
+        producers,
+        outstanding,
+        lambda count, _: count if time.perf_counter() < ends else 0,
+    )
+    return count / took
+
+
+def fill(port: int, queue: str, count: int, kind: str = PLAIN) -> None:
+    """Send ``count`` messages, 200 or more, and wait until all are accepted."""
+    payload = message(kind, queue)
+    _produce(port, payload, queue, 1, 200, lambda answered, sent: min(answered, count - sent))
+
+
+def _produce(
+    port: int,
+    payload: bytes,
+    queue: str,
+    producers: int,
+    outstanding: int,
+    more: Callable[[int, int], int],
+) -> tuple[int, float]:
+    """Send messages; return how many were accepted in how many seconds.
+
+    ``more`` returns how many to send next, given how many were accepted last and sent so far.
+    """
+    transfers = _Transfers(payload)
+    accepted = sent = 0
+    with _clients(port, producers) as connected:
+        for client in connected:
+            _attach_sending(client, 0, queue)
+        read = {client: _Outcomes() for client in connected}
+        sent_by = dict.fromkeys(connected, 0)
+        began = time.perf_counter()
+
+        def send(client: Client, count: int) -> None:
+            nonlocal sent
+            client.send(transfers.some(sent_by[client], count))
+            sent_by[client] += count
+            sent += count
+
+        def answered(client: Client, data: bytes) -> None:
+            nonlocal accepted
+            count = read[client].count(data)
+            accepted += count
+            if count:
+                send(client, more(count, sent))
+
+        for client in connected:
+            send(client, outstanding)
+        pump(connected, answered, lambda: accepted == sent)
+        return accepted, time.perf_counter() - began
+
+
+def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
+    """Return messages a second of one consumer that takes ``count`` messages from a queue.
+
+    They come settled, or each read is accepted by one frame.
+    """
+    with _clients(port, 1) as (client,):
+        _attach_sending(client, 1, "behind")
+        mode = SETTLED if is_settled else UNSETTLED
+        source = Source(queue, capabilities=(_QUEUE,))
+        began = time.perf_counter()
+        client.send(_frame(Attach("r", 0, RECEIVER, mode, source=source, target=Target())))
+        client.send(_frame(Flow(0, _WINDOW, 0, _WINDOW, 0, 0, _CREDIT)))
+        received, tail = 0, b""
+
+        def answered(taker: Client, data: bytes) -> None:
+            nonlocal received, tail
+            data = tail + data
+            came = data.count(_TRANSFER)
+            tail = data[-len(_TRANSFER) + 1 :]
+            if not came:
+                return
+            first, received = received, received + came
+            said = b""
+            if not is_settled:
+                said = accepted_frame(0, first, received - 1)
+            flow = Flow(received, _WINDOW, 0, _WINDOW, 0, received, _CREDIT)
+            taker.send(said + _frame(flow))
+
+        pump([client], answered, lambda: received >= count)
+        # Its outcome comes after all that was settled before is stored.
+        client.send(_Transfers(message(PLAIN, "behind"), handle=1).some(0, 1))
+        outcomes = _Outcomes()
+        pump([client], lambda _, data: outcomes.add(data), lambda: outcomes.found > 0)
+        return count / (time.perf_counter() - began)
+
+
+class _Transfers:
+    """The same message for each of many delivery ids, encoded once."""
+
+    def __init__(self, payload: bytes, handle: int = 0) -> None:
+        frames = [
+            encode_frame(
+                encode_performative(Transfer(handle, number, number.to_bytes(4, "big"), 0))
+                + payload
+            )
+            for number in range(_FIRST_ID, _FIRST_ID + _IDS)
+        ]
+        self._block = b"".join(frames) * 2
+        self._size = len(frames[0])
+
+    def some(self, before: int, count: int) -> bytes:
+        """Return ``count`` transfers, after so many others; at most 4,096."""
+        at = before % _IDS * self._size
+        return self._block[at : at + count * self._size]
+
+
+class _Outcomes:
+    """Counts the messages that are accepted."""
+
+    def __init__(self) -> None:
+        self.found = 0
+        self._tail = b""
+
+    def add(self, data: bytes) -> None:
+        """Read what came."""
+        self.found += self.count(data)
+
+    def count(self, data: bytes) -> int:
+        """Return how many messages are accepted by what came; raises LoadError for another one."""
+        data, found, at = self._tail + data, 0, 0
+        while (at := data.find(_DISPOSITION, at)) >= 0:
+            if at + _RANGE_AT + _RANGE.size > len(data):
+                self._tail = data[at:]
+                return found
+            code, first, _, last = _RANGE.unpack_from(data, at + _RANGE_AT)
+            if code != _UINT:
+                raise LoadError("the broker said another outcome than accepted")
+            found += last - first + 1
+            at += _RANGE_AT + _RANGE.size
+        self._tail = data[-len(_DISPOSITION) + 1 :]
+        return found
+
+
+@contextmanager
+def _clients(port: int, count: int) -> Iterator[list[Client]]:
+    """Connect clients with a session each; close them with the block."""
+    header = ProtocolHeader(AMQP_ID).encode()
+    opening = header + _frame(Open("bench", max_frame_size=2**20))
+    opening += _frame(Begin(None, 0, _WINDOW, _WINDOW))
+    connected = [Client(port, greeting=(opening, header)) for _ in range(count)]
+    try:
+        yield connected
+    finally:
+        for client in connected:
+            client.socket.close()
+
+
+def _attach_sending(client: Client, handle: int, queue: str) -> None:
+    """Attach a link by which messages are sent, and wait for its credit."""
+    target = Target(queue, capabilities=(_QUEUE,))
+    client.send(
+        _frame(Attach(f"s{handle}", handle, SENDER, UNSETTLED, source=Source(), target=target))
+    )
+    data = b""
+
+    def answered(_: Client, more: bytes) -> None:
+        nonlocal data
+        data += more
+
+    pump([client], answered, lambda: _FLOW in data)
+
+
+def _frame(said: object) -> bytes:
+    return encode_frame(encode_performative(said))
