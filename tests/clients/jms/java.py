@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import wait_until
+
 HERE: Final = Path(__file__).parent
 JAVA, COMPILER = shutil.which("java"), shutil.which("javac")
 RUNS_ALL: Final = os.environ.get("AMQP_SUITES") == "all"
@@ -22,31 +24,65 @@ def reason(target: str) -> str:
     return f"there are no libraries of Java: install maven and a JDK, then run make {target}"
 
 
-def compiled(name: str, directory: Path) -> str:
-    """Compile the programs of a directory into another; return the class path to run them."""
-    assert COMPILER is not None
-    here = HERE / name
-    classes = directory / "classes"
-    sources = sorted(map(str, here.glob("*.java")))
-    libraries = str(here / "build" / "*")
-    subprocess.run(
-        [COMPILER, "-Xlint:-options", "-cp", libraries, "-d", str(classes), *sources],
-        check=True,
-        timeout=120,
-    )
-    for one in here.glob("*.properties"):
-        shutil.copy(one, classes)
-    return f"{classes}:{libraries}"
+class Program:
+    """The programs of a directory, compiled, and what the one that runs has printed."""
 
+    def __init__(self, name: str, directory: Path) -> None:
+        """Compile into ``directory``."""
+        assert COMPILER is not None
+        here = HERE / name
+        self._classes = directory / "classes"
+        self._libraries = str(here / "build" / "*")
+        self._output = directory / "output"
+        self._running: subprocess.Popen[bytes] | None = None
+        sources = sorted(str(one) for one in here.rglob("*.java"))
+        compiler = [COMPILER, "-parameters", "-cp", self._libraries, "-d", str(self._classes)]
+        subprocess.run([*compiler, *sources], check=True, timeout=120)
+        for one in here.glob("*.properties"):
+            shutil.copy(one, self._classes)
 
-def start(class_path: str, *arguments: str, **properties: object) -> subprocess.Popen[str]:
-    """Start a program: its class and arguments, and its system properties, ``a_b`` for ``a.b``."""
-    assert JAVA is not None
-    said = [f"-D{key.replace('_', '.')}={value}" for key, value in properties.items()]
-    return subprocess.Popen(
-        [JAVA, "-XX:+UseSerialGC", *said, "-cp", class_path, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    def start(self, main: str, *arguments: str) -> None:
+        """Start the class ``main``."""
+        assert JAVA is not None
+        class_path = f"{self._classes}:{self._libraries}"
+        with self._output.open("wb") as output:
+            self._running = subprocess.Popen(
+                [JAVA, "-XX:+UseSerialGC", "-cp", class_path, main, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        """What it has printed so far, errors among it."""
+        return self._output.read_text()
+
+    def wait_printed(self, text: str, seconds: float) -> None:
+        """Wait until it has printed something."""
+        assert self._running is not None
+        running = self._running
+        wait_until(
+            lambda: text in self.printed or running.poll() is not None,
+            timeout_seconds=seconds,
+            what=f"the program prints {text!r}",
+        )
+        assert text in self.printed, self.printed
+
+    def end(self, seconds: float) -> list[str]:
+        """Wait until it ends, as it must without an error; return the lines it printed."""
+        assert self._running is not None
+        try:
+            code = self._running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the program goes on running:\n{self.printed}") from None
+        finally:
+            self.kill()
+        assert code == 0, self.printed
+        return self.printed.splitlines()
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait(60)

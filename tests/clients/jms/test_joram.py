@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.clients.jms.java import RUNS_ALL, compiled, missing, reason, start
+from tests.clients.jms.java import RUNS_ALL, Program, missing, reason
 from tests.process.file_nodes import file_cluster
 
 pytestmark = [
@@ -20,13 +20,11 @@ WHOLE: Final = 196
 def test_the_conformance_suite_passes(tmp_path: Path) -> None:
     """Each of its tests passes: messages, selectors, sessions, transactions, temporary nodes."""
     classes = [] if RUNS_ALL else list(SLICE)
-    class_path = compiled("joram", tmp_path)
+    suite = Program("joram", tmp_path)
     with file_cluster(tmp_path) as cluster:
-        url = f"amqp://127.0.0.1:{cluster.alone().port}"
-        with start(class_path, "Conformance", *classes, node_url=url) as suite:
-            told, _ = suite.communicate(timeout=600)
-    lines = told.splitlines()
+        suite.start("Conformance", f"amqp://127.0.0.1:{cluster.alone().port}", *classes)
+        lines = suite.end(600)
     failed = [line.replace("|", "\n") for line in lines if line.startswith("failed ")]
     assert not failed, "\n".join(failed)
     passed = [line for line in lines if line.startswith("passed ")]
-    assert len(passed) == (WHOLE if RUNS_ALL else sum(SLICE.values())), told
+    assert len(passed) == (WHOLE if RUNS_ALL else sum(SLICE.values())), lines

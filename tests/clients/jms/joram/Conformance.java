@@ -25,8 +25,9 @@ import org.objectweb.jtests.jms.conform.topic.TemporaryTopicTest;
 import org.objectweb.jtests.jms.framework.JMSTestCase;
 
 /**
- * Runs the suite at a node, or its classes that are named, and prints "passed TEST" or "failed TEST:
- * WHY" for each test.
+ * Runs the suite, or the classes of it that are named, at the node whose URL is the first argument.
+ *
+ * Prints "passed TEST" or "failed TEST: WHY" for each test.
  */
 public class Conformance {
     private static final Class<?>[] SUITE = {
@@ -74,11 +75,12 @@ public class Conformance {
         }
     }
 
-    public static void main(String[] names) {
+    public static void main(String[] arguments) {
         JMSTestCase.startServer = false;
+        NodeAdmin.url = arguments[0];
+        List<String> named = Arrays.asList(arguments).subList(1, arguments.length);
         JUnitCore runner = new JUnitCore();
         runner.addListener(new Printer());
-        List<String> named = Arrays.asList(names);
         for (Class<?> one : SUITE) {
             if (named.isEmpty() || named.contains(one.getSimpleName())) {
                 runner.run(one);

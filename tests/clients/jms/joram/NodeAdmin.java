@@ -6,12 +6,15 @@ import javax.naming.NamingException;
 import org.objectweb.jtests.jms.admin.Admin;
 
 /**
- * Tells the suite what it finds at a node that serves already, whose URL is the property "node.url".
+ * Tells the suite what it finds at a node that serves already.
  *
  * Queues and topics are created by whoever uses them first. Each test gets new ones, so that nothing
  * is left in them by another.
  */
 public class NodeAdmin implements Admin {
+    /** The node's. */
+    static String url;
+
     private final Hashtable<String, String> names = new Hashtable<>();
 
     public NodeAdmin() {
@@ -32,7 +35,7 @@ public class NodeAdmin implements Admin {
 
     @Override
     public void createConnectionFactory(String name) {
-        names.put("connectionfactory." + name, System.getProperty("node.url"));
+        names.put("connectionfactory." + name, url);
     }
 
     @Override
