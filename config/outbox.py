@@ -8,12 +8,16 @@ is the table's oid. Whoever inserts tries to share it until the end of the trans
 fails, the reader has it, and is to be woken by NOTIFY."""
 MAX_BODY_BYTES: Final = 1_048_576
 """The longest body of a message that is sent by SQL."""
+MAX_HEADERS_BYTES: Final = 1_048_576
+"""The longest headers of a row, before ``max-header-bytes`` is asked: a database looks at all of
+them several times."""
 MAX_DESTINATION_LENGTH: Final = 1_024
 READ_BODY_BYTES: Final = 4 * MAX_BODY_BYTES
 """A longer body is never read into memory, where a constraint is missing that refuses it; one up to
 this is, to become a dead letter."""
 READ_HEADERS: Final = 1_048_576
-"""The number of characters of headers that are read; longer ones are cut, and refused."""
+"""The number of characters of headers that are read, where a constraint is missing that refuses
+longer ones; those are cut, and become dead letters."""
 RESERVED_PREFIXES: Final = ("_AMQ_", "AMQ_", "JMSX")
 """What names of headers begin with that only the known ones may have."""
 KNOWN_HEADERS: Final = (

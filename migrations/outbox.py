@@ -13,6 +13,7 @@ from typing import Final
 from orthia.config.outbox import (
     KNOWN_HEADERS,
     MAX_BODY_BYTES,
+    MAX_HEADERS_BYTES,
     OUTBOX_LOCK,
     REFUSED_HEADERS,
     RESERVED_PREFIXES,
@@ -42,7 +43,8 @@ def outbox_checks(dialect: Dialect, table: str) -> dict[str, str]:
                 "DESTINATION": "destination NOT IN ('', '/queue/', '/topic/')"
                 " AND LEFT(destination, 1) <> ' ' AND RIGHT(destination, 1) <> ' '"
                 " AND LEFT(destination, 12) NOT IN ('/temp-queue/', '/temp-topic/')",
-                "HEADERS": "headers IS NULL OR (JSON_VALID(headers)"
+                "HEADERS": f"headers IS NULL OR (LENGTH(headers) <= {MAX_HEADERS_BYTES:d}"
+                " AND JSON_VALID(headers)"
                 f" AND JSON_TYPE(headers) = 'OBJECT' AND CASE WHEN {_suspect('INSTR')}"
                 f" THEN {_mysql_names()} ELSE TRUE END)",
                 "BODY": f"LENGTH(body) <= {MAX_BODY_BYTES:d}",
@@ -52,7 +54,8 @@ def outbox_checks(dialect: Dialect, table: str) -> dict[str, str]:
                 "DESTINATION": "length(trim(destination)) > 0"
                 " AND length(trim(destination)) = length(destination)"
                 " AND destination NOT IN ('/queue/', '/topic/')",
-                "HEADERS": "headers IS NULL OR (json_valid(headers)"
+                "HEADERS": "headers IS NULL OR"
+                f" (length(CAST(headers AS BLOB)) <= {MAX_HEADERS_BYTES:d} AND json_valid(headers)"
                 " AND json_type(headers) = 'object')",
                 "BODY": f"length(body) <= {MAX_BODY_BYTES:d}",
             }
@@ -183,6 +186,10 @@ def _check(table: str) -> str:
             IF pg_catalog.octet_length(body) OPERATOR(pg_catalog.>) {MAX_BODY_BYTES:d} THEN
                 {fails}'body: has ' || octet_length(body) || ' bytes, expected at most'
                     || ' {MAX_BODY_BYTES:d}', ERRCODE = 'program_limit_exceeded';
+            END IF;
+            IF pg_catalog.octet_length(headers) OPERATOR(pg_catalog.>) {MAX_HEADERS_BYTES:d} THEN
+                {fails}'headers: have ' || octet_length(headers) || ' bytes, expected at most'
+                    || ' {MAX_HEADERS_BYTES:d}', ERRCODE = 'program_limit_exceeded';
             END IF;
             IF json_typeof(headers::json) <> 'object' THEN
                 {fails}'headers: expected a JSON object', {invalid};

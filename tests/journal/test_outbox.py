@@ -17,6 +17,7 @@ from orthia.config.outbox import (
     KNOWN_HEADERS,
     MAX_BODY_BYTES,
     MAX_DESTINATION_LENGTH,
+    MAX_HEADERS_BYTES,
     READ_BODY_BYTES,
     READ_HEADERS,
     REFUSED_HEADERS,
@@ -408,6 +409,7 @@ def test_a_commit_wakes_a_reader_that_sleeps(
         ("headers", "[]"),
         ("headers", '"text"'),
         pytest.param("body", b"x" * (MAX_BODY_BYTES + 1), id="body-too-long"),
+        pytest.param("headers", f'{{"a":"{"x" * MAX_HEADERS_BYTES}"}}', id="headers-too-long"),
         ("body", None),
         ("destination", None),
     ],
@@ -471,6 +473,7 @@ def test_reserved_names_are_refused_at_the_call(
         ("'q', 'x', '{\"JMSXUserID\": 1}'::jsonb", "header 'JMSXUserID'"),
         ("'q', 'x', '{\"a\": [1]}'", "header 'a'"),
         ("'q', repeat('x', 1048577)", "has 1048577 bytes"),
+        ("'q', 'x', json_build_object('a', repeat('x', 1048577))::text", "headers: have 10485"),
     ],
 )
 def test_the_function_tells_what_is_wrong(
