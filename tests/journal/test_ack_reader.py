@@ -79,6 +79,23 @@ def test_what_is_not_settled_is_told_again_in_portions_and_ever_later() -> None:
     assert reading.most <= 2 * READ_AT_ONCE
 
 
+def test_what_stays_is_told_again_at_least_twice_a_minute_and_its_age_is_known() -> None:
+    """However long it has been there; the age is that of the first, and 0 without any."""
+    reading = Reading(1)
+    reading.reader._say(None)
+    assert reading.reader.status.oldest_seconds == 0
+    reading.look()
+    for _ in range(10):
+        reading.now += 32.0
+        reading.look()
+    reading.told.clear()
+    reading.now += 32.0
+    reading.look()
+    assert reading.told == [1]
+    reading.reader._say(None)
+    assert reading.reader.status.oldest_seconds == 11 * 32.0
+
+
 def test_an_error_that_nobody_expects_is_told_and_reading_goes_on() -> None:
     """As of a row of a type that a driver does not know: it names the error, and begins anew."""
 
