@@ -113,6 +113,7 @@ class _Position(NamedTuple):
 
 
 _BEGINNING: Final = _Position(-1, -1)
+_LAST_ID: Final = 2**63 - 1
 
 
 class _PostgresqlAcks(_SqlAcks):
@@ -126,14 +127,17 @@ class _PostgresqlAcks(_SqlAcks):
         self.start_over()
         acks, messages = (f'"{table.name}"' for table in (self._acks, self._messages))
         queue_id = one_by_key("m.queue_id", f"{messages} AS m", "m.seq", "taken.message_id")
-        beyond = "(txid, message_id) > (:txid, :message_id) ORDER BY txid, message_id LIMIT :limit"
+        in_order = "ORDER BY txid, message_id LIMIT :limit"
+        # Of two lower bounds PostgreSQL begins at that of the rows' comparison: there is one only.
         self._statement = text(
             f"""
             WITH began_since AS (
-                SELECT txid, message_id FROM {acks} WHERE txid >= :xmax AND {beyond}
+                SELECT txid, message_id FROM {acks}
+                WHERE (txid, message_id) > (:after_txid, :after_id) {in_order}
             ), open_then AS (
                 SELECT txid, message_id FROM {acks}
-                WHERE txid = ANY(CAST(:open AS bigint[])) AND {beyond}
+                WHERE txid = ANY(CAST(:open AS bigint[]))
+                    AND (txid, message_id) > (:txid, :message_id) {in_order}
             ), taken AS (
                 SELECT * FROM began_since UNION ALL SELECT * FROM open_then
                 ORDER BY txid, message_id LIMIT :limit
@@ -160,8 +164,10 @@ class _PostgresqlAcks(_SqlAcks):
 
     @override
     def _read(self, connection: Connection, limit: int) -> Sequence[ApplicationAck]:
+        after = max(_Position(self._before.xmax - 1, _LAST_ID), self._position)
         asked = {
-            "xmax": self._before.xmax,
+            "after_txid": after.txid,
+            "after_id": after.message_id,
             "open": self._before.open,
             "limit": limit,
             **self._position._asdict(),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from orthia.database import Dialect
 from orthia.journal.engine.abc import ApplicationAcks
@@ -90,6 +90,41 @@ def test_one_that_was_open_for_many_rounds_is_found(acknowledged: Acknowledged) 
             acknowledged.commit(number)
             assert number in acknowledged.read()
     wait_until(lambda: 2 in acknowledged.read(), what="the late one is found")
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_rows_that_are_pruned_are_not_walked_over_again(acknowledged: Acknowledged) -> None:
+    """A snapshot that somebody holds keeps them in the table and in its indexes."""
+    read = text(
+        "SELECT idx_blks_hit + idx_blks_read FROM pg_statio_user_indexes"
+        " WHERE indexrelname = 'orthia_acks_txid'"
+    )
+    lives = text("SELECT COUNT(*) FROM pg_stat_activity WHERE application_name LIKE '%acknowl%'")
+
+    def asked(statement: TextClause) -> int:
+        with acknowledged.application() as session:
+            return int(session.execute(statement).scalar_one())
+
+    def blocks() -> int:
+        acknowledged.acks.close()  # its session tells now what it has read
+        wait_until(lambda: not asked(lives), what="its session has ended")
+        return asked(read)
+
+    filled = "INSERT INTO orthia_acks (message_id) SELECT 1000 + n FROM generate_series(1, 20000) n"
+    with acknowledged.store.database.engine.connect() as holder:
+        holder.execution_options(isolation_level="REPEATABLE READ")
+        holder.execute(text("SELECT COUNT(*) FROM orthia_acks"))
+        with acknowledged.application() as session:
+            session.execute(text(filled))
+        with acknowledged.application() as session:
+            session.execute(text("DELETE FROM orthia_acks"))
+        assert acknowledged.read() == []
+        acknowledged.read()
+        before = blocks()
+        for number in range(5):
+            acknowledged.commit(number)
+            assert acknowledged.read() == [number]
+        assert blocks() - before < 100
 
 
 @pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
