@@ -301,6 +301,13 @@ def test_a_page_of_another_site_does_nothing(
     assert api.ask("GET", "/api/v1/queues/stolen").status == 404
 
 
+@pytest.mark.parametrize("path", ["/live/", "/api/v1/queues/", "/console/queues/"])
+def test_a_path_with_a_slash_too_many_leads_nowhere(api: Api, path: str) -> None:
+    """Least of all to another host, which whoever asks may name."""
+    answer = api.send("GET", path, None, {"Host": "127.0.0.1.elsewhere.example"})
+    assert (answer.status, answer.headers.get("location")) == (404, None)
+
+
 def test_a_node_that_is_not_live_says_so(api: Api) -> None:
     """A backup has no queues to show."""
     api.is_live = False

@@ -30,7 +30,7 @@ class EncodedPaths:
 
 def application(*routes: BaseRoute, pace: Pace) -> Starlette:
     """Return the application that serves ``routes`` at a ``pace``."""
-    return Starlette(
+    made = Starlette(
         routes=list(routes),
         middleware=[Middleware(Paced, pace=pace), Middleware(EncodedPaths)],
         exception_handlers={
@@ -40,3 +40,6 @@ def application(*routes: BaseRoute, pace: Pace) -> Starlette:
             Exception: failed,
         },
     )
+    # A path with a slash too many is none: a redirection would lead to whatever host is named.
+    made.router.redirect_slashes = False
+    return made
