@@ -76,6 +76,12 @@ class Browser:
         self._port = port
         self.streams: list[Stream] = []
 
+    async def open(self, sent: bytes) -> None:
+        """Open a connection that sends no more than this."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(sent)
+        self.streams.append(Stream(reader, writer, 0))
+
     async def follow(self, path: str, passcode: str | None = PASSCODE) -> Stream:
         """Ask for a page's stream, and return it with the status of its answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -173,6 +179,20 @@ def test_so_many_pages_follow_and_no_more(api: Api) -> None:
         async with asyncio.timeout(60):
             while (await browser.follow("/console/jobs")).status != 200:
                 pass
+
+    run(api, scenario)
+
+
+def test_a_page_that_follows_outlives_a_flood(api: Api) -> None:
+    """Of clients that have not logged in: these make room for one another."""
+
+    async def scenario(browser: Browser) -> None:
+        stream = await browser.follow("/console/queues")
+        await stream.until(" 3 ")
+        for number in range(200):
+            await browser.open(b"" if number % 2 else b"GET /live HTTP/1.1\r\nHost: [")
+        api.node.core.send("/queue/orders", "d")
+        assert " 4 " in await stream.until("3 to 4 messages in")
 
     run(api, scenario)
 

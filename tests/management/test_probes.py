@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -372,6 +372,35 @@ def test_a_node_whose_loop_hangs_is_not_live() -> None:
     assert live.startswith(b"HTTP/1.1 503 ")
     assert live.endswith(b"the event loop has not answered for 0.01 s\n")
     assert role.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_probe_that_waits_outlives_a_flood() -> None:
+    """Whoever opens sockets without end cuts off one another, and no probe."""
+    may_go_on = threading.Event()
+
+    async def run() -> bytes:
+        loop = asyncio.get_running_loop()
+        server = NodeServer(HealthSettings("127.0.0.1", 0), Node(), loop)
+        server.probes.gateway = Gateway(loop, answer_seconds=1)
+        server.start()
+        answers: list[bytes] = []
+
+        def ask_amid_others() -> None:
+            address = ("127.0.0.1", server.server.port)
+            with ExitStack() as sockets, socket.create_connection(address) as client:
+                client.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+                for _ in range(200):
+                    sockets.enter_context(socket.create_connection(address))
+                with suppress(ConnectionResetError):
+                    answers.append(client.recv(65_536))
+            may_go_on.set()
+
+        threading.Thread(target=ask_amid_others).start()
+        may_go_on.wait(240)  # the loop does nothing else, so the probe waits
+        await asyncio.to_thread(server.close)
+        return b"".join(answers)
+
+    assert asyncio.run(run()).startswith(b"HTTP/1.1 503 ")
 
 
 def test_requests_without_end_take_a_share() -> None:

@@ -1,9 +1,11 @@
 """What the clients of the HTTP server may take: connections, time, memory.
 
-Few connections, so that a flood costs little; for a new one beyond them the oldest is closed, since
-the new one may be a probe. A client has one to two times ``request_seconds`` to send the head of a
-request and to read what it was sent. What lies between head and response, as the body of a request
-or a response that is sent event by event, is the application's to bound.
+Few connections, so that a flood costs little. For a new one beyond them another is closed, since
+the new one may be a probe: the oldest of those that ask for nothing, or whose client has not logged
+in; only then one that waits for the answer to a probe, and last that of a user. A client has one to
+two times ``request_seconds`` to send the head of a request and to read what it was sent. What lies
+between head and response, as the body of a request or a response that is sent event by event, is
+the application's to bound.
 """
 
 import asyncio
@@ -12,10 +14,14 @@ from typing import Final, cast
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from orthia.broker.management.http.pace import PROBES
+
 MAX_CONNECTIONS: Final = 64
 REQUEST_SECONDS: Final = 5.0
 CERTIFICATE: Final = "certificate"
 """What is in the state of each request of a connection: how its client's certificate is read."""
+LOGGED_IN: Final = "logged-in"
+"""And what is called when its client has logged in; on any thread."""
 _NEEDS_TLS: Final = (
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n"
     b"this port speaks TLS alone: ask for https://\n"
@@ -42,12 +48,12 @@ class Bounds:
         return Bounded(protocol, self, loop, is_secure=is_secure)
 
     def add(self, connection: "Bounded") -> None:
-        """Take a new connection, in place of the oldest if there are too many."""
+        """Take a new connection, in place of another if there are too many."""
         if self._are_ended:
             connection.end()
             return
         if len(self.connections) >= MAX_CONNECTIONS:
-            next(iter(self.connections)).end()
+            min(self.connections, key=Bounded.standing).end()  # the oldest of the least
         self.connections[connection] = None
 
     def end_all(self) -> None:
@@ -76,6 +82,7 @@ class Bounded(asyncio.Protocol):
         self._look: asyncio.TimerHandle | None = None
         self._waited_for: object = None
         """The client's act that was waited for at the last look."""
+        self._is_user = False
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,6 +138,19 @@ class Bounded(asyncio.Protocol):
         transport = self._transport
         tls = None if transport is None else transport.get_extra_info("ssl_object")
         return None if tls is None else tls.getpeercert(binary_form=True)
+
+    def logged_in(self) -> None:
+        """Note that its client has logged in; any thread."""
+        self._is_user = True
+
+    def standing(self) -> int:
+        """Return how much is to be said for it when one has to go."""
+        cycle = self._inner.cycle
+        if cycle is None or cycle.response_complete:
+            return 0
+        if self._is_user:
+            return 2
+        return int(cycle.scope["path"] in PROBES)
 
     def end(self) -> None:
         """End the connection; what was not sent is dropped."""

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from orthia.broker.core.errors import AuthenticationFailed, BrokerError, LimitExceeded
 from orthia.broker.management.abc import Caller
 from orthia.broker.management.errors import WrongArgument
-from orthia.broker.management.http.bounds import CERTIFICATE
+from orthia.broker.management.http.bounds import CERTIFICATE, LOGGED_IN
 from orthia.broker.quoting import quoted
 from orthia.config.exposure import is_loopback
 
@@ -74,6 +74,13 @@ def certificate(request: Request) -> bytes | None:
     """Return the verified certificate of a request's client as DER; None without one."""
     read: Callable[[], bytes | None] | None = request.scope.get("state", {}).get(CERTIFICATE)
     return None if read is None else read()
+
+
+def note_login(request: Request) -> None:
+    """Note that the client of a request has logged in; any thread."""
+    note: Callable[[], None] | None = request.scope.get("state", {}).get(LOGGED_IN)
+    if note is not None:
+        note()
 
 
 def authority(url: str) -> str | None:

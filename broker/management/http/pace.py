@@ -23,7 +23,8 @@ FOLLOWED_MOST_AHEAD_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 1.0
 """How long a probe waits for its turn: whoever floods the port must not have a node killed."""
 _Result = TypeVar("_Result")
-_PROBES: Final = frozenset({"/live", "/ready"})
+PROBES: Final = frozenset({"/live", "/ready"})
+"""Paths by which others decide whether a node is to be ended."""
 
 
 class Budget:
@@ -124,7 +125,7 @@ class Paced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on when it is its turn; a probe soon, whoever is before it."""
-        await self._pace.turn(self._probe_seconds if scope["path"] in _PROBES else None)
+        await self._pace.turn(self._probe_seconds if scope["path"] in PROBES else None)
         await self._application(scope, receive, send)
 
 

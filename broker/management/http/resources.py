@@ -17,6 +17,7 @@ from orthia.broker.management.http.arguments import of_body, of_query
 from orthia.broker.management.http.call import (
     body,
     caller,
+    note_login,
     path_part,
     query,
     refuse_foreign_site,
@@ -80,6 +81,7 @@ class Operators:
 
         async def answer() -> Any:
             principal = await managed.logins.log_in(who)
+            note_login(request)
             return await work(managed.management, principal)
 
         return await self._gateway.run(answer, LOGIN_SECONDS + WAITS_SECONDS)

@@ -16,7 +16,13 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from orthia.broker.management.http.bounds import CERTIFICATE, REQUEST_SECONDS, Bounded, Bounds
+from orthia.broker.management.http.bounds import (
+    CERTIFICATE,
+    LOGGED_IN,
+    REQUEST_SECONDS,
+    Bounded,
+    Bounds,
+)
 from orthia.broker.management.http.pace import Handshakes
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import HealthSettings
@@ -131,7 +137,7 @@ class HttpServer:
             known: dict[str, object] = {}
             protocol = H11Protocol(self._config, state, known, loop)
             bounded = self.bounds.around(protocol, loop, is_secure=self._secure is not None)
-            known[CERTIFICATE] = bounded.certificate
+            known[CERTIFICATE], known[LOGGED_IN] = bounded.certificate, bounded.logged_in
             return bounded if self._secure is None else self._secure(bounded, handshakes.later)
 
         server = await loop.create_server(connect, sock=listener, backlog=_BACKLOG)
