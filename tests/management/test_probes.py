@@ -376,6 +376,10 @@ def test_a_node_whose_loop_hangs_is_not_live() -> None:
 
 def test_a_probe_that_waits_outlives_a_flood() -> None:
     """Whoever opens sockets without end cuts off one another, and no probe."""
+
+    def waits(bounds: Bounds) -> bool:
+        return any(one.standing() for one in list(bounds.connections))
+
     may_go_on = threading.Event()
 
     async def run() -> bytes:
@@ -389,6 +393,7 @@ def test_a_probe_that_waits_outlives_a_flood() -> None:
             address = ("127.0.0.1", server.server.port)
             with ExitStack() as sockets, socket.create_connection(address) as client:
                 client.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+                wait_until(lambda: waits(server.server.bounds), what="the probe waits")
                 for _ in range(200):
                     sockets.enter_context(socket.create_connection(address))
                 with suppress(ConnectionResetError):
