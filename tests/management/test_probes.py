@@ -715,6 +715,25 @@ def test_who_does_not_read_its_last_answer_is_cut_off() -> None:
     assert len(data) < slow.size, "it was not cut off"
 
 
+def test_an_answer_waits_for_no_acknowledgement_of_its_head() -> None:
+    """Head and body are two writes: the second is not held back by the system."""
+
+    async def run() -> int:
+        server = server_of(Node(), HealthSettings("127.0.0.1", 0))
+        server.start()
+        with socket.create_connection(("127.0.0.1", server.server.port)):
+            accepted = server.server.bounds.connections
+            await asyncio.to_thread(wait_until, lambda: bool(accepted), what="a connection")
+            sockets = [one._transport.get_extra_info("socket") for one in accepted]
+            (undelayed,) = [
+                one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets
+            ]
+        await asyncio.to_thread(server.close)
+        return int(undelayed)
+
+    assert asyncio.run(run())
+
+
 def test_a_port_in_use_is_a_clear_error() -> None:
     """An endpoint that cannot listen says where, and what to change."""
 

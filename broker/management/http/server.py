@@ -108,6 +108,8 @@ class HttpServer:
                 f"the health endpoint cannot listen on {host}:{port}: {error.strerror or error};"
                 " choose another port in <health>"
             ) from error
+        # An answer is two writes: without this the second waits 40 ms for the client's kernel.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         self.socket = listener
         serves = threading.Event()
         self._thread = threading.Thread(
