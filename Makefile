@@ -123,7 +123,8 @@ setup-test: $(VENV)/bin/python ## The same with what `make test` needs
 $(JAVA_EXAMPLES)/build/copied: USED_FOR := the outbox is not tested with Spring
 $(JMS)/joram/build/copied: USED_FOR := AMQP is not tested with a suite of JMS
 $(JMS)/spring/build/copied: USED_FOR := AMQP is not tested with Spring
-$(JAVA_EXAMPLES)/build/copied $(JMS)/joram/build/copied $(JMS)/spring/build/copied: %/build/copied: %/pom.xml
+$(JMS)/qpid/build/copied: USED_FOR := the tests of qpid-jms are not run
+$(addsuffix /build/copied,$(JAVA_EXAMPLES) $(addprefix $(JMS)/,joram spring qpid)): %/build/copied: %/pom.xml
 	@if ! command -v mvn >/dev/null; then \
 		echo "There is no Maven: $(USED_FOR)"; \
 	elif ! (cd $* && timeout 600 mvn -q -B -Dstyle.color=never dependency:copy-dependencies \
@@ -188,8 +189,13 @@ build/proton-tls/.installed: | $(VENV)/bin/python
 
 test-amqp: build/proton-tls/.installed
 test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(JMS)/joram/build/copied $(JMS)/spring/build/copied
-test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, a suite of JMS and a Spring Boot application, with real nodes
-	PYTHONPATH='$(abspath build/proton-tls)' AMQP_SUITES=all $(PYTEST) \
+test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, a suite of JMS, a Spring Boot application, QPID_JMS=CHECKOUT's tests
+	@if [ '$(QPID_JMS)' ]; then \
+		test -d '$(QPID_JMS)/qpid-jms-interop-tests' || { echo "QPID_JMS=$(QPID_JMS) is no checkout" \
+			"of apache/qpid-jms"; exit 1; }; \
+		$(MAKE) --no-print-directory $(JMS)/qpid/build/copied; \
+	fi
+	PYTHONPATH='$(abspath build/proton-tls)' AMQP_SUITES=all QPID_JMS='$(abspath $(QPID_JMS))' $(PYTEST) \
 		tests/amqp tests/process/test_amqp.py tests/process/test_amqp_tls.py tests/clients/jms tests/clients/test_amqp.py $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation

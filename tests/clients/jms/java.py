@@ -27,27 +27,29 @@ def reason(target: str) -> str:
 class Program:
     """The programs of a directory, compiled, and what the one that runs has printed."""
 
-    def __init__(self, name: str, directory: Path) -> None:
-        """Compile into ``directory``."""
+    def __init__(self, name: str, directory: Path, *others: Path) -> None:
+        """Compile into ``directory``, with source files of ``others``."""
         assert COMPILER is not None
         here = HERE / name
-        self._classes = directory / "classes"
+        self.classes = directory / "classes"
         self._libraries = str(here / "build" / "*")
         self._output = directory / "output"
         self._running: subprocess.Popen[bytes] | None = None
-        sources = sorted(str(one) for one in here.rglob("*.java"))
-        compiler = [COMPILER, "-parameters", "-cp", self._libraries, "-d", str(self._classes)]
+        sources = sorted(str(one) for one in (*here.rglob("*.java"), *others))
+        compiler = [COMPILER, "-parameters", "-nowarn", "-cp", self._libraries]
+        compiler += ["-d", str(self.classes)]
         subprocess.run([*compiler, *sources], check=True, timeout=120)
         for one in here.glob("*.properties"):
-            shutil.copy(one, self._classes)
+            shutil.copy(one, self.classes)
 
-    def start(self, main: str, *arguments: str) -> None:
-        """Start the class ``main``."""
+    def start(self, main: str, *arguments: str, **properties: str) -> None:
+        """Start the class ``main``; ``properties`` are the system's, ``a_b`` for ``a.b``."""
         assert JAVA is not None
-        class_path = f"{self._classes}:{self._libraries}"
+        said = [f"-D{key.replace('_', '.')}={value}" for key, value in properties.items()]
+        class_path = f"{self.classes}:{self._libraries}"
         with self._output.open("wb") as output:
             self._running = subprocess.Popen(
-                [JAVA, "-XX:+UseSerialGC", "-cp", class_path, main, *arguments],
+                [JAVA, "-XX:+UseSerialGC", *said, "-cp", class_path, main, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
