@@ -724,10 +724,10 @@ def test_an_answer_waits_for_no_acknowledgement_of_its_head() -> None:
         with socket.create_connection(("127.0.0.1", server.server.port)):
             accepted = server.server.bounds.connections
             await asyncio.to_thread(wait_until, lambda: bool(accepted), what="a connection")
-            sockets = [one._transport.get_extra_info("socket") for one in accepted]
-            (undelayed,) = [
-                one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets
-            ]
+            (connection,) = accepted
+            assert connection._transport is not None
+            accepted_socket = connection._transport.get_extra_info("socket")
+            undelayed = accepted_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         await asyncio.to_thread(server.close)
         return int(undelayed)
 
