@@ -89,7 +89,7 @@ def node_options(command: _Command) -> _Command:
         click.option(
             "--port",
             type=click.IntRange(0, 65_535),
-            help="Port for STOMP clients; 0 takes any free one."
+            help="Port for clients of STOMP and AMQP; 0 takes any free one."
             f"  [default: {DEFAULT_PORTS[Role.LIVE]} live, {DEFAULT_PORTS[Role.BACKUP]} backup]",
         ),
         click.option(
@@ -155,7 +155,10 @@ def node_settings(
         from orthia.config.loader import NO_ACCEPTOR  # loads the parser of XML
 
         acceptor = AcceptorSettings(
-            "stomp", host or DEFAULT_HOST, DEFAULT_PORTS[role] if port is None else port
+            "stomp",
+            host or DEFAULT_HOST,
+            DEFAULT_PORTS[role] if port is None else port,
+            ("STOMP", "AMQP"),
         )
         others = tuple(warning for warning in settings.warnings if warning != NO_ACCEPTOR)
         settings = replace(settings, acceptors=(acceptor,), warnings=others)

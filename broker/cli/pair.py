@@ -184,7 +184,7 @@ def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
     if password is not None:
         click.echo(f"(Commands that take --url need the password too: {ASK_PASSWORD})")
     click.echo(
-        f"STOMP clients connect to {addresses[0]} (live) and, after a takeover, {addresses[1]}"
+        f"Clients connect to {addresses[0]} (live) and, after a takeover, {addresses[1]}"
         " (backup). Try:\n"
         f"  {orthia} produce {brokers} --destination /queue/orders --count 1000\n"
         f"  {orthia} consume {brokers} --destination /queue/orders --count 1000\n"
