@@ -9,7 +9,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -52,7 +52,7 @@ from orthia.broker.protocols.amqp.performatives import (
     decode_sasl,
     encode_performative,
 )
-from orthia.broker.protocols.amqp.sections import VALUE
+from orthia.broker.protocols.amqp.sections import VALUE, Header, encode_header, text_prefix
 from orthia.broker.protocols.amqp.types import encode_described
 from orthia.broker.protocols.amqp.values import AmqpError, Symbol
 from orthia.config.errors import OrthiaError
@@ -451,3 +451,18 @@ class AmqpConnection:
     def close(self) -> None:
         """Close the socket without a word."""
         self._channel.close()
+
+
+def send_all(connection: AmqpConnection, address: str, texts: Sequence[str]) -> None:
+    """Send durable messages of these texts; return once each is accepted."""
+    link = connection.sender(address)
+    waiting: set[int] = set()
+    for text in texts:
+        body = text.encode()
+        head = encode_header(Header(durable=True)) + text_prefix(len(body))
+        waiting.add(connection.send(link, head + body))
+    while waiting:
+        for event in connection.exchange(0.2):
+            if isinstance(event, Outcome):
+                assert isinstance(event.state, Accepted), event
+                waiting.remove(event.id)

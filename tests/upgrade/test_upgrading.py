@@ -1,15 +1,17 @@
 """What docs/upgrading.md says of old and new nodes, tried with a checkout of an older version."""
 
 import signal
+from contextlib import closing
 
 import pytest
 
-from tests.process.clients import Producer, receive_all
+from tests.process.clients import Producer, receive_all, take_all
 from tests.process.nodes import accepts
+from tests.support.amqp import AmqpConnection, send_all
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 from tests.upgrade.pair import DOES_NOT_KNOW, EITHER_FIRST, QUEUE, Pair, other
-from tests.upgrade.versions import HAVE_ONE_SCHEMA, Version
+from tests.upgrade.versions import HAVE_ONE_RECORD, HAVE_ONE_SCHEMA, Version, newest_record
 from tests.upgrade.work import at_work
 
 
@@ -95,3 +97,23 @@ def test_the_schema_is_upgraded_beside_an_older_node_at_work(pair: Pair) -> None
         pair.backup.wait_serving()
         producer.wait_receipts(100)
         receive_all(pair.backup.port, QUEUE, producer.finish())
+
+
+@pytest.mark.skipif(
+    not HAVE_ONE_SCHEMA or HAVE_ONE_RECORD,
+    reason="the older version refuses the schema, or reads every message of the newer one",
+)
+def test_an_older_backup_refuses_messages_that_it_cannot_read(pair: Pair) -> None:
+    """It says of which record version they are and ends with 74; a newer node has them all."""
+    pair.start(Version.NEWER, Version.OLDER)
+    texts = [f"text {number}" for number in range(20)]
+    connection = AmqpConnection.open(pair.live.port, "upgrade")
+    with closing(connection):
+        send_all(connection, QUEUE.removeprefix("/queue/"), texts)
+    pair.live.kill()
+    assert pair.backup.exit_code() == 74
+    newest = newest_record(Version.OLDER)
+    assert f"messages are stored in record version {newest + 1} and this node" in pair.backup.log
+    assert f"reads 1 to {newest}" in pair.backup.log
+    Version.NEWER.of(pair.backup).start().wait_serving()
+    assert [one.body.decode() for one in take_all(pair.backup.port, QUEUE)] == texts

@@ -56,3 +56,19 @@ def revisions(version: Version) -> set[str]:
 
 HAVE_ONE_SCHEMA = revisions(Version.OLDER) == revisions(Version.NEWER)
 """Whether an older node can start beside a newer one."""
+
+
+def newest_record(version: Version) -> int:
+    """Return the newest record version of messages that a version of Orthia reads."""
+    code = "from orthia.journal.model.message import NEWEST_VERSION as it; print(it)"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **version.environment},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return int(found.stdout)
+
+
+HAVE_ONE_RECORD = newest_record(Version.OLDER) == newest_record(Version.NEWER)
+"""Whether an older node reads all messages that a newer one writes."""

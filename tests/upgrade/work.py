@@ -7,6 +7,7 @@ from pathlib import Path
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from tests.chaos import witness
+from tests.chaos.amqp_clients import AmqpConsumer, AmqpProducer, AmqpTransactionalProducer
 from tests.chaos.checker import Checker
 from tests.chaos.clients import LARGE, Client, Given
 from tests.chaos.consumers import Consumer, Habits, Subscriber, Transformer
@@ -16,6 +17,7 @@ from tests.chaos.producers import Pace, Producer, Publisher, TransactionalProduc
 from tests.chaos.topic_checker import TopicChecker
 from tests.chaos.writers import check_changes
 from tests.support.waiting import wait_until
+from tests.upgrade.versions import HAVE_ONE_RECORD
 
 _SEED = 1
 _ORDERED = ("orders", "invoices")
@@ -51,6 +53,15 @@ class Work:
             Consumer("consumer-credits", "credits", given),
             Subscriber("subscriber", "/topic/prices", given, 0.0),
         ]
+        if HAVE_ONE_RECORD:
+            self._senders += [
+                AmqpProducer("amqp-producer", "amqp-orders", given, steady),
+                AmqpTransactionalProducer("amqp-transactional", ["amqp-debits"], given),
+            ]
+            self._receivers += [
+                AmqpConsumer(f"amqp-consumer-{what}", f"amqp-{what}", given)
+                for what in ("orders", "debits")
+            ]
 
     def start(self) -> None:
         """Begin, and return once every sender has had messages confirmed."""
@@ -100,7 +111,7 @@ def at_work(
     """
     database = Database.from_settings(settings)
     witness.install(database, settings)
-    checker = Checker(_ORDERED)
+    checker = Checker([*_ORDERED, "amqp-orders"])
     topics = TopicChecker(checker.violations)
 
     def heard(operation: Operation) -> None:
