@@ -187,16 +187,22 @@ build/proton-tls/.installed: | $(VENV)/bin/python
 		echo "pip failed to build proton: AMQP with TLS is not tested with it"; \
 	fi
 
-test-amqp: build/proton-tls/.installed
+.PHONY: interop
+interop:
+	@$(if $(QIT),$(AMQP_CLIENTS)/prepare_interop $(PYTHON) '$(QIT)',true)
+
+test-amqp: build/proton-tls/.installed interop
 test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(JMS)/joram/build/copied $(JMS)/spring/build/copied
-test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, a suite of JMS, a Spring Boot application, QPID_JMS=CHECKOUT's tests
+test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, JMS, Spring Boot; with QPID_JMS and QIT, checkouts of their tests, against those
 	@if [ '$(QPID_JMS)' ]; then \
 		test -d '$(QPID_JMS)/qpid-jms-interop-tests' || { echo "QPID_JMS=$(QPID_JMS) is no checkout" \
 			"of apache/qpid-jms"; exit 1; }; \
 		$(MAKE) --no-print-directory $(JMS)/qpid/build/copied; \
 	fi
-	PYTHONPATH='$(abspath build/proton-tls)' AMQP_SUITES=all QPID_JMS='$(abspath $(QPID_JMS))' $(PYTEST) \
-		tests/amqp tests/process/test_amqp.py tests/process/test_amqp_tls.py tests/clients/jms tests/clients/test_amqp.py $(PYTEST_ARGS)
+	PYTHONPATH='$(abspath build/proton-tls)' AMQP_SUITES=all QPID_JMS='$(abspath $(QPID_JMS))' \
+		$(if $(QIT),QIT='$(abspath $(QIT))') $(PYTEST) \
+		tests/amqp tests/process/test_amqp.py tests/process/test_amqp_tls.py tests/clients/jms \
+		tests/clients/test_amqp.py $(if $(QIT),tests/clients/test_interop.py) $(PYTEST_ARGS)
 
 test-api: setup-test build/schemathesis/bin/schemathesis ## Hold the API against its OpenAPI document with EXAMPLES (20) of each operation
 	$(BIN)/python -m tests.management.openapi_fuzz build/schemathesis/bin/schemathesis \

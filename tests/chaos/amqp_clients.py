@@ -216,10 +216,12 @@ class AmqpProducer(AmqpClient):
         return connection.send(link, message)
 
     def _confirm(self, outcome: Outcome) -> None:
-        if not isinstance(outcome.state, Accepted):
-            raise Lost(f"not accepted: {outcome.state}")
         name = self._asked.pop(outcome.id)
-        if self._pending.pop(name, None) is not None:
+        if name not in self._pending:
+            return
+        del self._pending[name]
+        # What a full store rejects is not sent again: it would come behind what was sent later.
+        if isinstance(outcome.state, Accepted):
             self.confirmed += 1
             self.note(Kind.RECEIPT, queue=self._queue, body=name)
 

@@ -1,0 +1,85 @@
+"""Apache's qpid-interop-test 2.0, of which QIT in the environment names a checkout.
+
+``make test-amqp QIT=CHECKOUT`` makes its clients, as far as the machine has tools for them. Each of
+them sends to each of them: values of every type, headers, messages of JMS, large ones.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.process.file_nodes import file_cluster
+from tests.process.nodes import NodeProcess
+from tests.process.takeover_pairs import stored
+
+CHECKOUT: Final = Path(os.environ.get("QIT") or "nowhere")
+MADE: Final = {
+    "python-proton": ".venv/bin/python",
+    "javascript-rhea": "shims/javascript-rhea/node_modules/rhea",
+    "java-qpid-jms": "shims/java-qpid-jms/target/qit-jms-shim-2.0.0-jar-with-dependencies.jar",
+    "java-protonj2": "shims/java-protonj2/target/qit-shim-protonj2.jar",
+}
+"""By client: what is there if it can be run."""
+CLIENTS: Final = [name for name, path in MADE.items() if (CHECKOUT / path).exists()]
+_SECONDS: Final = 7_200
+_AT_ONCE: Final = "2"
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.timeout(_SECONDS),
+    pytest.mark.skipif(
+        "QIT" not in os.environ,
+        reason="needs a checkout of qpid-interop-test: run make test-amqp QIT=CHECKOUT",
+    ),
+]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """Give a node on SQLite."""
+    with file_cluster(tmp_path, stored("sqlite", None, tmp_path)) as nodes:
+        yield nodes.alone()
+
+
+def run(node: NodeProcess, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the checkout, which finds the node."""
+    programs = CHECKOUT.resolve() / ".venv" / "bin"
+    return subprocess.run(
+        [str(programs / command[0]), *command[1:]],
+        cwd=CHECKOUT,
+        env={
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "QIT_BROKER_URL": f"127.0.0.1:{node.port}",
+            "PYTHONPATH": "",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+
+
+def test_values_of_every_type_come_as_they_were_sent(node: NodeProcess) -> None:
+    """Of 18 primitive types and 4 of several values; what a client itself does wrong is known."""
+    clients = [one for one in CLIENTS if one != "java-qpid-jms"]
+    options = [part for one in clients for part in ("--sender", one, "--receiver", one)]
+    broker = ["--broker", f"amqp://127.0.0.1:{node.port}", "--workers", _AT_ONCE]
+    ran = run(node, "qit", "test", "amqp-types", *options, *broker)
+    assert re.search(r"^Failed: 0$", ran.stdout, re.MULTILINE), ran.stdout
+    assert re.search(rf"^Total: +{22 * len(clients) ** 2}$", ran.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("suite", ["amqp_headers", "jms_unified", "large_content"])
+def test_messages_come_as_they_were_sent(node: NodeProcess, suite: str) -> None:
+    """Headers; texts, bytes, maps, streams, headers and properties of JMS; a mebibyte and more."""
+    command = ["python", "-m", "pytest", f"tests/test_{suite}.py", "-n", _AT_ONCE]
+    options = ["--shims", ",".join(CLIENTS), "--timeout", "240"]
+    ran = run(node, *command, *options)
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(r"\b[1-9][0-9]* passed", ran.stdout), ran.stdout
