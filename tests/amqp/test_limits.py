@@ -12,6 +12,7 @@ from orthia.broker.protocols.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
+    Close,
     Detach,
     End,
     Flow,
@@ -115,7 +116,7 @@ def test_the_sessions_of_a_connection_are_bounded() -> None:
     assert client.connection.held - before >= 2_000 * (MAX_SESSIONS - 1)
     client.all()
     client.say(Begin(None, 0, 1, 1), channel=MAX_SESSIONS)
-    assert client.error().condition == "amqp:not-allowed"
+    assert client.error().condition == "amqp:connection:framing-error"
 
 
 def test_the_links_of_a_connection_are_bounded() -> None:
@@ -136,14 +137,23 @@ def test_the_links_of_a_connection_are_bounded() -> None:
     assert client.connection.held - held > 15_000
 
 
-def test_links_that_are_refused_count_until_the_client_has_detached_them() -> None:
-    """A client that never does so has its session ended."""
+@pytest.mark.parametrize(
+    ("handle", "condition"),
+    [(0, "amqp:session:handle-in-use"), (MAX_LINKS, "amqp:connection:framing-error")],
+)
+def test_links_that_are_refused_keep_their_handles_until_the_client_has_detached_them(
+    handle: int, condition: str
+) -> None:
+    """Whoever never does so has no handle left, and none above the last may be used."""
     client = Client(CoreUnderTest())
-    for handle in range(MAX_LINKS):
-        client.say(Attach(f"l{handle}", handle, RECEIVER, source=Source(), target=Target()))
+    for one in range(MAX_LINKS):
+        client.say(Attach(f"l{one}", one, RECEIVER, source=Source(), target=Target()))
     client.all()
-    client.say(Attach("more", 0, SENDER, source=Source(), target=Target("orders")))
-    assert isinstance(client.all()[-1], End)
+    client.say(Attach("more", handle, SENDER, source=Source(), target=Target("orders")))
+    last = client.all()[-1]
+    assert isinstance(last, End | Close)
+    assert last.error is not None
+    assert last.error.condition == condition
 
 
 def test_the_largest_credit_holds_as_much_as_may_be_unsettled() -> None:

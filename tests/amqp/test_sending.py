@@ -291,10 +291,6 @@ def test_a_transfer_beyond_the_window_ends_the_session() -> None:
             Attach("again", 0, SENDER, source=Source(), target=Target("orders")),
             "amqp:session:handle-in-use",
         ),
-        (
-            Attach("far", 5_000, SENDER, source=Source(), target=Target("orders")),
-            "amqp:resource-limit-exceeded",
-        ),
     ],
 )
 def test_what_breaks_the_rules_of_a_session_ends_it(said: object, condition: str) -> None:
@@ -312,6 +308,19 @@ def test_what_breaks_the_rules_of_a_session_ends_it(said: object, condition: str
     client.take(Begin)
     client.send(client.sender("orders"), "a")
     assert accepted(client.states()) == 1
+
+
+def test_a_message_that_begins_amid_another_ends_its_link() -> None:
+    """A part of a message says the delivery id of that message, or none."""
+    client = Client(CoreUnderTest())
+    client.sender("orders", handle=0)
+    client.say(Transfer(0, 0, b"0", 0, more=True), encoded("a")[:5])
+    client.say(Transfer(0, 0, more=True), encoded("a")[5:7])
+    client.say(Transfer(0, 1, b"1", 0), encoded("b"))
+    detach = client.take(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:invalid-field"
+    assert client.connection.buffered == 0
 
 
 @pytest.mark.parametrize(

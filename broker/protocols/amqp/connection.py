@@ -553,7 +553,7 @@ class AmqpConnection(Client):
             raise ConnectionFault(NOT_ALLOWED, f"channel {channel} has a session already")
         if channel >= MAX_SESSIONS:
             raise ConnectionFault(
-                NOT_ALLOWED, f"channel {channel} is above channel-max {MAX_SESSIONS - 1}"
+                FRAMING_ERROR, f"channel {channel} is above channel-max {MAX_SESSIONS - 1}"
             )
         if said.remote_channel is not None:
             raise ConnectionFault(NOT_ALLOWED, "begin answers a session that this node never began")

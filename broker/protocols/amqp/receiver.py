@@ -163,6 +163,11 @@ class Receiver(Link):
                     self, said.delivery_id, said.state, payload, is_settled=is_settled
                 )
             partial = self._partial = _Partial(said.delivery_id)
+        elif said.delivery_id is not None and said.delivery_id != partial.delivery_id:
+            raise LinkFault(
+                INVALID_FIELD,
+                f"delivery {said.delivery_id} began before {partial.delivery_id} was whole",
+            )
         if said.settled:
             partial.is_settled = True
         if said.state is not None:

@@ -19,10 +19,11 @@ from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.amqp.client import Client
 from orthia.broker.protocols.amqp.conditions import (
     ERRANT_LINK,
+    FRAMING_ERROR,
     HANDLE_IN_USE,
-    RESOURCE_LIMIT,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
+    ConnectionFault,
     LinkFault,
     SessionFault,
     error_of,
@@ -240,8 +241,10 @@ class AmqpSession(LinkSession):
 
     def attach(self, said: Attach) -> Steps | None:
         """Begin a link, or refuse it; returns steps to be done before the next frame, if any."""
-        if said.handle >= MAX_LINKS or len(self._links) >= MAX_LINKS:
-            raise SessionFault(RESOURCE_LIMIT, f"a session has {MAX_LINKS} links at most")
+        if said.handle >= MAX_LINKS:
+            raise ConnectionFault(
+                FRAMING_ERROR, f"handle {said.handle} is above handle-max {MAX_LINKS - 1}"
+            )
         if said.handle in self._links:
             raise SessionFault(HANDLE_IN_USE, f"handle {said.handle} is in use")
         is_receiving = said.role is RECEIVER
