@@ -23,7 +23,14 @@ from orthia.config.configuration_file import ConfigurationFile
 from orthia.config.exposure import exposure_warnings, is_loopback
 from orthia.config.rules import check
 from orthia.config.secrets import Secret, codec_key, read_secret
-from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, Settings
+from orthia.config.settings import (
+    AcceptorSettings,
+    HaPolicy,
+    HealthSettings,
+    OutboxSettings,
+    Role,
+    Settings,
+)
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.config.user_files import read_operators
@@ -111,6 +118,12 @@ def node_options(command: _Command) -> _Command:
             help="Who may use --health's console and API, where clients need no login: a file with"
             " lines USER = HASH, as `orthia user add` writes them.  [default: whoever reaches it]",
         ),
+        click.option(
+            "--outbox/--no-outbox",
+            default=False,
+            help="Send what applications insert into the outbox: see `orthia docs outbox`."
+            "  [default: as the --config file says]",
+        ),
     ):
         decorated = option(decorated)
     result: _Command = log_options(policy_options(store_options(decorated)))
@@ -129,6 +142,7 @@ def node_settings(
     health: BrokerAddress | None,
     console_users: Path | None,
     allow_anonymous: bool,
+    outbox: bool = False,
     reads: Callable[[Path], None] = lambda _: None,
 ) -> Settings:
     """Return checked settings from the options of ``live`` and ``backup``.
@@ -168,6 +182,8 @@ def node_settings(
     if console_users is not None:
         reads(console_users)
         settings = _with_operators(settings, console_users)
+    if outbox:
+        settings = replace(settings, outbox=settings.outbox or OutboxSettings())
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
     told = exposure_warnings(settings)
     if store.url is not None:

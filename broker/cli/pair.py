@@ -81,7 +81,7 @@ def pair(
     options, environment = store_arguments(database)
     operators = data_dir.absolute() / _OPERATORS_FILE
     options += ["--data-dir", str(data_dir.absolute()), "--failover-on-shutdown"]
-    options += ["--console-users", str(operators)]
+    options += ["--console-users", str(operators), "--outbox"]
     consoles = [
         live_console_port or console_port(_CONSOLE_PORTS[Role.LIVE], {backup_console_port}),
         backup_console_port or console_port(_CONSOLE_PORTS[Role.BACKUP], {live_console_port}),
