@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     epilog=example("orthia queue list --config broker.xml"),
     meant={
         "stat": "`orthia queue list` shows them all, `orthia queue show QUEUE` one",
-        "update": "options of a queue are in broker.xml, and a changed file acts at once;"
-        " `orthia queue pause` and `resume` stop and start its deliveries",
         "browser": "`orthia queue browse QUEUE` shows its messages",
         "destroy": "`orthia queue delete QUEUE` deletes it",
         "empty": "`orthia queue purge QUEUE` deletes its messages",
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     },
 )
 def queue() -> None:
-    """Look at queues, create, pause, purge, move, retry and delete them."""
+    """Look at queues, create, update, pause, purge, move, retry and delete them."""
 
 
 queue.add_command(delete)

@@ -81,6 +81,21 @@ CONSUMERS: Final = {
 }
 
 
+_max_consumers: Final = click.option(
+    "--max-consumers", type=int, help="How many may consume; -1 any number."
+)
+_filter: Final = click.option(
+    "--filter", help="A selector: it gets only messages that this matches."
+)
+_options: Final = click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option by its name in broker.xml, such as last-value-key=sku; repeatable.",
+)
+
+
 @click.command(
     epilog=example("orthia queue create orders --config broker.xml --option exclusive=true")
 )
@@ -92,15 +107,9 @@ CONSUMERS: Final = {
     help="How messages reach it.  [default: as its address says]",
 )
 @click.option("--non-durable", is_flag=True, help="It ends with the node.")
-@click.option("--max-consumers", type=int, help="How many may consume; -1 any number.")
-@click.option("--filter", help="A selector: it gets only messages that this matches.")
-@click.option(
-    "--option",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="An option by its name in broker.xml, such as last-value-key=sku; repeatable.",
-)
+@_max_consumers
+@_filter
+@_options
 @json_option
 @node_options
 def create(
@@ -116,9 +125,6 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a QUEUE at the live node."""
-    given = dict(map(_option, options))
-    if filter is not None:
-        given["filter"] = filter
     found = node.client.post(
         "queues",
         body={
@@ -127,12 +133,49 @@ def create(
             "routing-type": routing_type,
             "durable": not non_durable,
             "max-consumers": max_consumers,
-            "options": given or None,
+            "options": _given(options, filter),
         },
     )
     kind = found["routing-type"].lower()
     sentence = f"created queue {queue!r} of address {found['address']!r}, {kind}"
     print_outcome(found, sentence, as_json=as_json)
+
+
+@click.command(epilog=example("orthia queue update orders --config broker.xml --max-consumers 4"))
+@click.argument("queue")
+@_max_consumers
+@_filter
+@_options
+@json_option
+@node_options
+def update(
+    node: NodeOptions,
+    queue: str,
+    options: tuple[str, ...],
+    *,
+    max_consumers: int | None,
+    filter: str | None,  # noqa: A002 - the option's name
+    as_json: bool,
+) -> None:
+    """Change options of a QUEUE at once, through the live node; an empty text is none.
+
+    One that broker.xml declares is changed there: nodes notice it by themselves.
+    """
+    given = _given(options, filter)
+    if given is None and max_consumers is None:
+        raise click.UsageError("Say what to change: --max-consumers, --filter or --option.")
+    found = node.client.patch(
+        "queues", queue, body={"max-consumers": max_consumers, "options": given}
+    )
+    print_outcome(found, f"changed queue {queue!r}", as_json=as_json)
+
+
+def _given(options: tuple[str, ...], selector: str | None) -> dict[str, Any] | None:
+    """Return the options that are given; None if there are none."""
+    given = dict(map(_option, options))
+    if selector is not None:
+        given["filter"] = selector
+    return given or None
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -326,4 +369,4 @@ def detach(node: NodeOptions, queue: str, *, as_json: bool) -> None:
     print_outcome(found, sentence, as_json=as_json)
 
 
-COMMANDS: Final = (show, create, purge, browse, move, copy, retry, pause, resume, detach)
+COMMANDS: Final = (show, create, update, purge, browse, move, copy, retry, pause, resume, detach)

@@ -12,6 +12,8 @@ from orthia.broker.cli.managing import (
     live_options,
     node_options,
     or_of_store,
+    question,
+    yes_option,
 )
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.rendering import print_json, print_table
@@ -115,9 +117,10 @@ def _row(one: "ScheduledMessage") -> tuple[object, ...]:
 
 @scheduled.command("cancel", epilog=example("orthia scheduled cancel 4711 --config broker.xml"))
 @click.argument("messages", nargs=-1, required=True, type=int, metavar="MESSAGE...")
+@yes_option
 @json_option
 @node_options
-def cancel(node: NodeOptions, messages: tuple[int, ...], *, as_json: bool) -> None:
+def cancel(node: NodeOptions, messages: tuple[int, ...], *, yes: bool, as_json: bool) -> None:
     """Delete messages that are to be delivered later, through the live node.
 
     MESSAGE is as `orthia scheduled list` shows it. Exit code 1 if any is not there any more: it was
@@ -125,6 +128,8 @@ def cancel(node: NodeOptions, messages: tuple[int, ...], *, as_json: bool) -> No
     """
     from orthia.broker.client.management import ManagementRefused
 
+    these = "1 message that is" if len(messages) == 1 else f"{len(messages):,} messages that are"
+    question(f"Delete {these} to be delivered later?", yes=yes)
     cancelled: list[int] = []
     absent: list[int] = []
     for one in messages:

@@ -134,8 +134,11 @@ class ManagementClient:
 
     def post(self, *path: str | int, body: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Send ``body`` to ``path``, without members that are None; raises ManagementError."""
-        given = {name: value for name, value in (body or {}).items() if value is not None}
-        return self._ask("POST", path, {}, given)
+        return self._ask("POST", path, {}, _given(body or {}))
+
+    def patch(self, *path: str | int, body: Mapping[str, object]) -> dict[str, Any]:
+        """Change what is at ``path``, but for members that are None; raises ManagementError."""
+        return self._ask("PATCH", path, {}, _given(body))
 
     def delete(self, *path: str | int, **query: object) -> dict[str, Any]:
         """Delete what is at ``path``; raises ManagementError."""
@@ -240,6 +243,10 @@ class ManagementClient:
             return response.status, json.loads(answer)
         except (ValueError, RecursionError):
             return response.status, answer[:_LONGEST_TEXT].decode(errors="replace").strip()
+
+
+def _given(body: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _no_answer(where: str, seconds: float) -> str:

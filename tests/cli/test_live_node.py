@@ -129,6 +129,16 @@ def test_a_queue_from_its_creation_to_its_deletion(node: Node) -> None:
         "created queue 'a/b ü' of address 'a/b ü', anycast\n"
     )
     assert node.told("queue", "show", "a/b ü")["exclusive"] is True
+    changed = node(
+        "queue", "update", "a/b ü", "--option", "exclusive=false", "--max-consumers", "3"
+    )
+    assert changed.stdout == "changed queue 'a/b ü'\n"
+    shown = node.told("queue", "show", "a/b ü")
+    assert (shown["exclusive"], shown["max-consumers"]) == (False, 3)
+    assert "Say what to change" in node("queue", "update", "a/b ü", code=64).stderr
+    assert (
+        "change its options there" in node("queue", "update", "DLQ", "--filter", "", code=77).stderr
+    )
     assert node("queue", "pause", "a/b ü").stdout == "queue 'a/b ü' is paused, with 0 messages\n"
     assert node.told("queue", "list", "--search", "a/B")[0]["paused"] is True
     assert node("queue", "resume", "a/b ü").stdout == "queue 'a/b ü' is resumed, with 0 messages\n"
@@ -336,8 +346,10 @@ def test_what_is_scheduled_is_listed_and_cancelled(node: Node, run: Run) -> None
     asked = run("scheduled", "list", "--json", "--config", node.config)
     assert json.loads(asked.stdout) == stored
     assert "asks for a login (--user); shown is what the store has" in asked.stderr
-    assert node("scheduled", "cancel", first["id"]).stdout == "cancelled 1 of 1\n"
-    gone = node("scheduled", "cancel", first["id"], second["id"], code=1)
+    asked = node("scheduled", "cancel", first["id"], code=64)
+    assert "Delete 1 message that is to be delivered later? [y/N]" in asked.output
+    assert node("scheduled", "cancel", first["id"], "--yes").stdout == "cancelled 1 of 1\n"
+    gone = node("scheduled", "cancel", first["id"], second["id"], "--yes", code=1)
     assert "cancelled 1 of 2" in gone.stdout
     assert f"message {first['id']} is not to be delivered later" in gone.stderr
     assert node.told("scheduled", "list") == []
