@@ -258,10 +258,7 @@ class Step:
         if placed is None:
             self.left += 1
             return
-        if order.kind is JobKind.COPY:
-            if message.record.large is not None:
-                plan.keep_body(message.record.large)
-        else:
+        if order.kind is not JobKind.COPY:
             location = self._source.take(message)
             if isinstance(location, bool):
                 self.left += 1

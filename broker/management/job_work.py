@@ -179,7 +179,10 @@ class Work:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Keep what is read within the block from being forgotten, or removed, meanwhile."""
+        """Keep what is read within the block from being forgotten, or removed, meanwhile.
+
+        Large bodies, too, until copies that refer to them are stored.
+        """
         look, large = object(), self._journal.large
         self._parts.look.begin(look)
         withheld = 0 if large is None else large.withhold()

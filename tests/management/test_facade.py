@@ -20,7 +20,7 @@ from orthia.broker.security.audit import READ_SECONDS, Audit
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import ClientLimits
-from tests.core.support import SETTINGS, CoreUnderTest, message, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 from tests.management.support import OPERATOR, FakeClients, Managed, connection
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -258,6 +258,18 @@ def test_a_paused_address_pauses_all_of_its_queues_and_those_to_come() -> None:
     managed.run(management.resume_address(OPERATOR, "x"))
     core.settle()
     assert [one.texts for one in consumers] == [["1"], ["2"], []]
+
+
+def test_the_pause_of_a_temporary_address_ends_with_it() -> None:
+    """Nothing of it is stored: a later node would pause an address that nobody has."""
+    managed = Managed()
+    core, management = managed.core, managed.management
+    name = core.broker.create_temporary(ANYONE, RoutingType.ANYCAST, "mine")
+    assert managed.run(management.pause_address(OPERATOR, name)).paused
+    later = managed.takeover()
+    shown = later.run(later.management.addresses(OPERATOR))
+    assert name not in {one.name for one in shown}
+    assert not later.core.broker.parts.book.address(name).is_paused
 
 
 def test_a_message_is_sent_and_has_what_was_said_of_it() -> None:

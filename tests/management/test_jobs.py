@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import BrokerError, LimitExceeded, QueueInUse
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import jobs
@@ -168,6 +169,22 @@ def test_a_retry_leaves_what_came_from_nowhere() -> None:
     job = managed.job(JobKind.RETRY, "DLQ")
     assert (job.state, job.done, job.left) == (JobState.DONE, 0, 2)
     assert managed.texts("DLQ") == ["a1", "own"]
+
+
+def test_a_retry_puts_nothing_among_what_is_delivered_later() -> None:
+    """Anybody may state such an origin; there, without a time, it would never be delivered."""
+    managed = Managed()
+    core = managed.core
+    due_ms = core.broker.time_ms() + 3_600_000
+    managed.run(managed.management.send(OPERATOR, "/queue/orders", b"later", delivery_ms=due_ms))
+    schedule = next(name for name in core.broker.queues() if is_schedule(name))
+    stated = f"_AMQ_ORIG_QUEUE:{schedule}\n".encode()
+    core.send("/queue/DLQ", "nowhere", headers=stated)
+    core.send("/queue/DLQ", "somewhere", headers=stated + b"_AMQ_ORIG_ADDRESS:orders\n")
+    job = managed.job(JobKind.RETRY, "DLQ")
+    assert (job.state, job.done, job.left) == (JobState.DONE, 1, 1)
+    assert managed.texts("DLQ") == ["nowhere"]
+    assert managed.texts("orders") == ["somewhere"]
 
 
 def test_a_moved_message_expires_when_it_would_have() -> None:

@@ -225,10 +225,6 @@ class SendPlan:
         """Forget a prepared transaction, which the plan commits."""
         self._unit.delete_transaction(prepared)
 
-    def keep_body(self, body: LargeBody) -> None:
-        """Keep the large body of a message that is copied, until that is stored."""
-        self._taken.append(body)
-
     def delete(self, locations: Sequence[MessageLocation]) -> None:
         """Delete messages that were acknowledged."""
         self._unit.deleted = extended(self._unit.deleted, locations)
