@@ -29,6 +29,8 @@ from orthia.config.settings import HealthSettings
 
 MAX_HEAD_BYTES: Final = 8_192
 _BACKLOG: Final = 100
+_ACCEPTED_AT_ONCE: Final = 16
+"""Far fewer than there may be: what one was sent is read before others make it give way."""
 _JOIN_SECONDS: Final = 5.0
 
 
@@ -142,7 +144,8 @@ class HttpServer:
             known[CERTIFICATE], known[LOGGED_IN] = bounded.certificate, bounded.logged_in
             return bounded if self._secure is None else self._secure(bounded, handshakes.later)
 
-        server = await loop.create_server(connect, sock=listener, backlog=_BACKLOG)
+        server = await loop.create_server(connect, sock=listener, backlog=_ACCEPTED_AT_ONCE)
+        listener.listen(_BACKLOG)  # as many wait as before: the loop has set both
         self._stop = lambda: loop.call_soon_threadsafe(stop.set)
         serves.set()
         await stop.wait()
