@@ -1,6 +1,7 @@
 """However long a message takes, and however long a job waits: others go on meanwhile."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from orthia.broker.management.job_work import STEP_MESSAGES
 from orthia.broker.management.views import JobKind, JobState, JobView
 from orthia.config.errors import OrthiaError
 from orthia.journal.sql.journal import open_journal
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, opened
+from tests.core.support import ANYONE, SETTINGS, message, opened
 from tests.journal.support import SqlJournalStore
 from tests.management.support import OPERATOR, FakeClients, Managed, started
 from tests.support.servers import SqliteServer
@@ -80,19 +81,21 @@ def test_no_turn_of_a_job_holds_the_loop(store: SqlJournalStore) -> None:
     assert longest < JOB_SECONDS * limit_seconds() / LIMIT_SECONDS
 
 
+def slow() -> Managed:
+    """Return a node on which each message takes a second: a step is of one."""
+    ticks = itertools.count()
+    managed = Managed()
+    managed.management = Management(
+        managed.core.broker, FakeClients(), "test", processor=lambda: float(next(ticks))
+    )
+    return managed
+
+
 @pytest.mark.parametrize("kind", [JobKind.MOVE, JobKind.PURGE])
 def test_a_step_takes_what_there_is_time_for(kind: JobKind) -> None:
     """The rest is in the next ones, each a transaction, and all is done once and in order."""
-    ticks = 0  # of a second each, far more than a step has
-
-    def processor() -> float:
-        nonlocal ticks
-        ticks += 1
-        return float(ticks)
-
-    core = CoreUnderTest()
-    managed = Managed(core=core)
-    managed.management = Management(core.broker, FakeClients(), "test", processor=processor)
+    managed = slow()
+    core = managed.core
     texts = [str(number) for number in range(100)]
     for text in texts:
         core.send("/queue/orders", text)
@@ -139,3 +142,28 @@ def test_a_job_that_waits_keeps_nothing_from_being_forgotten(
     number = 6 * STEP_MESSAGES
     assert (job.state, job.done, job.left, job.looked_at) == (JobState.DONE, number, 0, number)
     assert managed.texts("other") == ["first", *(str(one) for one in range(number))]
+
+
+def test_nothing_goes_to_a_target_that_is_deleted_between_two_steps() -> None:
+    """Where each message goes was found out before: it is looked at again."""
+    managed = slow()
+    core = managed.core
+    core.send("/queue/orders", *(str(number) for number in range(20)))
+    core.send("/queue/other", "first")
+    target = core.broker.queues()["other"]
+
+    async def work() -> JobView:
+        job = await managed.management.start_job(
+            OPERATOR, JobKind.MOVE, queue="orders", target="other"
+        )
+        while not job.done:
+            await asyncio.sleep(0)
+            job = await managed.management.job(OPERATOR, job.id)
+        target.is_leaving = True
+        return await managed.management.finished(OPERATOR, job.id)
+
+    job = managed.run(work())
+    target.is_leaving = False
+    assert (job.state, job.reason) == (JobState.FAILED, "queue 'other' is being deleted; try again")
+    assert 0 < job.done < 20
+    assert managed.texts("orders") == [str(number) for number in range(job.done, 20)]

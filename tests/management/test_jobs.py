@@ -17,6 +17,7 @@ from orthia.broker.management.views import JobKind, JobState, JobView
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull, UnitRefused
+from orthia.journal.model.unit import Unit
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.management.support import OPERATOR, Managed
 
@@ -74,6 +75,22 @@ def test_a_purge_deletes_what_is_there_and_what_comes_later_stays() -> None:
     assert (view.removed, view.added, view.acknowledged) == (300, 301, 0)
     later = managed.takeover()
     assert later.run(later.management.jobs(OPERATOR)) == ()
+
+
+def test_what_comes_later_and_is_not_stored_stays_too() -> None:
+    """In its order, behind what the job took."""
+    managed = Managed()
+    for text in ("a", "b"):
+        managed.core.send("/queue/orders", text, persistent=False)
+
+    async def work() -> JobView:
+        job = await managed.management.start_job(OPERATOR, JobKind.PURGE, queue="orders")
+        managed.core.send("/queue/orders", "later", persistent=False)
+        return await managed.management.finished(OPERATOR, job.id)
+
+    job = managed.run(work())
+    assert (job.state, job.done, job.left) == (JobState.DONE, 2, 0)
+    assert managed.texts("orders") == ["later"]
 
 
 @pytest.mark.parametrize("options", [PAGED, SETTINGS], ids=["paged", "in memory"])
@@ -449,13 +466,16 @@ def test_a_full_store_takes_a_purge(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> JobView:
         job = await managed.management.start_job(OPERATOR, JobKind.PURGE, queue="orders")
         core.journal.auto_commit = False
-        for _ in range(3_000):
+        while (await managed.management.job(OPERATOR, job.id)).state is JobState.RUNNING:
             core.settle()
             await asyncio.sleep(0)
-            if core.journal.waiting:
-                refuse_step(core, StoreFull("for a test"))
-                break
-        return await managed.management.finished(OPERATOR, job.id)
+            while waiting := core.journal.waiting:
+                if isinstance(waiting[0], Unit) and waiting[0].binding_rows:
+                    core.journal.refuse(StoreFull("for a test"))
+                else:
+                    core.journal.commit(1)
+        core.journal.auto_commit = True
+        return await managed.management.job(OPERATOR, job.id)
 
     with caplog.at_level(logging.INFO, "orthia.broker"):
         job = managed.run(work())
@@ -588,4 +608,37 @@ def test_a_job_whose_rest_cannot_be_begun_is_continued_later() -> None:
     assert later.texts("orders") == [str(one) for one in range(job.done, 200)]
     ended = later.run(rest(is_refused=False))
     assert (ended.state, ended.done) == (JobState.DONE, 200 - job.done)
+    assert later.takeover().management._jobs.all() == []
+
+
+def test_a_continued_job_that_fails_amid_its_rest_has_failed() -> None:
+    """What it did since then is in no record any more: it is not told as interrupted."""
+    managed = filled(200)
+    managed.core.send("/queue/other", "first")
+    in_steps(managed, JobKind.MOVE, 1, target="other")
+    later = managed.takeover(PAGED)
+    later.core.broker.count_backlogs()
+    later.core.settle()
+    core = later.core
+
+    async def rest() -> JobView:
+        (last,) = await later.management.jobs(OPERATOR)
+        core.journal.auto_commit = False
+        again = await later.management.continue_job(OPERATOR, last.id)
+        for is_first in (True, False):
+            while not core.journal.waiting or core.journal.waiting[0].refused is None:
+                core.settle()
+                await asyncio.sleep(0)
+                if core.journal.waiting and core.journal.waiting[0].refused is None:
+                    core.journal.commit(1)
+            if is_first:
+                core.journal.commit(1)
+        refuse_step(core, UnitRefused("for a test"))
+        return await later.management.finished(OPERATOR, again.id)
+
+    job = later.run(rest())
+    assert (job.state, job.done) == (JobState.FAILED, STEP_MESSAGES)
+    assert job.reason is not None
+    assert "for a test" in job.reason
+    assert later.texts("orders") == [str(one) for one in range(2 * STEP_MESSAGES, 200)]
     assert later.takeover().management._jobs.all() == []
