@@ -59,6 +59,8 @@ _LARGE_BODY: Final = struct.Struct(">QQI")
 _BEGINNING: Final = struct.Struct(">BBHIIqq")
 _STATED: Final = struct.Struct(">BBI")
 _IS_LARGE: Final = 1
+_SECOND_ALONE: Final = _STATED.pack(SECOND_ENCODING, 0, 0)
+"""Of a message of the second encoding that states nothing beside, as nearly all of them."""
 _CRC: Final = struct.Struct(">I")
 _MAX_ADDRESS_BYTES: Final = 0xFFFF
 _EXPIRES: Final = struct.Struct(">q")
@@ -209,9 +211,12 @@ def encode_message(message: Message) -> bytes:
     if large is not None:
         version, body = LARGE_VERSION, _LARGE_BODY.pack(*large)
     if stated or encoding != FIRST_ENCODING:
-        flags = 0 if large is None else _IS_LARGE
         version = STATED_VERSION if encoding < SECOND_ENCODING else SECOND_ENCODING_VERSION
-        head = b"".join((_STATED.pack(encoding, flags, len(stated)), stated, head))
+        if stated or large is not None or encoding != SECOND_ENCODING:
+            flags = 0 if large is None else _IS_LARGE
+            head = b"".join((_STATED.pack(encoding, flags, len(stated)), stated, head))
+        else:
+            head = _SECOND_ALONE + head
     address = address_text.encode()
     if len(address) > _MAX_ADDRESS_BYTES:
         raise ValueError(f"an address of {len(address)} bytes is longer than {_MAX_ADDRESS_BYTES}")

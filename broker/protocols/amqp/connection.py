@@ -511,15 +511,15 @@ class AmqpConnection(Client):
         if said is None:
             return None
         performative, end = said
+        if isinstance(performative, Transfer):
+            return self._take_transfer(frame.channel, performative, frame.body[end:])
         if isinstance(performative, Begin):
             self._begin(frame.channel, performative)
             return None
         if isinstance(performative, Close):
             self._close()
             return None
-        if frame.channel not in self._sessions:
-            raise ConnectionFault(NOT_ALLOWED, f"channel {frame.channel} has no session")
-        session = self._sessions[frame.channel]
+        session = self._session(frame.channel)
         if isinstance(performative, End):
             del self._sessions[frame.channel]
             if session is not None:
@@ -529,8 +529,6 @@ class AmqpConnection(Client):
         if session is None:
             return None  # it is over: the client does not know yet
         try:
-            if isinstance(performative, Transfer):
-                return session.transfer(performative, frame.body[end:])
             if isinstance(performative, Disposition):
                 session.disposition(performative)
             elif isinstance(performative, Flow):
@@ -542,11 +540,31 @@ class AmqpConnection(Client):
             else:
                 raise ConnectionFault(NOT_ALLOWED, "the connection is open already")
         except SessionFault as error:
-            self.socket.refused(refusal_of(error), str(error))
-            self._sessions[frame.channel] = None
-            session.end()
-            self.say(frame.channel, End(error.error))
+            self._end_session(frame.channel, session, error)
         return None
+
+    def _take_transfer(self, channel: int, said: Transfer, payload: bytes) -> Steps | None:
+        session = self._session(channel)
+        if session is None:
+            return None
+        try:
+            return session.transfer(said, payload)
+        except SessionFault as error:
+            self._end_session(channel, session, error)
+            return None
+
+    def _session(self, channel: int) -> AmqpSession | None:
+        """Return the session of a channel; None for one that this side has ended."""
+        try:
+            return self._sessions[channel]
+        except KeyError:
+            raise ConnectionFault(NOT_ALLOWED, f"channel {channel} has no session") from None
+
+    def _end_session(self, channel: int, session: AmqpSession, error: SessionFault) -> None:
+        self.socket.refused(refusal_of(error), str(error))
+        self._sessions[channel] = None
+        session.end()
+        self.say(channel, End(error.error))
 
     def _begin(self, channel: int, said: Begin) -> None:
         if channel in self._sessions:

@@ -7,18 +7,23 @@ group, its duplicate id, and where it goes if its link does not say so.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from orthia.broker.core.api import MessageReference, OutgoingMessage
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.sending.recurrence import LATEST_MS
 from orthia.broker.protocols.amqp.conditions import INVALID_FIELD, LinkFault
 from orthia.broker.protocols.amqp.encoding import DESTINATION_TYPE, TAG, head_for
+from orthia.broker.protocols.amqp.scanning import (
+    NO_ROUTING,
+    Routing,
+    is_plain_map,
+    scan_properties,
+)
 from orthia.broker.protocols.amqp.sections import (
     NO_HEADER,
     VALUE,
     Header,
-    Properties,
     Sections,
     application_properties_of,
     body_sections,
@@ -33,8 +38,13 @@ from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symb
 from orthia.config.address_settings import RoutingType
 from orthia.journal.model.fields import Fields, encode_fields
 
-_DURABLE: Final = b"\0\x53\x70\xc0\x02\x01\x41"
-"""The header of most messages: durable, and nothing else."""
+_Found = TypeVar("_Found")
+_HEADERS: Final[dict[bytes, Header]] = {}
+_ANNOTATIONS: Final[dict[bytes, RoutingType | None]] = {}
+"""What sections say that were decoded before: those of one application are nearly all the same."""
+_MOST_KNOWN: Final = 256
+_LONGEST_KNOWN: Final = 128
+"""How many are remembered, and how long they may be, in bytes."""
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 _DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 _DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
@@ -64,18 +74,17 @@ def read_message(payload: bytes, principal: Principal, time_ms: Callable[[], int
     ``time_ms`` is the clock of due and expiring messages.
     """
     sections = sections_of(payload)
-    for _ in body_sections(sections, payload[sections.head :]):
-        pass  # a body that is none is refused to who sent it, not to who gets it
-    check_application_properties(payload, sections)
-    head = payload[: sections.head]
-    return _incoming(head, payload[sections.head :], sections, principal, time_ms)
+    body = payload[sections.head :]
+    if sections.first != len(body):
+        for _ in body_sections(sections, body):
+            pass  # a body that is none is refused to who sent it, not to who gets it
+    return _incoming(payload[: sections.head], body, sections, principal, time_ms)
 
 
 def read_head(
     payload: bytes, sections: Sections, principal: Principal, time_ms: Callable[[], int]
 ) -> Incoming:
     """Return the message whose beginning is ``payload``, without its body; raises as the other."""
-    check_application_properties(payload, sections)
     return _incoming(payload[: sections.head], b"", sections, principal, time_ms)
 
 
@@ -86,38 +95,81 @@ def _incoming(
     principal: Principal,
     time_ms: Callable[[], int],
 ) -> Incoming:
-    header, properties = _header(head, sections), properties_of(head, sections)
-    duplicate_id = _duplicate_id(head, sections)
+    header, routing = _header(head, sections), _routing(head, sections)
+    duplicate_id: str | None = None
+    begin, end = sections.properties, sections.application_properties
+    if begin != end:
+        if not is_plain_map(head, begin, end):
+            check_application_properties(head, sections)
+        duplicate_id = _duplicate_id(head, sections)
     kind: RoutingType | None = None
     delivery_ms: int | None = None
     if sections.message_annotations > sections.delivery_annotations:
-        annotations = message_annotations_of(head, sections)
-        said = annotations.get(DESTINATION_TYPE)
-        kind = _KINDS.get(said) if isinstance(said, int) else None
-        delivery_ms = _due(annotations, time_ms)
-    fields = Fields(delivery_ms=delivery_ms, group=properties.group_id or None)
-    user = principal.validated_user
-    if user is not None:
-        fields = fields._replace(user_id=user)
+        kind, delivery_ms = _annotated(head, sections, time_ms)
+    stated = b""
+    group, user = routing.group_id or None, principal.validated_user
+    if group is not None or user is not None or delivery_ms is not None:
+        stated = encode_fields(Fields(delivery_ms=delivery_ms, group=group, user_id=user))
     if sections.delivery_annotations > sections.header:
         head = delivered_head(head, sections, delivery_count=0)
     message = OutgoingMessage(
         head,
         body,
         header.durable,
-        _expires(header, properties, time_ms),
+        _expires(header, routing, time_ms),
         min(header.priority, _MOST_PRIORITY),
         encoding=TAG,
-        stated=encode_fields(fields),
+        stated=stated,
         duplicate_id=duplicate_id,
     )
-    return Incoming(message, properties.to, kind)
+    return Incoming(message, routing.to, kind)
 
 
 def _header(head: bytes, sections: Sections) -> Header:
-    if head.startswith(_DURABLE):
-        return Header(durable=True)
-    return header_of(head, sections) if sections.header else NO_HEADER
+    if not sections.header:
+        return NO_HEADER
+    written = head[: sections.header]
+    known = _HEADERS.get(written)
+    if known is None:
+        known = header_of(head, sections)
+        _remember(_HEADERS, written, known)
+    return known
+
+
+def _routing(head: bytes, sections: Sections) -> Routing:
+    begin, end = sections.message_annotations, sections.properties
+    if begin == end:
+        return NO_ROUTING
+    found = scan_properties(head, begin, end)
+    if found is None:
+        said = properties_of(head, sections)
+        expires = said.absolute_expiry_time
+        found = Routing(said.to, None if expires is None else int(expires), said.group_id)
+    return found
+
+
+def _annotated(
+    head: bytes, sections: Sections, time_ms: Callable[[], int]
+) -> tuple[RoutingType | None, int | None]:
+    """Return what a message's annotations say: what its address is, and when it is due."""
+    written = head[sections.delivery_annotations : sections.message_annotations]
+    if written in _ANNOTATIONS:
+        return _ANNOTATIONS[written], None
+    annotations = message_annotations_of(head, sections)
+    said = annotations.get(DESTINATION_TYPE)
+    kind = _KINDS.get(said) if isinstance(said, int) else None
+    delivery_ms = _due(annotations, time_ms)
+    if delivery_ms is None:
+        _remember(_ANNOTATIONS, written, kind)
+    return kind, delivery_ms
+
+
+def _remember(known: dict[bytes, _Found], written: bytes, found: _Found) -> None:
+    """Note what a short section says; with too many of them all are forgotten."""
+    if len(written) <= _LONGEST_KNOWN:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[written] = found
 
 
 def _duplicate_id(head: bytes, sections: Sections) -> str | None:
@@ -150,11 +202,11 @@ def _due(annotations: Mapping[object, object], time_ms: Callable[[], int]) -> in
     return due_ms
 
 
-def _expires(header: Header, properties: Properties, time_ms: Callable[[], int]) -> int:
+def _expires(header: Header, routing: Routing, time_ms: Callable[[], int]) -> int:
     """Return when a message expires, milliseconds since 1970 UTC; 0 for never."""
-    at_ms = properties.absolute_expiry_time
+    at_ms = routing.absolute_expiry_time
     if at_ms is not None and at_ms > 0:
-        return int(at_ms)
+        return at_ms
     return time_ms() + header.ttl if header.ttl else 0
 
 

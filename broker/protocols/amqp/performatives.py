@@ -40,9 +40,20 @@ from orthia.broker.protocols.amqp.composites import (
     define,
     encode_composite,
 )
-from orthia.broker.protocols.amqp.types import end_of
+from orthia.broker.protocols.amqp.types import (
+    BINARY_8,
+    FALSE,
+    NULL,
+    SMALL_UINT,
+    TRUE,
+    UINT,
+    UINT_0,
+    end_of,
+)
 from orthia.broker.protocols.amqp.values import AmqpDecodeError, Symbol, Value
 
+_TRANSFER: Final = b"\0\x53\x14\xc0"
+"""How a transfer begins that is a list of less than 256 bytes."""
 MAX_PERFORMATIVE_BYTES: Final = 16_384
 """How long a performative may be; what a transfer carries does not count."""
 SENDER: Final = False
@@ -532,6 +543,10 @@ def decode_performative(body: bytes) -> tuple[Performative, int]:
 
     Raises AmqpDecodeError.
     """
+    if body.startswith(_TRANSFER):
+        found = _plain_transfer(body)
+        if found is not None:
+            return found
     if len(body) > MAX_PERFORMATIVE_BYTES:  # known before anything of it is decoded
         size = end_of(body)
         if size > MAX_PERFORMATIVE_BYTES:
@@ -542,6 +557,77 @@ def decode_performative(body: bytes) -> tuple[Performative, int]:
     if end != len(body) and not isinstance(performative, Transfer):
         raise AmqpDecodeError(end, "the end of the frame")
     return performative, end
+
+
+def _plain_transfer(body: bytes) -> tuple[Transfer, int] | None:
+    """Return a transfer in the form that most have, and where its message begins.
+
+    None of any other form, and of one that is none: it is decoded as all others are.
+    """
+    if len(body) < 8:
+        return None
+    end, count, at = 5 + body[4], body[5], 6
+    if not 4 <= count <= 11 or end > len(body):
+        return None
+    code = body[at]
+    if code == UINT_0:
+        handle, at = 0, at + 1
+    elif code == SMALL_UINT:
+        handle, at = int(body[at + 1]), at + 2
+    elif code == UINT:
+        handle, at = int.from_bytes(body[at + 1 : at + 5], "big"), at + 5
+    else:
+        return None
+    if at + 8 > end:
+        return None
+    delivery_id: int | None = None
+    code = body[at]
+    if code == SMALL_UINT:
+        delivery_id, at = int(body[at + 1]), at + 2
+    elif code == UINT:
+        delivery_id, at = int.from_bytes(body[at + 1 : at + 5], "big"), at + 5
+    elif code == UINT_0:
+        delivery_id, at = 0, at + 1
+    else:
+        return None
+    if at + 2 > end or body[at] != BINARY_8:
+        return None
+    first = at + 2
+    at = first + body[at + 1]
+    # Of what follows each has one byte: message format 0, booleans, nulls.
+    if at + count - 3 != end or body[at] != UINT_0:
+        return None
+    settled: bool | None = None
+    more = resume = aborted = batchable = False
+    for index in range(4, count):
+        code = body[at + index - 3]
+        if code == NULL:
+            continue
+        if code == FALSE:
+            if index == 4:
+                settled = False
+            elif index in (6, 7):
+                return None
+            continue
+        if code != TRUE:
+            return None
+        if index == 4:
+            settled = True
+        elif index == 5:
+            more = True
+        elif index == 8:
+            resume = True
+        elif index == 9:
+            aborted = True
+        elif index == 10:
+            batchable = True
+        else:
+            return None
+    tag = body[first:at]
+    found = Transfer(
+        *(handle, delivery_id, tag, 0, settled, more, None, None, resume, aborted, batchable)
+    )
+    return found, end
 
 
 def decode_sasl(body: bytes) -> SaslFrame:
