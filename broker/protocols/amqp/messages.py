@@ -118,9 +118,10 @@ def _incoming(
         header.durable,
         _expires(header, routing, time_ms),
         min(header.priority, _MOST_PRIORITY),
-        encoding=TAG,
-        stated=stated,
-        duplicate_id=duplicate_id,
+        None,
+        TAG,
+        stated,
+        duplicate_id,
     )
     return Incoming(message, routing.to, kind)
 

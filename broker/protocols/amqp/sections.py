@@ -209,7 +209,12 @@ def sections_of(head: bytes) -> Sections:
     while at < length:
         if at > MAX_HEAD_BYTES:
             raise _head_too_long(at)
-        code, value_at = _section(head, at)
+        if at + 2 < length and head[at] == DESCRIBED and head[at + 1] == SMALL_ULONG:
+            code, value_at = int(head[at + 2]), at + 3
+            if not HEADER <= code <= FOOTER:
+                raise _no_section(at)
+        else:
+            code, value_at = _section(head, at)
         if code == FOOTER:
             break
         if code >= DATA:
@@ -217,7 +222,10 @@ def sections_of(head: bytes) -> Sections:
         index = code - HEADER
         if index < done:
             raise AmqpDecodeError(at, f"one {_NAMES[code]} and in its place, found another")
-        end = _end_of_section(head, value_at, code)
+        if value_at + 5 <= length and head[value_at] in (LIST_8, MAP_8):
+            end = value_at + 2 + head[value_at + 1]
+        else:
+            end = _end_of_section(head, value_at, code)
         if end > length:
             raise AmqpCutOffError(length)
         while done < index:
@@ -235,8 +243,6 @@ def _end_of_section(head: bytes, at: int, code: int) -> int:
     """Return where a section's list or map ends, as it says; perhaps behind all bytes."""
     if at + 5 <= len(head):
         form = head[at]
-        if form in (LIST_8, MAP_8):
-            return at + 2 + head[at + 1]
         if form in (LIST_32, MAP_32):
             return at + 5 + int.from_bytes(head[at + 1 : at + 5], "big")
     if head[at : at + 1] not in _LISTS_AND_MAPS:
@@ -253,7 +259,8 @@ def _with_body(
     if value_at >= len(data):
         raise AmqpCutOffError(len(data))
     form = data[value_at]
-    _check_form(code, form, value_at)
+    if code != VALUE:
+        _check_form(code, form, value_at)
     head, first = at, -1
     if form in (BINARY_8, STRING_8):
         head = value_at + 2
@@ -289,8 +296,12 @@ def _section(data: bytes, at: int) -> tuple[int, int]:
         if isinstance(descriptor, Symbol):
             code = _BY_SYMBOL.get(descriptor, 0)
     if not HEADER <= code <= FOOTER:
-        raise AmqpDecodeError(at, "a section of a message, found another descriptor")
+        raise _no_section(at)
     return code, value_at
+
+
+def _no_section(at: int) -> AmqpDecodeError:
+    return AmqpDecodeError(at, "a section of a message, found another descriptor")
 
 
 def _head_too_long(found: int) -> AmqpDecodeError:
