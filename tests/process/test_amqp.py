@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Servers
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.nodes import NodeProcess
+from tests.process.takeover_pairs import STORES, stored
 
 pytestmark = pytest.mark.extended
 proton: Any = pytest.importorskip("proton", reason="there is no proton: run make test-amqp")
@@ -21,20 +23,14 @@ reactor: Any = pytest.importorskip("proton.reactor")
 PATIENCE = 60
 """Seconds that proton waits for an answer."""
 MESSAGES = 60
-STORES = ["files", "sqlite"]
 
 
 @pytest.fixture(params=STORES)
-def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileCluster]:
-    """Give a cluster on files, or on a file of SQLite."""
-    core = ""
-    if request.param == "sqlite":
-        url = f"jdbc:sqlite:{tmp_path}/store.db"
-        core = (
-            "<store><database-store><jdbc-connection-url>"
-            f"{url}</jdbc-connection-url></database-store></store>"
-        )
-    with file_cluster(tmp_path, core) as cluster:
+def nodes(
+    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
+) -> Iterator[FileCluster]:
+    """Give a cluster on each store."""
+    with file_cluster(tmp_path, stored(request.param, shared_servers, tmp_path)) as cluster:
         yield cluster
 
 
