@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthia.config.errors import OrthiaError
+from tests.chaos.amqp_clients import AmqpProducer, AmqpTransactionalProducer
 from tests.chaos.business import Business
 from tests.chaos.checker import Checker, Violations
 from tests.chaos.clients import Given
@@ -249,6 +250,11 @@ class Run:
             "got in groups": groups.grouped,
             "got by selectors": selectors.selected,
             "got later": delays.delayed,
+            "accepted by AMQP": sum(
+                one.confirmed
+                for one in population.senders
+                if isinstance(one, AmqpProducer | AmqpTransactionalProducer)
+            ),
         }
         for client in population.everybody:
             if client.failure is not None:

@@ -33,6 +33,7 @@ def run_and_check(site: Site, faults: list[str], directory: Path) -> None:
     assert [fault.kind for fault in result.faults] == faults
     assert result.figures["ends of nodes"] >= 1
     assert result.figures["messages confirmed"] <= result.figures["deliveries"]
+    assert result.figures["accepted by AMQP"] > 0
     if "sql" in site.has:
         assert result.figures["sent by SQL"] > 0
         assert result.figures["rolled back"] > 0
