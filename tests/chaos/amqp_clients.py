@@ -61,6 +61,7 @@ from tests.chaos.clients import (
 from tests.chaos.consumers import is_poisoned
 from tests.chaos.history import Kind
 from tests.chaos.producers import LATE_SECONDS, Manner, Pace
+from tests.chaos.subscriptions import TOPIC, subscription_name
 from tests.support.amqp import AmqpConnection, Delivery, Lost, Outcome
 
 _ATTEMPTS: Final = itertools.count(2**40)
@@ -71,6 +72,11 @@ _MESSAGES: Final = 3
 _PAUSE_SECONDS: Final = 0.2
 _ROLLED_BACK: Final = 0.1
 """How many transactions are."""
+_SUBSCRIPTION: Final = "audit"
+_UNSETTLED_STATE: Final = 2
+_LEAVES_PROBABILITY: Final = 0.01
+_ENDS_PROBABILITY: Final = 0.002
+_AWAY_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -336,6 +342,11 @@ class AmqpConsumer(AmqpClient):
             if self._held and not events:
                 self._accept(connection)
 
+    @property
+    def source(self) -> str:
+        """Return what its messages were sent to, by its name in the history."""
+        return self._queue
+
     def begin(self, connection: AmqpConnection) -> None:
         """Attach to the queue."""
         filters = {}
@@ -362,7 +373,7 @@ class AmqpConsumer(AmqpClient):
         message = decoded(delivery.payload)
         self.note(
             Kind.RECEIVE,
-            queue=self._queue,
+            queue=self.source,
             body=message.name,
             message_id=message.id,
             redelivered=message.redelivered,
@@ -426,3 +437,71 @@ class AmqpTransformer(AmqpConsumer):
             raise Lost("the commit was refused")
         self.note(Kind.COMMITTED, transaction=transaction)
         self.note(Kind.ACKED, message_id=message.id)
+
+
+class AmqpDurableSubscriber(AmqpConsumer):
+    """Receives a topic by a durable subscription.
+
+    Now and then it leaves, in order or by a crash, and comes back; and now and then it ends its
+    subscription, and makes another of the same name.
+    """
+
+    def __init__(self, name: str, topic: str, given: Given) -> None:
+        super().__init__(name, topic, given)
+        self._number = 1
+        """Of the subscription it has, counted from its first."""
+        self._is_ending = False
+        """Whether it asked to end this one, without a word of what came of it."""
+        self._leaves = True
+        self._link = 0
+
+    @override
+    def hurry(self) -> None:
+        super().hurry()
+        self._leaves = False
+
+    @property
+    @override
+    def source(self) -> str:
+        return subscription_name(self._queue, self.name, self._number)
+
+    @override
+    def begin(self, connection: AmqpConnection) -> None:
+        if self._is_ending:  # if it is gone already, this makes one, and ends that
+            self._link = self._attach(connection, 0)
+            self._end(connection)
+        self.note(Kind.SUBSCRIBE, queue=self.source)
+        self._link = self._attach(connection, self._habits.prefetch)
+        self.note(Kind.SUBSCRIBED, queue=self.source)
+
+    def _attach(self, connection: AmqpConnection, prefetch: int) -> int:
+        source = Source(
+            self._queue.removeprefix(TOPIC),
+            durable=_UNSETTLED_STATE,
+            expiry_policy=Symbol("never"),
+            capabilities=(Symbol("topic"),),
+        )
+        return connection.receiver(source, prefetch, _SUBSCRIPTION)
+
+    @override
+    def received(self, connection: AmqpConnection, delivery: Delivery) -> None:
+        if self._is_ending:
+            return
+        super().received(connection, delivery)
+        chance = self._random.random()
+        if self._leaves and chance < _ENDS_PROBABILITY:
+            self.note(Kind.UNSUBSCRIBE, queue=self.source)
+            self._is_ending = True
+            self._end(connection)
+            raise Lost("ended its subscription")
+        if self._leaves and chance < _LEAVES_PROBABILITY:
+            if self._random.random() < 0.5:
+                connection.detach(self._link, closed=False)
+            connection.close()
+            self._stopping.wait(self._random.uniform(0, _AWAY_SECONDS))
+            raise Lost("left")
+
+    def _end(self, connection: AmqpConnection) -> None:
+        connection.detach(self._link, closed=True)
+        self._is_ending = False
+        self._number += 1

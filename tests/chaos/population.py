@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.chaos.amqp_clients import (
     AmqpConsumer,
+    AmqpDurableSubscriber,
     AmqpHabits,
     AmqpProducer,
     AmqpTransactionalProducer,
@@ -51,7 +52,7 @@ class Kinds(StrEnum):
 EVERY_KIND: Final = tuple(Kinds)
 ONCE = (
     *("invoices", "readings", "alarms", "/topic/audits"),
-    *("amqp-invoices", "amqp-readings", "amqp-alarms"),
+    *("amqp-invoices", "amqp-readings", "amqp-alarms", "/topic/reviews"),
 )
 """Queues whose producers give their messages duplicate ids."""
 GROUPED = ("accounts",)
@@ -184,6 +185,7 @@ def _speaking_amqp(given: Given) -> Population:
         AmqpProducer(f"{LARGE}-amqp", "amqp-pictures", given, Pace(0.5, 2)),
         AmqpTransactionalProducer("amqp-transactional", ["amqp-debits", "amqp-credits"], given),
         Producer("producer-inward", ["amqp-inward"], given, steady),
+        Producer("producer-reviews", ["/topic/reviews"], given, slow, Manner(duplicate_ids=True)),
     ]
     crashing = AmqpHabits(crash_probability=_CRASHES, release_probability=_CRASHES_OFTEN)
     receivers: list[Client] = [
@@ -206,6 +208,7 @@ def _speaking_amqp(given: Given) -> Population:
         AmqpTransformer("amqp-transformer", "amqp-requests", "amqp-results", given),
         receives("results"),
         receives("inward", crashing),
+        AmqpDurableSubscriber("amqp-reviewer", "/topic/reviews", given),
         Consumer("consumer-inward", "amqp-inward", given),
         Consumer("consumer-outward", "amqp-outward", given, Habits(crash_probability=_CRASHES)),
     ]
