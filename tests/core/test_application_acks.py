@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.queue.counters import QueueCounters
+from orthia.journal.engine import acks
 from tests.core.stored_node import StoredNode
 from tests.core.support import ANYONE, settings
 from tests.journal.conftest import sql_store as sql_store
@@ -133,6 +134,27 @@ def test_a_late_commit_takes_a_message_out_of_its_queue(node: StoredNode) -> Non
     node.store.loop.run_until(lambda: node.depth() == 2, "one has left")
     wait_until_pruned(node)
     assert node.consume(2).texts == ["b", "c"]
+
+
+def test_what_came_back_is_settled_at_once_and_what_nobody_had_when_it_is_told_again(
+    node: StoredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of what nobody has is on its way out: its client acknowledged it, too."""
+    monkeypatch.setattr(acks, "_AGAIN_SECONDS", 10_000.0)
+    node.send("a")
+    acknowledged(node, "a")
+    journal_acks = node.journal.acks
+    assert journal_acks is not None
+    wait_until(lambda: journal_acks.status.waiting == 1, what="it is known")
+    node.store.settle(node.journal)
+    assert node.depth() == 1
+    node.send("b")
+    with application(node) as connection:
+        consumer = node.consume(2, prefetch=2)
+        acknowledge(connection, [one.seq for one in consumer.take("b")])
+        consumer.end.close()
+        node.store.settle(node.journal)
+    node.store.loop.run_until(lambda: node.depth() == 0, "both came back, and have left")
 
 
 def test_a_late_commit_takes_out_what_could_not_become_a_dead_letter(

@@ -138,6 +138,25 @@ def test_the_lowest_that_was_acknowledged_lately_is_read_again(acknowledged: Ack
     assert acknowledged.read() == [3, 5]
 
 
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_lately_lasts_over_the_end_of_its_first_part(acknowledged: Acknowledged) -> None:
+    """A message above the lowest of the part before is found, though lower ones are pruned."""
+    reader, now = acknowledged.acks, 0.0
+    reader._clock = lambda: now  # type: ignore[attr-defined]
+    acknowledged.commit(2)
+    assert acknowledged.read() == [2]
+    reader._sweep_again = float("inf")  # type: ignore[attr-defined]
+    acknowledged.read()
+    with acknowledged.application() as session:
+        session.execute(text(f"DELETE FROM MESSAGES WHERE SEQ = {acknowledged.seqs[2]}"))
+    reader.prune([acknowledged.seqs[2]])
+    now = 3.0
+    acknowledged.commit(5)
+    assert acknowledged.read() == [5]
+    acknowledged.commit(3)
+    assert acknowledged.read() == [3, 5]
+
+
 @SERVERS
 def test_what_cannot_be_deleted_at_the_opening_is_left_to_the_loop(
     acknowledged: Acknowledged,
