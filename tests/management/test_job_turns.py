@@ -167,3 +167,21 @@ def test_nothing_goes_to_a_target_that_is_deleted_between_two_steps() -> None:
     assert (job.state, job.reason) == (JobState.FAILED, "queue 'other' is being deleted; try again")
     assert 0 < job.done < 20
     assert managed.texts("orders") == [str(number) for number in range(job.done, 20)]
+
+
+def test_nothing_is_taken_while_much_is_on_its_way_back() -> None:
+    """What comes back first may not be the oldest: the job waits until all is there."""
+    managed = Managed()
+    managed.core.send("/queue/orders", "a", "b")
+    queue = managed.core.broker.queues()["orders"]
+
+    async def work() -> JobView:
+        queue.pace.suspend()
+        job = await managed.management.start_job(OPERATOR, JobKind.PURGE, queue="orders")
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert (await managed.management.job(OPERATOR, job.id)).done == 0
+        queue.pace.unsuspend()
+        return await managed.management.finished(OPERATOR, job.id)
+
+    assert managed.run(work()).done == 2

@@ -157,6 +157,24 @@ def test_what_an_operator_changed_is_seen_at_once() -> None:
     assert scene.page(sort="number").items == ("new=0", "t0=1", "t1=2")
 
 
+def test_what_changes_while_a_page_is_made_is_seen_by_who_asks_then() -> None:
+    """They do not share the page that was begun before."""
+    scene = Scene(*things(1, 2))
+
+    async def looked() -> tuple[Page[str], Page[str]]:
+        before = asyncio.ensure_future(scene.listing.page(Asked(sort="number")))
+        while not scene.read:  # noqa: ASYNC110 - steps have no events
+            await asyncio.sleep(0)
+        scene.add("new", 0)
+        scene.listing.forget()
+        after = await scene.listing.page(Asked(sort="number"))
+        return await before, after
+
+    before, after = asyncio.run(looked())
+    assert before.items == ("t0=1", "t1=2")
+    assert after.items == ("new=0", "t0=1", "t1=2")
+
+
 def test_what_is_gone_is_not_shown() -> None:
     """Though it is in the order of a moment ago."""
     scene = Scene(*things(1, 2))
@@ -226,6 +244,35 @@ def test_what_is_kept_is_made_once_for_all_until_it_is_forgotten() -> None:
         assert await kept.latest() == 2
 
     asyncio.run(scenario())
+
+
+def test_what_was_forgotten_while_it_was_made_is_not_kept() -> None:
+    """However late it is done."""
+
+    async def scenario() -> list[str]:
+        making: list[asyncio.Future[str]] = []
+
+        def begin(finding: Finding[str]) -> "asyncio.Future[str]":
+            finding.close()
+            making.append(asyncio.get_running_loop().create_future())
+            return making[-1]
+
+        def nothing() -> Finding[str]:
+            yield GO_ON
+            return ""
+
+        kept = Kept(nothing, begin, lambda: 5.0)
+        before = asyncio.ensure_future(kept.latest())
+        await asyncio.sleep(0)
+        kept.forget()
+        after = asyncio.ensure_future(kept.latest())
+        await asyncio.sleep(0)
+        for future, result in zip(reversed(making), ("new", "old"), strict=True):
+            future.set_result(result)
+            await asyncio.sleep(0)
+        return [await before, await after, await kept.latest()]
+
+    assert asyncio.run(scenario()) == ["old", "new", "new"]
 
 
 def test_an_error_is_told_to_all_who_wait_and_is_not_kept() -> None:

@@ -190,7 +190,8 @@ def test_a_page_that_follows_outlives_a_flood(api: Api) -> None:
         stream = await browser.follow("/console/queues")
         await stream.until(" 3 ")
         for number in range(200):
-            await browser.open(b"" if number % 2 else b"GET /live HTTP/1.1\r\nHost: [")
+            probe = b"GET /live HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+            await browser.open(b"" if number % 2 else probe)
         api.node.core.send("/queue/orders", "d")
         assert " 4 " in await stream.until("3 to 4 messages in")
 
