@@ -86,7 +86,7 @@ class UnitRefused(JournalError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             "the database does not store this, though it stores other messages; nothing of it is"
-            f" stored, nor, of STOMP, any message sent behind it on its connection: {reason}"
+            f" stored, nor, where this ends the connection, any message sent behind it: {reason}"
         )
 
 
@@ -130,7 +130,7 @@ class HeldElsewhere(JournalError):
     def __init__(self) -> None:
         super().__init__(
             "another session of the database has locked a row that this deletes: nothing of it is"
-            " stored, nor, of STOMP, any message sent behind it on its connection; send it again"
+            " stored, nor, where this ends the connection, any message sent behind it; send it again"
             " (which session it is, the node's log says)"
         )
 

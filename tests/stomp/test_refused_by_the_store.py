@@ -98,7 +98,7 @@ def test_what_a_client_sent_behind_a_refused_message_is_refused() -> None:
     refuse(core)
     frame = poisoner.read()
     assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-poison")
-    assert "nor, of STOMP, any message sent behind it" in frame.body.decode()
+    assert "nor, where this ends the connection, any message sent behind it" in frame.body.decode()
     assert core.stored_texts() == ["first", "second"]
     core.journal.auto_commit = True
     again = Client(core)
