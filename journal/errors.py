@@ -130,8 +130,8 @@ class HeldElsewhere(JournalError):
     def __init__(self) -> None:
         super().__init__(
             "another session of the database has locked a row that this deletes: nothing of it is"
-            " stored, nor, where this ends the connection, any message sent behind it; send it again"
-            " (which session it is, the node's log says)"
+            " stored, nor, where this ends the connection, any message sent behind it; send it"
+            " again (which session it is, the node's log says)"
         )
 
 
