@@ -7,6 +7,7 @@ from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
     RELEASED,
     Declare,
+    Declared,
     Detach,
     Disposition,
     End,
@@ -53,6 +54,16 @@ def test_what_is_sent_in_a_transaction_is_there_after_its_commit() -> None:
     client.discharge(control, txn_id)
     assert client.states() == [ACCEPTED]
     assert depth(core) == 2
+
+
+@pytest.mark.parametrize(
+    "descriptor", [b"\0\x53\x77", b"\0\x80\0\0\0\0\0\0\0\x77", b"\0\xa3\x11amqp:amqp-value:*"]
+)
+def test_a_transaction_begins_whatever_form_its_section_has(descriptor: bytes) -> None:
+    """A section says what it is by a short number, a long one, or a symbol."""
+    client = Client(CoreUnderTest())
+    client.transfer(client.coordinator(), descriptor + encode_performative(Declare()))
+    assert [type(one) for one in client.states()] == [Declared]
 
 
 def test_a_commit_is_answered_once_it_is_stored() -> None:

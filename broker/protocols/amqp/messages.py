@@ -241,4 +241,6 @@ def value_of(payload: bytes) -> bytes:
     sections = sections_of(payload)
     if sections.body != VALUE or sections.first >= 0:
         raise AmqpDecodeError(sections.head, "one value as the body")
-    return payload[sections.head + 3 :]
+    body = payload[sections.head :]
+    value = next(body_sections(sections, body))
+    return body[value.begin : value.end]
