@@ -123,8 +123,9 @@ setup-test: $(VENV)/bin/python ## The same with what `make test` needs
 $(JAVA_EXAMPLES)/build/copied: USED_FOR := the outbox is not tested with Spring
 $(JMS)/joram/build/copied: USED_FOR := AMQP is not tested with a suite of JMS
 $(JMS)/spring/build/copied: USED_FOR := AMQP is not tested with Spring
+$(JMS)/driver/build/copied: USED_FOR := AMQP is not tested with the driver of protonj2
 $(JMS)/qpid/build/copied: USED_FOR := the tests of qpid-jms are not run
-$(addsuffix /build/copied,$(JAVA_EXAMPLES) $(addprefix $(JMS)/,joram spring qpid)): %/build/copied: %/pom.xml
+$(addsuffix /build/copied,$(JAVA_EXAMPLES) $(addprefix $(JMS)/,joram spring driver qpid)): %/build/copied: %/pom.xml
 	@if ! command -v mvn >/dev/null; then \
 		echo "There is no Maven: $(USED_FOR)"; \
 	elif ! (cd $* && timeout 600 mvn -q -B -Dstyle.color=never dependency:copy-dependencies \
@@ -192,7 +193,7 @@ interop:
 	@$(if $(QIT),$(AMQP_CLIENTS)/prepare_interop $(PYTHON) '$(QIT)',true)
 
 test-amqp: build/proton-tls/.installed interop
-test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(JMS)/joram/build/copied $(JMS)/spring/build/copied
+test-amqp: $(VENV)/.installed-rhea $(AMQP_CLIENTS)/go/build/client $(patsubst %,$(JMS)/%/build/copied,joram spring driver)
 test-amqp: setup-test build/proton/.installed ## Hold AMQP against proton, rhea, go-amqp, JMS, Spring Boot; with QPID_JMS and QIT, checkouts of their tests, against those
 	@if [ '$(QPID_JMS)' ]; then \
 		test -d '$(QPID_JMS)/qpid-jms-interop-tests' || { echo "QPID_JMS=$(QPID_JMS) is no checkout" \
