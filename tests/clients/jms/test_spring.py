@@ -52,6 +52,28 @@ def test_an_application_of_spring_boot_runs_unchanged(tmp_path: Path, applicatio
     ]
 
 
+def test_the_properties_of_spring_boot_act(tmp_path: Path, application: Program) -> None:
+    """A durable subscription, priority, time to live, delay and delivery mode without code."""
+    with file_cluster(tmp_path) as cluster:
+        url = f"--broker.url=amqp://127.0.0.1:{cluster.alone().port}"
+        application.start("shop.Orders", url, "--scenario=properties", *OPTIONS, *PROPERTIES)
+        *_, told = application.end(300)
+    assert told == "price 7.50 priority 7 mode 1 lives 3600000 ms after 100 ms of JmsTopic"
+
+
+PROPERTIES: Final = [
+    "--broker.pooled=false",
+    "--spring.jms.client-id=shop",
+    "--spring.jms.pub-sub-domain=true",
+    "--spring.jms.subscription-durable=true",
+    "--spring.jms.listener.session.acknowledge-mode=client",
+    "--spring.jms.template.default-destination=prices",
+    "--spring.jms.template.delivery-delay=100ms",
+    "--spring.jms.template.delivery-mode=non_persistent",
+    "--spring.jms.template.priority=7",
+    "--spring.jms.template.qos-enabled=true",
+    "--spring.jms.template.time-to-live=1h",
+]
 EVENTS: Final = {"reply", "order", "done", "part", "browsed", "selected", "news"}
 
 

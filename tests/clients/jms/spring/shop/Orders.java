@@ -1,6 +1,7 @@
 package shop;
 
 import jakarta.jms.ConnectionFactory;
+import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import java.util.ArrayList;
@@ -32,8 +33,9 @@ import org.springframework.stereotype.Component;
 /**
  * A Spring Boot application as users write it, with qpid-jms and pooled-jms.
  *
- * With --scenario=features it does once what an application does, with --scenario=flood it moves
- * --messages from one queue to another, while a node is killed. It prints what happened.
+ * With --scenario=features it does once what an application does, with --scenario=properties what the
+ * properties of Spring Boot say. With --scenario=flood it moves --messages from one queue to another,
+ * while a node is killed. It prints what happened.
  */
 @SpringBootApplication
 public class Orders {
@@ -47,7 +49,11 @@ public class Orders {
 
     @Bean
     @Primary
-    ConnectionFactory pool(@Value("${broker.url}") String url) {
+    ConnectionFactory pool(
+            @Value("${broker.url}") String url, @Value("${broker.pooled:true}") boolean pooled) {
+        if (!pooled) {
+            return new JmsConnectionFactory(url);
+        }
         JmsPoolConnectionFactory pool = new JmsPoolConnectionFactory();
         pool.setConnectionFactory(new JmsConnectionFactory(url));
         pool.setMaxConnections(3);
@@ -76,6 +82,8 @@ public class Orders {
         return arguments -> {
             if (scenario.equals("features")) {
                 features(template, listeners);
+            } else if (scenario.equals("properties")) {
+                properties(template);
             } else {
                 flood(template, listeners, messages);
             }
@@ -187,6 +195,36 @@ public class Orders {
         topics.convertAndSend("news", "3");
         listeners.getListenerContainer("news").start();
         expect("news 2", "news 3");
+    }
+
+    // --- what is said by Spring Boot's properties alone
+
+    /** Subscribes as the properties say. */
+    @Component
+    @ConditionalOnProperty(name = "scenario", havingValue = "properties")
+    static class Reader {
+        @JmsListener(destination = "prices", subscription = "readers")
+        void price(Message price) throws JMSException {
+            long at = price.getJMSTimestamp();
+            EVENTS.add(
+                    String.format(
+                            "price %s priority %d mode %d lives %d ms after %d ms of %s",
+                            price.getBody(String.class),
+                            price.getJMSPriority(),
+                            price.getJMSDeliveryMode(),
+                            price.getJMSExpiration() - at,
+                            price.getJMSDeliveryTime() - at,
+                            price.getJMSDestination().getClass().getSimpleName()));
+        }
+    }
+
+    private static void properties(JmsTemplate template) throws InterruptedException {
+        String event = null;
+        while (event == null) { // the first ones may come before the subscription
+            template.convertAndSend("7.50");
+            event = EVENTS.poll(2, TimeUnit.SECONDS);
+        }
+        System.out.println(event);
     }
 
     // --- a flood, amid which a node is killed
