@@ -79,7 +79,11 @@ VALUES: list[tuple[object, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), VALUES, ids=lambda one: repr(one)[:40])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    VALUES,
+    ids=[f"{number}-{type(ours).__name__}" for number, (ours, _) in enumerate(VALUES)],
+)
 def test_values_are_read_by_each_as_the_other_writes_them(ours: Any, theirs: Any) -> None:
     """With their types."""
     meant = theirs()
