@@ -11,11 +11,12 @@ from typing import Final
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.assembly import CoreParts
+from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.limits.memory import size_in_memory
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.reader import Span
-from orthia.broker.core.queue.taking import is_known, may_take, shedding
+from orthia.broker.core.queue.taking import is_known, may_take, picking, shedding
 from orthia.broker.core.routing.addresses import refuse_if_leaving
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.selectors import parse as parse_selector
@@ -74,6 +75,13 @@ class Work:
 
         Raises BrokerError, StoppedError, RefusedError: what was done stays done.
         """
+        if is_schedule(queue.name):  # nothing of it is delivered to consumers
+            await self._on(job, queue)
+            return
+        with picking(queue):
+            await self._on(job, queue)
+
+    async def _on(self, job: Job, queue: Queue) -> None:
         while not is_known(queue):
             self._check(job, queue)
             await self._pause()
@@ -84,7 +92,7 @@ class Work:
         await self._waiting.steps(shedding(queue))
         # The id of the job is its place among the messages: those behind it came later.
         up_to = min(job.id, self._journal.last_committed_seq)
-        unstored = [Unstored(one.seq, one.record) for one in _unstored(queue) if one.seq < job.id]
+        unstored = [one for one in _unstored(queue) if one.seq < job.id]
         if job.order.up_to is not None:
             # A stream reads what is stored, and nothing else.
             up_to, unstored = min(up_to, job.order.up_to), []
@@ -94,7 +102,11 @@ class Work:
             some = unstored[first : first + STEP_MESSAGES]
             wanted = await self._waiting.steps(_matching([one.record for one in some], selector))
             job.looked_at += len(some)
-            chosen = [one for one, is_wanted in zip(some, wanted, strict=True) if is_wanted]
+            chosen = [
+                Unstored(one.seq, one.record)
+                for one, is_wanted in zip(some, wanted, strict=True)
+                if is_wanted
+            ]
             while (behind := await self._steps(job, queue, chosen)) is not None:
                 chosen = [one for one in chosen if one.seq > behind]
 
@@ -144,9 +156,12 @@ class Work:
         return None
 
     async def _on_ids(self, job: Job, queue: Queue, ids: Iterable[int]) -> None:
-        unstored = {one.seq: Unstored(one.seq, one.record) for one in _unstored(queue)}
-        up_to = self._journal.last_committed_seq
         left = sorted(set(ids))
+        named = frozenset(left)
+        unstored = {
+            one.seq: Unstored(one.seq, one.record) for one in _unstored(queue) if one.seq in named
+        }
+        up_to = self._journal.last_committed_seq
         while left:
             some = left[:STEP_MESSAGES]
             await self._until_it_may_begin(job, queue)

@@ -185,3 +185,27 @@ def test_nothing_is_taken_while_much_is_on_its_way_back() -> None:
         return await managed.management.finished(OPERATOR, job.id)
 
     assert managed.run(work()).done == 2
+
+
+def test_what_is_in_memory_is_sorted_once_for_all_steps() -> None:
+    """For each anew it would take long, and longer for much; afterwards all is as it was."""
+    managed = slow()
+    managed.core.broker.count_backlogs()
+    for number in range(40):
+        managed.core.send("/queue/orders", str(number), persistent=False)
+    queue = managed.core.broker.queues()["orders"]
+    sorted_by: dict[int, object] = {}
+
+    async def work() -> JobView:
+        job = await managed.management.start_job(OPERATOR, JobKind.PURGE, queue="orders")
+        while (job := await managed.management.job(OPERATOR, job.id)).state is JobState.RUNNING:
+            if 0 < job.done < 39:
+                sorted_by[id(queue.selecting)] = queue.selecting
+            await asyncio.sleep(0)
+        return job
+
+    assert managed.run(work()).done == 40
+    assert len(sorted_by) == 1
+    assert None not in sorted_by.values()
+    managed.core.settle()
+    assert queue.selecting is None

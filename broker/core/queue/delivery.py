@@ -24,13 +24,16 @@ class DeliveringQueue(Source[MessageReference]):
     """The queue with its parts, as its deliveries see it."""
 
     __slots__ = (
-        "is_leaving", "log", "pace", "reader", "services", "takers", "undecided", "unsettled",
+        "is_leaving", "log", "pace", "picking", "reader", "services", "takers", "undecided",
+        "unsettled",
     )  # fmt: skip
 
     is_leaving: bool
     """Whether it is being deleted: nobody may use it any more."""
     log: QueueLog
     pace: Pace
+    picking: int
+    """Operations under way that take messages out of its middle, a few at a time."""
     reader: WindowReader
     services: QueueServices
     takers: Consumers

@@ -100,6 +100,7 @@ class Queue(DeliveringQueue):
         """What its address holds, this queue's messages among them."""
         self.counters = QueueCounters()
         self.in_flight = 0
+        self.picking = 0
         """Messages on their way to the store, which are to be in the queue then."""
         self.undecided = 0
         self.is_leaving = False

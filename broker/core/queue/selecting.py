@@ -671,7 +671,7 @@ class SelectingDelivery(Delivery):
     @property
     def _selects(self) -> bool:
         """Whether the delivery from the head could not do it."""
-        if self._is_permanent:
+        if self._is_permanent or self._queue.picking:
             return True
         if any(not one.is_idle for one in self._lanes if one is not self._own):
             return True

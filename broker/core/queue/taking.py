@@ -3,6 +3,8 @@
 What consumers have stays with them. Not of rings: these are trimmed from the front alone.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from orthia.broker.core.api import MessageReference
@@ -92,6 +94,21 @@ def taken(queue: Queue) -> None:
     selecting = queue.selecting
     if selecting is not None and not queue.delivers:
         selecting.tidy()  # which is done with every delivery, where there are any
+
+
+@contextmanager
+def picking(queue: Queue) -> Iterator[None]:
+    """Keep what is in memory sorted during the block, which takes messages out again and again.
+
+    Sorting it takes as long as it is much.
+    """
+    queue.picking += 1
+    try:
+        yield
+    finally:
+        queue.picking -= 1
+        if not (queue.is_leaving or queue.is_forgotten):
+            taken(queue)
 
 
 def hold_back(queue: Queue, queue_id: int, message: StoredMessage) -> None:
