@@ -6,16 +6,20 @@ from typing import cast
 
 import pytest
 
+from orthia.broker.core.api import Done
+from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     SETTLED,
     Detach,
     Disposition,
+    Flow,
     Transfer,
+    encode_performative,
 )
 from orthia.journal.engine.abc import PIECE_BYTES
-from tests.amqp.support import Client, Received
+from tests.amqp.support import WINDOW, Client, Received
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.test_large_messages import LONG, Node
 from tests.stomp.test_large_messages import Client as StompClient
@@ -93,6 +97,27 @@ def test_a_client_that_does_not_read_holds_a_piece(node: LargeNode) -> None:
     assert next_message(node, client).text == LONG
 
 
+def test_a_drain_is_answered_behind_what_follows_a_large_message(node: LargeNode) -> None:
+    """Not while that is written: there is more for the credit."""
+    StompClient(node).send_stored("small")
+    looks: list[Done] = []
+    node.broker.call_later = lambda _, look: looks.append(look)
+    client = amqp(node)
+    receiver = client.receiver("orders")
+    client.flow(receiver, 5, drain=True)
+    found: list[object] = []
+
+    def came() -> bool:
+        found.extend(client.all())
+        return sum(isinstance(one, Transfer) and not one.more for one in found) == 2
+
+    node.wait(came, "both messages")
+    assert {type(one) for one in found} == {Transfer}
+    while looks:
+        looks.pop()()
+    assert client.take(Flow).drain
+
+
 @pytest.mark.parametrize("how", ["detach", "lose"])
 def test_a_message_that_was_being_written_comes_again(node: LargeNode, how: str) -> None:
     """When its link or its connection ends amid its body."""
@@ -129,3 +154,17 @@ def test_a_body_that_is_not_what_was_stored_is_not_delivered(node: LargeNode) ->
 
     node.wait(aborted, "the end of the delivery")
     assert not client.closed
+
+
+def test_an_aborted_delivery_waits_for_the_window_of_its_session(node: LargeNode) -> None:
+    """As every transfer; it goes back to its queue at once."""
+    (stored,) = node.store.settings.large_messages_directory.rglob("*.msg")
+    stored.unlink()
+    client = amqp(node)
+    receiver = client.receiver("orders")
+    said = Flow(0, 2, 0, WINDOW, receiver, 0, 1), Flow(1, 0, 0, WINDOW)
+    client.send_bytes(b"".join(encode_frame(encode_performative(one)) for one in said))
+    node.wait(lambda: not client.connection.unacknowledged, "the message is given back")
+    assert not client.take(Transfer).aborted
+    client.say(Flow(1, 5, 0, WINDOW))
+    assert client.take(Transfer).aborted

@@ -174,8 +174,8 @@ class AmqpConnection(Client):
         self._sessions: dict[int, AmqpSession | None] = {}
         """By channel; None for one that this side has ended, until the client says so, too."""
         self._is_resuming = self._resumes = False
-        self._sole_id = ""
-        """The client id that this connection has alone."""
+        self._sole_id: str | None = None
+        """The container id that this connection has alone, which may be empty."""
 
     # --- what the socket's owner calls
 
@@ -662,7 +662,7 @@ class AmqpConnection(Client):
                 session.flush_accepted()
         self._enter(Stage.CLOSED)
         self.is_over = True
-        if self._sole_id:
+        if self._sole_id is not None:
             self.core.sole_clients.release(self._sole_id, self)
         self._drop_steps()
         self.uploads.abort()

@@ -56,8 +56,9 @@ class Sender(Link):
     """A link by which a client receives."""
 
     __slots__ = (
-        "_again", "_asked_for_drain", "_browses", "_credit", "_delivery_count", "_is_settled",
-        "_large", "_looks", "answer", "connection", "core", "default_outcome", "holds", "principal",
+        "_again", "_asked_for_drain", "_asked_for_echo", "_browses", "_credit", "_delivery_count",
+        "_is_settled", "_large", "_looks", "_looks_later", "answer", "connection", "core",
+        "default_outcome", "holds", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -78,8 +79,10 @@ class Sender(Link):
         self._is_settled = said.snd_settle_mode == SETTLED
         self._credit = 0
         self._delivery_count = 0
-        self._asked_for_drain = False
+        self._asked_for_drain = self._asked_for_echo = False
         self._looks = 0
+        self._looks_later = False
+        """Whether it is looked again soon whether a drain can be answered."""
         self._large: BodyReader | None = None
         """The large message that is being written."""
         self._again: deque[MessageReference] = deque()
@@ -198,14 +201,21 @@ class Sender(Link):
             begin = 0 if said.delivery_count is None else said.delivery_count
             on_their_way = (self._delivery_count - begin) & _MASK
             self._credit = max(0, said.link_credit - on_their_way)
-        self._asked_for_drain = said.drain
+        if not self._asked_for_drain:
+            self._looks = 0
+        self._asked_for_drain, self._asked_for_echo = said.drain, said.echo
+        if self.answer is None:
+            self.follow()
+
+    def follow(self) -> None:
+        """Do what the client's last flow asks for, now that it knows that the link is there."""
         if self._credit:
             self.resume()
-        if said.drain:
-            self._looks = 0
+        if self._asked_for_drain:
             self._look_whether_drained()
-        elif said.echo:
+        elif self._asked_for_echo:
             self.say_flow()
+        self._asked_for_echo = False
 
     def say_flow(self, *, is_drained: bool = False) -> None:
         """Say how far the link is."""
@@ -226,16 +236,23 @@ class Sender(Link):
         core = self.core
         if not self._asked_for_drain or core is None:
             return
-        is_waiting = not self.session.takes_messages() or core.is_looking
-        if self._credit and is_waiting and self._looks < _LONGEST_DRAIN:
-            self._look_again()
+        is_busy = self._large is not None or not self.session.takes_messages()
+        if self._credit and (is_busy or core.is_looking) and self._looks < _LONGEST_DRAIN:
+            self._look_later()
             return
         self._drained()
 
-    def _look_again(self) -> None:
+    def _look_later(self) -> None:
+        if self._looks_later:
+            return
+        self._looks_later = True
         after_ms = min(_FIRST_LOOK_MS << min(self._looks, 6), _LONGEST_LOOK_MS)
         self._looks += 1
-        self.session.client.core.call_later(after_ms, self._look_whether_drained)
+        self.session.client.core.call_later(after_ms, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_later = False
+        self._look_whether_drained()
 
     def _drained(self) -> None:
         """Take the credit away, and say so."""

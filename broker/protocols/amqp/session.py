@@ -31,6 +31,7 @@ from orthia.broker.protocols.amqp.conditions import (
 from orthia.broker.protocols.amqp.frames import (
     accepted_frame,
     continued_frame,
+    encode_frame,
     transfer_frame,
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
@@ -51,6 +52,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Received,
     TransactionalState,
     Transfer,
+    encode_performative,
 )
 from orthia.broker.protocols.amqp.sender import Sender
 from orthia.broker.protocols.amqp.transactions import Transactions
@@ -71,10 +73,10 @@ class AmqpSession(LinkSession):
     """One session; methods that take what a client says raise SessionFault and LinkFault."""
 
     __slots__ = (
-        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
+        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_is_resuming", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "channel", "client", "is_ended", "nodes",
-        "transactions",
+        "_pending_bytes", "_remote_window", "_resumes", "channel", "client", "is_ended",
+        "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +108,7 @@ class AmqpSession(LinkSession):
         self._pending: deque[tuple[int, bytes]] = deque()
         """Frames of a message that the client's window has no room for, with their handles."""
         self._pending_bytes = 0
+        self._is_resuming = self._resumes = False
         self.is_ended = False
         """Whether it is over: no link begins any more, and nothing is said of it."""
         self.say(Begin(channel, _FIRST_OUTGOING, INCOMING_WINDOW, _OUTGOING_WINDOW, MAX_LINKS - 1))
@@ -182,8 +185,10 @@ class AmqpSession(LinkSession):
     @override
     def abort(self, link: Link) -> None:
         self._drop_pending(link)
-        self._sent()
-        self.say(Transfer(link.handle, aborted=True))
+        frame = encode_frame(encode_performative(Transfer(link.handle, aborted=True)), self.channel)
+        self._pending.append((link.handle, frame))
+        self._hold(len(frame))
+        self._write_pending()
 
     def _hold(self, change: int) -> None:
         self._pending_bytes += change
@@ -275,10 +280,16 @@ class AmqpSession(LinkSession):
 
     def attached(self, sender: Sender) -> None:
         """Tell the client that a link is there from which it gets messages; once."""
-        answer, sender.answer = sender.answer, None
-        if answer is not None:
-            self.say(answer)
-            sender.resume()
+        if self._say_attached(sender):
+            sender.follow()
+
+    def _say_attached(self, link: Link) -> bool:
+        """Say that a link is there, if it was not said yet; return whether it was not."""
+        if not isinstance(link, Sender) or link.answer is None:
+            return False
+        answer, link.answer = link.answer, None
+        self.say(answer)
+        return True
 
     def add(self, link: Link) -> None:
         """Keep a link that is attached."""
@@ -308,8 +319,7 @@ class AmqpSession(LinkSession):
     def end_link(self, link: Link, error: Error) -> None:
         if self._links.get(link.handle) is not link:
             return
-        if isinstance(link, Sender):
-            self.attached(link)
+        self._say_attached(link)
         self._links[link.handle] = None
         self._close(link, is_closed=True)
         self.flush_accepted()
@@ -322,8 +332,7 @@ class AmqpSession(LinkSession):
         link = self._links.pop(said.handle)
         if link is None:
             return None  # this side has ended it before
-        if isinstance(link, Sender):
-            self.attached(link)
+        self._say_attached(link)
         self._close(link, is_closed=said.closed)
         self.flush_accepted()
         if said.closed and link.subscription is not None:
@@ -372,7 +381,23 @@ class AmqpSession(LinkSession):
         elif said.echo:
             self.say(Flow(*self.windows()))
         if not had_room and self._remote_window > 0:
-            self.client.core.slices.run(self.resuming())
+            self._resume()
+
+    def _resume(self) -> None:
+        """Deliver again by all links, once for all windows that open meanwhile."""
+        self._resumes = True
+        if not self._is_resuming:
+            self._is_resuming = True
+            self.client.core.slices.run(self._resuming())
+
+    def _resuming(self) -> Steps:
+        try:
+            while self._resumes:
+                self._resumes = False
+                yield from self.resuming()
+                yield GO_ON
+        finally:
+            self._is_resuming = False
 
     def resuming(self) -> Steps:
         """Deliver again by all links."""
