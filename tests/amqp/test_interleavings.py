@@ -2,20 +2,39 @@
 
 import itertools
 
+import pytest
+
+from orthia.broker.core.errors import Refusal
 from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
     RECEIVER,
     Attach,
+    Detach,
     Flow,
+    Rejected,
     Source,
     Target,
+    TransactionalState,
+    Transfer,
     encode_performative,
 )
 from orthia.broker.protocols.amqp.values import Symbol
-from tests.amqp.support import WINDOW, Client
+from tests.amqp.support import WINDOW, Client, encoded
 from tests.core.support import CoreUnderTest
 
 SOLE = Symbol("sole-connection-for-container")
+QUEUE = "/queue/orders"
+
+
+def is_rolled_back(client: Client) -> bool:
+    """Return whether the one outcome that came says that a transaction was rolled back."""
+    (state,) = client.states()
+    if not isinstance(state, Rejected):
+        assert state == ACCEPTED
+        return False
+    assert state.error is not None
+    return state.error.condition == "amqp:transaction:rollback"
 
 
 def test_a_drain_is_not_answered_before_its_link_is_there() -> None:
@@ -69,3 +88,77 @@ def test_windows_that_open_and_close_wake_the_links_once() -> None:
     client.flow(client.receiver("orders"), 1, echo=True)
     assert isinstance(client.all()[-1], Flow)
     assert before < 5_000
+
+
+# --- transactions
+
+
+def test_a_transaction_ends_with_the_link_that_declared_it() -> None:
+    """Rolled back: the client has forgotten it, and what it settled is for others again."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    client.receiver("orders", 5)
+    messages = client.messages()
+    txn_id = client.declare(control)
+    client.settle(*messages, state=TransactionalState(txn_id, ACCEPTED))
+    client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+    client.say(Detach(control, closed=True))
+    assert client.connection.open_transactions() == []
+    assert client.texts() == ["in"]
+
+
+def test_a_transaction_lacks_nothing_that_was_sent_settled() -> None:
+    """Its commit is refused, for the client may not know yet that a message was not taken."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    state = TransactionalState(client.declare(control))
+    client.send(sender, "a", state=state, settled=True)
+    client.transfer(sender, b"none", state=state, settled=True)
+    assert isinstance(client.take(Detach), Detach)
+    client.discharge(control, state.txn_id)
+    assert is_rolled_back(client)
+    assert core.broker.depths().get("orders", 0) == 0
+
+
+@pytest.mark.parametrize("amid", [True, False])
+def test_a_transaction_lacks_nothing_that_came_by_a_link_which_was_ended(*, amid: bool) -> None:
+    """Before the client could know, or amid a message."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    state = TransactionalState(client.declare(control))
+    if amid:
+        client.transfer(sender, encoded("a"), state=state, more=True)
+        client.say(Transfer(sender, 99, b"t", 0), encoded("b"))  # amid another
+    else:
+        client.transfer(sender, b"none", settled=True)
+        client.send(sender, "a", state=state)
+    assert isinstance(client.take(Detach), Detach)
+    client.discharge(control, state.txn_id)
+    assert is_rolled_back(client)
+
+
+def test_a_transaction_settles_nothing_that_went_back_before() -> None:
+    """With a link that was ended: another client may have it, and do the work twice."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("out")
+    receiver = client.receiver("orders", 5)
+    (message,) = client.messages()
+    state = TransactionalState(client.declare(control), ACCEPTED)
+    (subscription,) = core.broker.queues()["orders"].subscriptions
+    subscription.fail("the permissions were changed", Refusal.AUTHORIZATION)
+    client.send(sender, "out", state=TransactionalState(state.txn_id), settled=True)
+    client.settle(message, state=state)
+    assert isinstance(client.take(Detach), Detach)
+    client.discharge(control, state.txn_id)
+    assert is_rolled_back(client)
+    assert core.broker.depths()["orders"] == 1
+    assert core.broker.depths().get("out", 0) == 0
+    client.say(Detach(receiver, closed=True))
+    client.discharge(control, client.declare(control))
+    assert not is_rolled_back(client)

@@ -128,6 +128,11 @@ class Link(ABC):
         del said, payload
         raise LinkFault(NOT_ALLOWED, f"link {self.name!r} is for messages to the client")
 
+    @property
+    def partial_state(self) -> DeliveryState | None:
+        """What the client says of the message that is coming by it and is not whole."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Let go of what it has in the core: what is not settled goes back."""

@@ -31,7 +31,7 @@ from orthia.broker.protocols.amqp.performatives import (
 )
 from orthia.broker.protocols.amqp.receiver import Receiver, Sink
 from orthia.broker.protocols.amqp.sections import find_sections
-from orthia.broker.protocols.amqp.transactions import Transactions, unpin
+from orthia.broker.protocols.amqp.transactions import LINK_ENDED, Transactions, unpin
 from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
@@ -93,9 +93,9 @@ class Producer(Sink):
             raise
         except AmqpDecodeError as error:
             fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
-            self.refuse(link, delivery_id, fault, is_settled=is_settled)
+            self.refuse(link, delivery_id, state, fault, is_settled=is_settled)
         except (BrokerError, LinkFault) as error:
-            self.refuse(link, delivery_id, error, is_settled=is_settled)
+            self.refuse(link, delivery_id, state, error, is_settled=is_settled)
         return None
 
     def _pass_on(
@@ -147,6 +147,8 @@ class Producer(Sink):
         if wait is not None:
             yield wait
             if link.is_closed:
+                if isinstance(state, TransactionalState):
+                    self._transactions.fail(state.txn_id, LINK_ENDED)
                 large.abort()
                 return
         client = self._session.client
@@ -158,14 +160,14 @@ class Producer(Sink):
             )
         except AmqpDecodeError as error:
             fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
-            self.refuse(link, delivery_id, fault, is_settled=is_settled)
+            self.refuse(link, delivery_id, state, fault, is_settled=is_settled)
             return
         except OrthiaError as error:
             if message is not None:
                 unpin(client.core, (message,))
             if isinstance(error, NotLive):
                 raise
-            self.refuse(link, delivery_id, error, is_settled=is_settled)
+            self.refuse(link, delivery_id, state, error, is_settled=is_settled)
             return
         if steps is not None:
             yield from steps
@@ -234,7 +236,7 @@ class Producer(Sink):
                 raise
             if not is_settled:
                 client.outstanding -= 1
-            self.refuse(link, delivery_id, error, is_settled=is_settled)
+            self.refuse(link, delivery_id, None, error, is_settled=is_settled)
 
     def _refused_by_store(self, error: OrthiaError, done: Done | None) -> None:
         """Tell the client that the store refuses a message, long after it was sent."""
@@ -246,12 +248,24 @@ class Producer(Sink):
 
     @override
     def refuse(
-        self, link: Receiver, delivery_id: int, error: OrthiaError, *, is_settled: bool
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        error: OrthiaError,
+        *,
+        is_settled: bool,
     ) -> None:
-        if is_settled:
-            self._end_link(link, error)
-        else:
+        if not is_settled:
             self._reject(delivery_id, error)
+            return
+        if isinstance(state, TransactionalState):
+            self._transactions.fail(state.txn_id, str(error))
+        self._end_link(link, error)
+
+    @override
+    def close(self) -> None:
+        """Do nothing: what was sent goes on."""
 
     def _end_link(self, link: Receiver, error: OrthiaError) -> None:
         self._session.client.socket.refused(refusal_of(error), str(error))

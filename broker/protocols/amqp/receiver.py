@@ -7,6 +7,8 @@ A large message goes to the store while it comes; the sink says where to.
 
 from abc import ABC, abstractmethod
 
+from typing_extensions import override
+
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.conditions import (
@@ -66,9 +68,19 @@ class Sink(ABC):
 
     @abstractmethod
     def refuse(
-        self, link: "Receiver", delivery_id: int, error: OrthiaError, *, is_settled: bool
+        self,
+        link: "Receiver",
+        delivery_id: int,
+        state: DeliveryState | None,
+        error: OrthiaError,
+        *,
+        is_settled: bool,
     ) -> None:
         """Tell the client that a message is not taken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Note that the link is over."""
 
 
 class _Partial:
@@ -177,7 +189,6 @@ class Receiver(Link):
             return None
         partial.size += len(payload)
         if partial.size > self._max_bytes:
-            self._drop()
             raise LinkFault(
                 MESSAGE_SIZE,
                 f"a message has more than {self._max_bytes} bytes, which are"
@@ -208,7 +219,6 @@ class Receiver(Link):
             partial.error = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
         except (BrokerError, LinkFault) as error:
             if isinstance(error, LinkFault) and error.condition == MESSAGE_SIZE:
-                self._drop()
                 raise
             partial.error = error
         if partial.large is not None or partial.error is not None:
@@ -221,7 +231,7 @@ class Receiver(Link):
         self._partial = None
         sink, delivery_id, is_settled = self._sink, partial.delivery_id, partial.is_settled
         if partial.error is not None:
-            sink.refuse(self, delivery_id, partial.error, is_settled=is_settled)
+            sink.refuse(self, delivery_id, partial.state, partial.error, is_settled=is_settled)
             return None
         if partial.large is not None:
             return sink.finish(
@@ -245,10 +255,16 @@ class Receiver(Link):
 
     # --- the end
 
+    @property
+    @override
+    def partial_state(self) -> DeliveryState | None:
+        return None if self._partial is None else self._partial.state
+
     def close(self) -> None:
         """Forget the message that is not whole."""
         self.is_closed = True
         self._drop()
+        self._sink.close()
 
     def _drop(self) -> None:
         partial, self._partial = self._partial, None

@@ -55,7 +55,7 @@ from orthia.broker.protocols.amqp.performatives import (
     encode_performative,
 )
 from orthia.broker.protocols.amqp.sender import Sender
-from orthia.broker.protocols.amqp.transactions import Transactions
+from orthia.broker.protocols.amqp.transactions import LINK_ENDED, Transactions
 from orthia.config.errors import OrthiaError
 
 _MASK: Final = 0xFFFFFFFF
@@ -75,8 +75,8 @@ class AmqpSession(LinkSession):
     __slots__ = (
         "_accepted", "_attaching", "_deliveries", "_incoming_left", "_is_resuming", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "_resumes", "channel", "client", "is_ended",
-        "nodes", "transactions",
+        "_pending_bytes", "_remote_window", "_resumes", "_returned", "channel", "client",
+        "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +98,8 @@ class AmqpSession(LinkSession):
         """By handle; None for one that this side has ended, until the client says so, too."""
         self._deliveries: dict[int, Link] = {}
         """Whose those are that the client has and did not settle, in order."""
+        self._returned: dict[int, set[int]] = {}
+        """What the client had of links that this side has ended, by handle."""
         self._accepted: list[int] = []
         """What is to be said accepted of what the client sent."""
         self._next_incoming_id = said.next_outgoing_id
@@ -320,6 +322,9 @@ class AmqpSession(LinkSession):
         if self._links.get(link.handle) is not link:
             return
         self._say_attached(link)
+        self._fail_transaction(link.partial_state)
+        if link.unsettled:
+            self._returned[link.handle] = set(link.unsettled)
         self._links[link.handle] = None
         self._close(link, is_closed=True)
         self.flush_accepted()
@@ -331,6 +336,7 @@ class AmqpSession(LinkSession):
             raise SessionFault(UNATTACHED_HANDLE, f"handle {said.handle} is of no link")
         link = self._links.pop(said.handle)
         if link is None:
+            self._returned.pop(said.handle, None)
             return None  # this side has ended it before
         self._say_attached(link)
         self._close(link, is_closed=said.closed)
@@ -416,13 +422,20 @@ class AmqpSession(LinkSession):
             self.say(Flow(*self.windows()))
         link = self._link(said.handle)
         if link is None:
+            self._fail_transaction(said.state)
             return None
         try:
             return link.transfer(said, payload)
         except LinkFault as error:
+            self._fail_transaction(said.state)
             self.client.socket.refused(refusal_of(error), str(error))
             self.end_link(link, error.error)
             return None
+
+    def _fail_transaction(self, state: DeliveryState | None) -> None:
+        """Refuse to commit a transaction of which something came by a link that is ended."""
+        if isinstance(state, TransactionalState):
+            self.transactions.fail(state.txn_id, LINK_ENDED)
 
     def _link(self, handle: int) -> Link | None:
         """Return a link; None for one that this side has ended."""
@@ -446,6 +459,10 @@ class AmqpSession(LinkSession):
         else:
             named = [one for one in deliveries if (one - first) & _MASK < count]
         state = said.state
+        if self._returned and any(
+            (one - first) & _MASK < count for ids in self._returned.values() for one in ids
+        ):
+            self._fail_transaction(state)
         if not named or (not said.settled and (state is None or isinstance(state, Received))):
             return
         by_sender: dict[Sender, list[int]] = {}
@@ -524,11 +541,11 @@ class AmqpSession(LinkSession):
         self.flush_accepted()
         self._pending.clear()
         self._hold(-self._pending_bytes)
-        for link in list(self._links.values()):
-            if link is not None:
-                self._close(link, is_closed=True)
+        links = [one for one in self._links.values() if one is not None]
+        # What they have goes back before their transactions end: the client did not fail with it.
+        for link in sorted(links, key=lambda one: not isinstance(one, Sender)):
+            self._close(link, is_closed=True)
         self._links.clear()
-        self.transactions.session_ended(self)
 
     def leave(self) -> list[Sender]:
         """Forget all links; return those that have an end in the core, which is still open."""

@@ -2,8 +2,9 @@
 """Transactions: what a coordinator is asked, and what is sent and settled in between.
 
 A transaction is done whole in one unit of the journal, or not at all. What the open transactions of
-a connection make the broker hold is bounded in number and size. One that was declared on a session
-ends with it, rolled back.
+a connection make the broker hold is bounded in number and size. One ends with the link to the
+coordinator by which it was declared, rolled back. If anything of it was not taken and the client
+may not know that, its commit is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,6 +59,8 @@ from orthia.config.errors import OrthiaError
 
 _MESSAGE_COST: Final = 512
 """Bytes that a message of a transaction counts for beside its head and body."""
+LINK_ENDED: Final = "a link of the transaction was ended before all of its work had come"
+"""Why a commit is refused of which something came too late."""
 _SETTLE_COST: Final = 128
 """Bytes that a settled delivery of a transaction counts for beside its message."""
 
@@ -94,11 +97,13 @@ class _Taken(NamedTuple):
 class _Open:
     """A transaction that is not discharged yet."""
 
-    __slots__ = ("session", "taken", "work")
+    __slots__ = ("failure", "owner", "taken", "work")
 
-    def __init__(self, session: LinkSession, since_ms: int) -> None:
-        self.session = session
-        """On which it was declared."""
+    def __init__(self, owner: object, since_ms: int) -> None:
+        self.owner = owner
+        """What declared it, with which it ends."""
+        self.failure: str | None = None
+        """Why it cannot be committed."""
         self.work = TransactionWork(since_ms=since_ms)
         self.taken: list[_Taken] = []
 
@@ -119,8 +124,8 @@ class Transactions:
         self.aside = 0
         """The part of ``size`` that is messages they settle: the client did not send those."""
 
-    def declare(self, session: LinkSession) -> bytes:
-        """Begin a transaction; return its id."""
+    def declare(self, owner: object) -> bytes:
+        """Begin a transaction, which ``end_of`` ends; return its id."""
         if len(self._open) >= self._limits.max_transactions:
             raise LinkFault(
                 RESOURCE_LIMIT,
@@ -129,7 +134,7 @@ class Transactions:
             )
         self._number += 1
         txn_id = self._number.to_bytes(8, "big")
-        one = _Open(session, self._client.core.time_ms())
+        one = _Open(owner, self._client.core.time_ms())
         self._grow(one.work, _MESSAGE_COST)
         self._open[txn_id] = one
         return txn_id
@@ -179,13 +184,16 @@ class Transactions:
         core.resume()
 
     def commit(self, txn_id: bytes, done: Done, refused: Callable[[OrthiaError], None]) -> Steps:
-        """Do a transaction, in steps; ``done`` or ``refused`` follows. Raises BrokerError.
+        """Do a transaction, in steps; ``done`` or ``refused`` follows.
 
-        It is rolled back if that is raised, and nothing of it is done if the connection ends before
-        the last step.
+        Raises LinkFault and BrokerError; it is rolled back then. Nothing of it is done if the
+        connection ends before the last step.
         """
         client, one = self._client, self._named(txn_id)
         work = one.work
+        if one.failure is not None:
+            self.roll_back(txn_id)
+            raise LinkFault(ROLLED_BACK, one.failure)
 
         def committed() -> None:
             for taken in one.taken:
@@ -231,9 +239,15 @@ class Transactions:
                 taken.core.put_back(list(taken.delivered.values()))
                 taken.session.put_back(taken.sender, taken.delivered)
 
-    def session_ended(self, session: LinkSession) -> None:
-        """Roll back what was declared on a session that is over."""
-        for txn_id in [txn_id for txn_id, one in self._open.items() if one.session is session]:
+    def fail(self, txn_id: bytes, reason: str) -> None:
+        """Refuse to commit a transaction, if it is open: not all of it was taken."""
+        one = self._open.get(txn_id)
+        if one is not None and one.failure is None:
+            one.failure = reason
+
+    def end_of(self, owner: object) -> None:
+        """Roll back what an owner declared that is over."""
+        for txn_id in [txn_id for txn_id, one in self._open.items() if one.owner is owner]:
             self.roll_back(txn_id)
 
     def unfinished(self) -> list[TransactionWork]:
@@ -289,7 +303,7 @@ class Transactions:
 
 
 class Coordinator(Sink):
-    """Declares and discharges the transactions of one session."""
+    """Declares and discharges the transactions of one link."""
 
     __slots__ = ("_session", "_transactions")
 
@@ -337,9 +351,20 @@ class Coordinator(Sink):
 
     @override
     def refuse(
-        self, link: Receiver, delivery_id: int, error: OrthiaError, *, is_settled: bool
+        self,
+        link: Receiver,
+        delivery_id: int,
+        state: DeliveryState | None,
+        error: OrthiaError,
+        *,
+        is_settled: bool,
     ) -> None:
         self._answer(delivery_id, Rejected(error_of(error)))
+
+    @override
+    def close(self) -> None:
+        """Roll back what is open of it."""
+        self._transactions.end_of(self)
 
     def _done(self, asked: Declare | Discharge) -> DeliveryState:
         """Begin a transaction or roll one back; return the outcome."""
@@ -349,7 +374,7 @@ class Coordinator(Sink):
             return ACCEPTED
         if asked.global_id is not None:
             raise LinkFault(NOT_IMPLEMENTED, "a transaction has this broker's work only")
-        return Declared(transactions.declare(self._session))
+        return Declared(transactions.declare(self))
 
     def _committing(self, delivery_id: int, txn_id: bytes) -> Steps:
         session = self._session
