@@ -10,6 +10,7 @@ from tests.process.file_nodes import file_cluster
 
 pytestmark = [
     pytest.mark.extended,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(missing("driver") or not RUNS_ALL, reason=reason("test-amqp")),
 ]
 SEQUENCES: Final = 25

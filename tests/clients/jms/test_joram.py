@@ -10,6 +10,7 @@ from tests.process.file_nodes import file_cluster
 
 pytestmark = [
     pytest.mark.extended,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(missing("joram"), reason=reason("setup-test-all")),
 ]
 SLICE: Final = {"MessageTypeTest": 14, "QueueSessionTest": 5, "SelectorTest": 14}

@@ -18,6 +18,7 @@ from tests.support.servers import free_port
 CHECKOUT: Final = os.environ.get("QPID_JMS", "")
 pytestmark = [
     pytest.mark.extended,
+    pytest.mark.timeout(1_500),
     pytest.mark.skipif(missing("qpid"), reason=reason("test-amqp")),
     pytest.mark.skipif(not CHECKOUT, reason="there is no QPID_JMS, a checkout of apache/qpid-jms"),
 ]

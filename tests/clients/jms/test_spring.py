@@ -15,6 +15,7 @@ from tests.process.takeover_pairs import stored
 
 pytestmark = [
     pytest.mark.extended,
+    pytest.mark.timeout(2_400),
     pytest.mark.skipif(missing("spring") or not RUNS_ALL, reason=reason("test-amqp")),
 ]
 MESSAGES: Final = int(os.environ.get("AMQP_MESSAGES", "50000"))
