@@ -23,6 +23,7 @@ reactor: Any = pytest.importorskip("proton.reactor")
 PATIENCE = 60
 """Seconds that proton waits for an answer."""
 MESSAGES = 60
+LAST = "the last"
 
 
 @pytest.fixture(params=STORES)
@@ -50,17 +51,18 @@ def body_of(message: Any) -> Any:
 
 
 def received(connection: Any, address: str) -> list[Any]:
-    """Return the bodies of all messages of a queue, each accepted."""
+    """Return the bodies of all messages of a queue, each accepted: up to one that is sent last."""
+    last = connection.create_sender(address, name="last")
+    last.send(proton.Message(body=LAST, durable=True))
+    last.close()
     receiver = connection.create_receiver(address, credit=100)
     found: list[Any] = []
-    while True:
-        try:
-            message = receiver.receive(timeout=2)
-        except proton.Timeout:
-            receiver.close()
-            return found
+    while not found or found[-1] != LAST:
+        message = receiver.receive(timeout=PATIENCE)
         receiver.accept()
         found.append(body_of(message))
+    receiver.close()
+    return found[:-1]
 
 
 def test_proton_sends_receives_selects_and_browses(nodes: FileCluster) -> None:
