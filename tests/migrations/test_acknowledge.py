@@ -16,14 +16,15 @@ from sqlalchemy.dialects.mysql.base import MySQLDialect
 from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
+from orthia.journal.model.records import UserRecordType
 from orthia.migrations import TableNames
 from tests.database.test_pooling import PGBOUNCER, pgbouncer
 from tests.support.servers import PASSWORD, SERVER_NAMES, StoreServer, url_with_password
 from tests.support.waiting import wait_until
 
 SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
-HELD, BODY, OTHER = 5, 6, 7
-"""Messages of a queue, and the body that several queues share."""
+HELD, BODY, OTHER, CACHED = 5, 6, 7, 8
+"""Messages of a queue, the body that several queues share, and a duplicate id."""
 
 
 @pytest.fixture
@@ -37,7 +38,12 @@ def engine(database: Database, migrated_store: DatabaseStoreSettings) -> Iterato
     names = TableNames.from_settings(migrated_store)
     quote = engine.dialect.identifier_preparer.quote
     with engine.begin() as connection:
-        for seq, kind, queue_id in ((HELD, 31, 1), (BODY, 31, None), (OTHER, 32, 1)):
+        for seq, kind, queue_id in (
+            (HELD, 31, 1),
+            (BODY, 31, None),
+            (OTHER, 32, 1),
+            (CACHED, int(UserRecordType.DUPLICATE_ID), 1),
+        ):
             connection.execute(
                 text(
                     f"INSERT INTO {quote(names.messages)} (seq, id, record_type,"
@@ -93,7 +99,7 @@ def test_a_malformed_id_is_refused_by_name(engine: Engine) -> None:
 
 
 @SERVERS
-@pytest.mark.parametrize("message_id", [BODY, 99])
+@pytest.mark.parametrize("message_id", [BODY, CACHED, 99])
 def test_what_is_in_no_queue_is_refused(engine: Engine, message_id: int) -> None:
     """So whoever still holds a delivery of a message that is gone fails, however late."""
     with (
@@ -168,6 +174,18 @@ def test_nobody_removes_a_message_that_is_being_acknowledged(engine: Engine) -> 
         wait_until(lambda: is_waiting(engine), what="the delete waits")
         application.commit()
         removal.result(60)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_tables_of_the_session_do_not_stand_for_the_brokers(engine: Engine) -> None:
+    """An application may make temporary ones of the same names, in which any message is."""
+    with engine.connect() as connection:
+        for table in ("messages", "orthia_acks"):
+            connection.execute(text(f"CREATE TEMPORARY TABLE {table} (LIKE public.{table})"))
+        row = "SELECT 99, 99, 11, 31, NULL, 1, 1, now(), ''::bytea"
+        connection.execute(text(f"INSERT INTO messages {row}"))
+        with pytest.raises(sa.exc.IntegrityError, match="message 99 is in no queue"):
+            acknowledge(connection, "99")
 
 
 @SERVERS
