@@ -4,12 +4,20 @@ import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.errors import DestinationRefused, LimitExceeded
+from orthia.broker.core.errors import AcknowledgementRefused, DestinationRefused, LimitExceeded
 from orthia.journal import Unit
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.model.xid import Xid
 from orthia.journal.xa import XaTransactions
-from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, opened, settings
+from tests.core.support import (
+    ANYONE,
+    SETTINGS,
+    CoreUnderTest,
+    FakeConsumer,
+    message,
+    opened,
+    settings,
+)
 from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
@@ -77,6 +85,25 @@ def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
     core.settle()
     consumer.end.close()
     assert core.consume(QUEUE).texts == ["order"]
+
+
+def test_what_went_back_during_a_commit_is_not_deleted_by_it() -> None:
+    """At any of its steps: another consumer may have it, and nothing of the transaction is done."""
+    for step in range(8):
+        core = CoreUnderTest()
+        core.send(QUEUE, "order")
+        consumer = core.consume(QUEUE)
+        made = work(("/queue/answers", "one"), consumer=consumer, acknowledge=("order",))
+        try:
+            for number, _ in enumerate(core.broker.commit(ANYONE, made, lambda: None)):
+                if number == step:
+                    consumer.end.close()
+        except AcknowledgementRefused:
+            assert core.stored_texts() == ["order"]
+        else:
+            assert core.stored_texts() == ["one"]
+            break
+    assert step >= 2, "there were steps to close it at"
 
 
 def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:

@@ -66,6 +66,8 @@ def commit(
         # The loop may have done other work before each step so far; from here on it does none.
         office.gate.refuse_if_stopped()
         plan.refuse_if_gone()
+        for subscription, references in work.acknowledgements.items():
+            subscription.deletes(references)  # it may have been closed during those steps
         settled: list[Settlement] = []
 
         def refused(error: OrthiaError) -> None:
