@@ -26,6 +26,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Open,
     Rejected,
@@ -617,3 +618,28 @@ def test_a_client_that_sends_nothing_more_of_a_large_message_is_ended(node: Larg
     client.connection.tick(14.5)
     assert "upload-timeout 5000 ms" in (client.error().description or "")
     node.wait_no_bodies()
+
+
+@pytest.mark.parametrize("how", ["store", "link"])
+def test_a_client_is_read_from_again_when_what_it_waited_for_is_over(
+    node: LargeNode, how: str
+) -> None:
+    """The store cannot have the body, or the link has ended: nothing else tells its socket."""
+    directory = node.store.settings.large_messages_directory
+    if how == "store":
+        directory.rmdir()
+    client = amqp(node)
+    sender = client.sender("orders")
+    payload = text(LONG * 2)
+    client.connection.receive(transfer(sender, payload[: 2**20 - 100], delivery_id=0))
+    client.connection.receive(transfer(sender, payload[2**20 - 100 : 2**21 - 200]))
+    assert client.connection.is_waiting
+    before = client.waits_ended
+    if how == "link":
+        session = client.connection._sessions[0]
+        assert session is not None
+        link = session._links[sender]
+        assert link is not None
+        session.end_link(link, Error(RESOURCE_LIMIT, "the store refused an earlier message"))
+    node.wait(lambda: not client.connection.is_waiting, "it may be read from")
+    assert client.waits_ended > before

@@ -244,9 +244,12 @@ class Uploads:
 
     def abort(self) -> None:
         """Remove what came of all: the client is gone or refused, or this node stops."""
-        for one in list(self._under_way):
+        under_way, self._under_way = self._under_way, []
+        for one in under_way:
             one.abort()
 
     def _forget(self, one: LargeMessage) -> None:
+        """Leave a message out that is over; its client may have waited for room for it."""
         if one in self._under_way:
             self._under_way.remove(one)
+            self._socket.wait_ended()
