@@ -2,7 +2,7 @@
 
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.api import Answer, MessageReference, Settlement
 from orthia.broker.core.errors import NotLive
+from orthia.broker.core.queue.queue import Queue
 from orthia.broker.protocols.amqp.conditions import (
     DECODE_ERROR,
     MESSAGE_SIZE,
@@ -476,6 +478,33 @@ def test_a_transaction_sends_its_large_messages_or_none(node: LargeNode, ends: s
     if ends == "commit":
         assert consumed(node).payload == text()
     node.wait_no_bodies()
+
+
+def test_a_connection_that_ends_within_the_last_step_of_a_commit_takes_no_body(
+    node: LargeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit is on its way by then, as when a delivery fails that the commit makes room for."""
+    client = amqp(node)
+    control, sender = client.coordinator(), client.sender("orders")
+    txn_id = client.declare(control)
+    state = TransactionalState(txn_id)
+    assert isinstance(upload(node, client, sender, text(), state=state).state, TransactionalState)
+    StompClient(node).send_stored("in", destination="/queue/in")
+    client.receiver("in", 1)
+    client.settle(*client.messages(), state=TransactionalState(txn_id, ACCEPTED))
+    settle = Queue.settle
+
+    def settle_and_lose(
+        queue: Queue, taken: Sequence[MessageReference], answer: Answer
+    ) -> Settlement:
+        client.connection.connection_lost()
+        return settle(queue, taken, answer)
+
+    monkeypatch.setattr(Queue, "settle", settle_and_lose)
+    client.discharge(control, txn_id)
+    monkeypatch.undo()
+    node.wait(lambda: node.broker.depths() == {"orders": 1, "in": 0}, "the message is stored")
+    assert consumed(node).text == LONG
 
 
 def test_a_large_message_that_is_sent_settled_is_sent(node: LargeNode) -> None:

@@ -88,6 +88,8 @@ def commit(
             all_done()
 
         plan.apply(committed, refused)
+        # Their bodies are the plan's from here on, also if the connection ends within this step.
+        work.sends.clear()
         for subscription, references in work.acknowledgements.items():
             settled.append(subscription.settle(references))
         for answer in (Answer.FAILED, Answer.RELEASED, Answer.DEAD):
