@@ -9,9 +9,11 @@ from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
+    RELEASED,
     Attach,
     Detach,
     Flow,
+    Outcome,
     Rejected,
     Source,
     Target,
@@ -20,6 +22,7 @@ from orthia.broker.protocols.amqp.performatives import (
     encode_performative,
 )
 from orthia.broker.protocols.amqp.values import Symbol
+from orthia.journal.errors import UnitRefused
 from tests.amqp.support import WINDOW, Client, encoded
 from tests.core.support import CoreUnderTest
 
@@ -139,6 +142,34 @@ def test_a_transaction_lacks_nothing_that_came_by_a_link_which_was_ended(*, amid
     assert isinstance(client.take(Detach), Detach)
     client.discharge(control, state.txn_id)
     assert is_rolled_back(client)
+
+
+@pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, Rejected()])
+def test_a_subscriber_of_a_topic_gets_again_what_a_refused_commit_settled(outcome: Outcome) -> None:
+    """From its link, for a topic stores nothing; what is committed counts no more."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    client.receiver("", 5, source=Source("news", capabilities=(Symbol("topic"),)))
+    client.send(sender, "before")
+    client.all()
+    core.send("/topic/news", "a")
+    (message,) = client.messages()
+    for refused in (True, False):
+        txn_id = client.declare(control)
+        client.settle(message, state=TransactionalState(txn_id, outcome))
+        client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+        core.journal.auto_commit = not refused
+        client.discharge(control, txn_id)
+        if refused:
+            core.journal.refuse(UnitRefused("value out of range"))
+            core.journal.commit()
+            core.settle()
+            (message,) = client.messages()
+    assert client.texts() == (["a"] if outcome == RELEASED else [])
+    client.connection.connection_lost()
+    assert client.connection.unacknowledged == 0
+    assert core.broker.parts.factory.topic_memory.used == 0
 
 
 def test_a_transaction_settles_nothing_that_went_back_before() -> None:

@@ -81,10 +81,18 @@ class _Taken(NamedTuple):
     """Whether the client has forgotten them: rolled back they are delivered again."""
 
     @property
-    def comes_again(self) -> bool:
-        """Whether the link itself delivers them again: a topic keeps nothing."""
-        returns = self.answer in (Answer.FAILED, Answer.RELEASED)
-        return returns and self.core.keeps_nothing
+    def stays_aside(self) -> bool:
+        """Whether the link has them until the end: a topic keeps nothing to deliver again."""
+        return self.core.keeps_nothing
+
+    def committed(self) -> None:
+        """Do what the outcome says with what stayed aside, if the link is still there."""
+        if self.answer in (Answer.FAILED, Answer.RELEASED):
+            self.give_back(is_failed=self.answer is Answer.FAILED)
+        elif self.sender.core is self.core:
+            references = list(self.delivered.values())
+            self.core.put_back(references)
+            self.core.acknowledge(references, None)
 
     def give_back(self, *, is_failed: bool) -> None:
         """Deliver them again, if the link is still there."""
@@ -177,7 +185,7 @@ class Transactions:
         self.aside += held
         delivered = dict(zip(ids, references, strict=True))
         taken = _Taken(session, sender, core, delivered, outcome, answer, is_settled)
-        if not taken.comes_again:
+        if not taken.stays_aside:
             work.answered(answer).setdefault(core, []).extend(references)
         one.taken.append(taken)
         core.set_aside(references)
@@ -199,16 +207,16 @@ class Transactions:
             for taken in one.taken:
                 if not taken.is_settled:
                     taken.session.say_settled(list(taken.delivered), taken.state)
-                if taken.comes_again:
-                    taken.give_back(is_failed=taken.answer is Answer.FAILED)
+                if taken.stays_aside:
+                    taken.committed()
             done()
 
         def not_stored(error: OrthiaError, _: Done | None) -> None:
             work.is_refused = True
-            for taken in one.taken:  # which come again
+            for taken in one.taken:
                 if not taken.is_settled:
                     taken.session.say_settled(list(taken.delivered), RELEASED)
-                if taken.comes_again:
+                if taken.stays_aside:
                     taken.give_back(is_failed=False)
             refused(error)
 
