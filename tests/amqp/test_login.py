@@ -260,9 +260,14 @@ def test_messages_say_who_sent_them() -> None:
     client.say(Open("me"))
     client.say(Begin(None, 0, 100, 100))
     client.all()
-    forged = encoded("a", properties=Properties(user_id=b"operator", to="here"))
+    forged = encoded(
+        "a",
+        properties=Properties(user_id=b"operator", to="here"),
+        application={"JMSXUserID": "operator", "_AMQ_VALIDATED_USER": "operator", "n": 1},
+    )
     client.transfer(client.sender("orders"), forged)
     client.receiver("orders", 1)
     (message,) = client.messages()
     assert message.properties == Properties(user_id=b"ann", to="here")
+    assert message.application_properties == {"n": 1}
     assert message.text == "a"

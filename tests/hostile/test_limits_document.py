@@ -11,9 +11,14 @@ from orthia.broker.connections.connection import WRITE_HIGH_BYTES
 from orthia.broker.core import destinations
 from orthia.broker.core.limits import memory
 from orthia.broker.management.http import bounds, server
+from orthia.broker.protocols.abc import UNAUTHENTICATED_BYTES
+from orthia.broker.protocols.amqp import encoding, receiver, sections, session, types
+from orthia.broker.protocols.amqp.options import INCOMING_WINDOW, MAX_SESSIONS
+from orthia.broker.protocols.amqp.performatives import MAX_PERFORMATIVE_BYTES
 from orthia.broker.protocols.stomp import options
 from orthia.broker.security import logins
 from orthia.config import document, problems
+from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.rendering import SPOKEN_DEFAULTS
 from orthia.config.settings import AcceptorSettings, ClientLimits, Settings
 from orthia.journal.limits import JournalLimits
@@ -75,6 +80,21 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f" {document._MAXIMUM_FILES} included files",
         f"problems told of one file | {problems.MAXIMUM_PROBLEMS} |",
         f"{merge.MAX_LINE_CHARACTERS} characters",
+        f"| {AcceptorAmqp().max_frame_size} bytes; {UNAUTHENTICATED_BYTES} before the open |",
+        f"carries aside | {MAX_PERFORMATIVE_BYTES} bytes |",
+        f"| {types.MAX_DEPTH} deep",
+        f"no text or binary | {types._MAX_HARD_KEYS} |",
+        f"not detached | {MAX_SESSIONS} each |",
+        f"next window of a session | {INCOMING_WINDOW} |",
+        f"`amqpCredits`, {AcceptorAmqp().credits} |",
+        f"body of a message | {sections.MAX_HEAD_BYTES} bytes, and {sections.MAX_HEAD_VALUES}"
+        " values",
+        f"sections of a body | {sections._FREE_SECTIONS}, and one more for each"
+        f" {sections._SECTION_BYTES} bytes",
+        f"read as JSON | {encoding._STRUCTURES_BYTES} bytes, {encoding._STRUCTURES_VALUES} values",
+        f"message to the coordinator | {MAX_PERFORMATIVE_BYTES} bytes |",
+        f"transaction's id | {receiver._LONGEST_TRANSACTION_ID} bytes",
+        f"range: {session._SETTLED_AT_ONCE} deliveries",
     ],
 )
 def test_limits_that_are_not_configured_are_as_told(words: str) -> None:

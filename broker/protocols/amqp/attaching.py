@@ -13,6 +13,7 @@ from orthia.broker.core.api import SingleSubscription, SubscriptionName
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.routing.durable import SubscriptionChanged
 from orthia.broker.core.selectors import parsing
+from orthia.broker.core.selectors.selector import CHARACTER_BYTES
 from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.amqp.conditions import (
     INVALID_FIELD,
@@ -29,6 +30,7 @@ from orthia.broker.protocols.amqp.nodes import (
 )
 from orthia.broker.protocols.amqp.performatives import (
     FIRST,
+    MAX_PERFORMATIVE_BYTES,
     RECEIVER,
     SENDER,
     SETTLED,
@@ -85,6 +87,7 @@ def attach(session: AmqpSession, said: Attach) -> Steps | None:
             CoordinatorSink(session, session.transactions),
             said.target._replace(capabilities=_TRANSACTIONS),
             NEVER,
+            MAX_PERFORMATIVE_BYTES,
         )
         return None
     _attach_sending(session, said)
@@ -107,7 +110,8 @@ def _attach_sending(session: AmqpSession, said: Attach) -> None:
         destination = nodes.of_core(target.address, kind_of(target.capabilities))
         client.core.check_send(client.principal, destination)
     producer = Producer(session, nodes, session.transactions, destination)
-    link = _add(session, said, producer, target, client.uploads.least)
+    uploads = client.uploads
+    link = _add(session, said, producer, target, uploads.least, uploads.most)
     link.node = node
 
 
@@ -117,9 +121,10 @@ def _add(
     sink: Sink,
     target: Target | Coordinator,
     least_large: int,
+    most: int,
 ) -> Link:
-    """Add a link by which a client sends, and give it credit."""
-    link = Receiver(session, said, cost_of(said), sink, least_large)
+    """Add a link by which a client sends ``most`` bytes a message, and give it credit."""
+    link = Receiver(session, said, cost_of(said), sink, least_large, most)
     session.add(link)
     offered = (_DELAYED_DELIVERY,) if _DELAYED_DELIVERY in said.desired_capabilities else ()
     session.say(
@@ -131,7 +136,7 @@ def _add(
             FIRST,
             said.source,
             target,
-            max_message_size=session.client.uploads.most,
+            max_message_size=most,
             offered_capabilities=offered,
         )
     )
@@ -164,7 +169,8 @@ def _attach_receiving(session: AmqpSession, said: Attach) -> Steps:
     if name is None and is_of_topic:
         name = name_of(said, source)
     browses = not is_of_topic and source.distribution_mode == COPY
-    sender = Sender(session, said, cost_of(said), source, browses=browses)
+    cost = cost_of(said) + CHARACTER_BYTES * len(filters.selector or "")
+    sender = Sender(session, said, cost, source, browses=browses)
     asked = _Asked(
         session, sender, destination, filters, is_settled=said.snd_settle_mode == SETTLED
     )

@@ -11,6 +11,7 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.abc import ProtocolConnection, Socket
+from orthia.broker.protocols.amqp.drains import Drains
 from orthia.broker.protocols.amqp.frames import MIN_MAX_FRAME_SIZE, encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import Error, encode_performative
@@ -29,6 +30,8 @@ class Client(ProtocolConnection):
         self.clock = clock
         self.uploads = Uploads(core, options, socket, clock)
         """The large messages that it is sending."""
+        self.drains = Drains(core, socket.usage)
+        """What its links are to answer once they have looked at all there is."""
         self.principal = Principal("", frozenset())
         """Whom the client acts for: nobody before its login."""
         self.is_over = False

@@ -530,8 +530,8 @@ class AmqpConnection(Client):
             return None  # it is over: the client does not know yet
         try:
             if isinstance(performative, Disposition):
-                session.disposition(performative)
-            elif isinstance(performative, Flow):
+                return session.disposition(performative)
+            if isinstance(performative, Flow):
                 session.flow(performative)
             elif isinstance(performative, Attach):
                 return session.attach(performative)

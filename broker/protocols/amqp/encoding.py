@@ -47,6 +47,7 @@ from orthia.broker.protocols.amqp.types import (
     NULL,
     STRING_8,
     STRING_32,
+    has_more_values,
 )
 from orthia.broker.protocols.amqp.values import (
     AmqpError,
@@ -98,6 +99,8 @@ _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/
 _TEXTUAL_ENDS: Final = ("+json", "+xml")
 _STRUCTURES_BYTES: Final = 65_536
 """How long a map or a list may be, encoded, of which its values are shown."""
+_STRUCTURES_VALUES: Final = 512
+"""How many values it may have then, those in others too: each delivery shows them anew."""
 _NOT_PASSED_ON: Final = ("_AMQ_", "JMSX")
 _NOT_APPLICATIONS: Final = frozenset(
     {"destination-type", "ingress-timestamp", "original-destination", "priority"}
@@ -412,7 +415,7 @@ def _kind_of_bytes(head: bytes, sections: Sections) -> str:
 
 
 def _structure(kind: str, sections: Sections, body: bytes) -> Content:
-    if len(body) > _STRUCTURES_BYTES:
+    if len(body) > _STRUCTURES_BYTES or has_more_values(body, 0, len(body), _STRUCTURES_VALUES):
         for _ in body_sections(sections, body):
             pass
         return Content(kind, body)

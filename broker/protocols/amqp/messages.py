@@ -33,6 +33,7 @@ from orthia.broker.protocols.amqp.sections import (
     message_annotations_of,
     properties_of,
     sections_of,
+    with_application_properties,
 )
 from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symbol
 from orthia.config.address_settings import RoutingType
@@ -46,6 +47,9 @@ _MOST_KNOWN: Final = 256
 _LONGEST_KNOWN: Final = 128
 """How many are remembered, and how long they may be, in bytes."""
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_USERS: Final = ("JMSXUserID", "_AMQ_VALIDATED_USER")
+"""Properties that say who sent a message."""
+_USERS_AS_BYTES: Final = tuple(name.encode() for name in _USERS)
 _DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 _DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
 _KINDS: Final = {
@@ -110,6 +114,8 @@ def _incoming(
     group, user = routing.group_id or None, principal.validated_user
     if group is not None or user is not None or delivery_ms is not None:
         stated = encode_fields(Fields(delivery_ms=delivery_ms, group=group, user_id=user))
+    if user is not None:
+        head = _without_users(head, sections)
     if sections.delivery_annotations > sections.header:
         head = delivered_head(head, sections, delivery_count=0)
     message = OutgoingMessage(
@@ -124,6 +130,17 @@ def _incoming(
         duplicate_id,
     )
     return Incoming(message, routing.to, kind)
+
+
+def _without_users(head: bytes, sections: Sections) -> bytes:
+    """Return a head without properties by which its sender says who it is: the broker says that."""
+    begin, end = sections.properties, sections.application_properties
+    if not any(head.find(name, begin, end) >= 0 for name in _USERS_AS_BYTES):
+        return head
+    said = application_properties_of(head, sections)
+    return with_application_properties(
+        head, sections, {name: value for name, value in said.items() if name not in _USERS}
+    )
 
 
 def _header(head: bytes, sections: Sections) -> Header:

@@ -129,6 +129,16 @@ class TransactionalState:
     outcome: "Outcome | None" = None
 
 
+def bare(outcome: "Outcome") -> "Outcome":
+    """Return an outcome without what its peer says beside, which may be long, and is kept."""
+    if isinstance(outcome, Rejected):
+        return _REJECTED
+    if isinstance(outcome, Modified):
+        return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+    return outcome
+
+
+_REJECTED: Final = Rejected()
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared
 DeliveryState: TypeAlias = Outcome | Received | TransactionalState
 ACCEPTED: Final = Accepted()

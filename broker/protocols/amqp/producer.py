@@ -118,6 +118,11 @@ class Producer(Sink):
 
     # --- large messages
 
+    @property
+    @override
+    def most_named(self) -> str:
+        return self._session.client.uploads.most_named
+
     @override
     def begin(self, payload: bytes) -> LargeMessage | None:
         sections = find_sections(payload)

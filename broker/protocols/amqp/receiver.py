@@ -6,6 +6,7 @@ A large message goes to the store while it comes; the sink says where to.
 """
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from typing_extensions import override
 
@@ -17,13 +18,30 @@ from orthia.broker.protocols.amqp.conditions import (
     MESSAGE_SIZE,
     NOT_IMPLEMENTED,
     TRANSFER_LIMIT,
+    UNKNOWN_TRANSACTION,
     LinkFault,
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
-from orthia.broker.protocols.amqp.performatives import Attach, DeliveryState, Flow, Transfer
+from orthia.broker.protocols.amqp.performatives import (
+    Attach,
+    DeliveryState,
+    Flow,
+    TransactionalState,
+    Transfer,
+)
 from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
+
+_LONGEST_TRANSACTION_ID: Final = 32
+"""Bytes of a transaction's id, by the specification."""
+
+
+def transaction_of(state: TransactionalState) -> bytes:
+    """Return the transaction that a delivery is of; raises LinkFault for what is no id of one."""
+    if len(state.txn_id) > _LONGEST_TRANSACTION_ID:
+        raise LinkFault(UNKNOWN_TRANSACTION, "no transaction of this id is open")
+    return state.txn_id
 
 
 class Sink(ABC):
@@ -45,6 +63,11 @@ class Sink(ABC):
 
         Returns steps to be done before the next frame, if there are any.
         """
+
+    @property
+    @abstractmethod
+    def most_named(self) -> str:
+        """By what it is said how large a message may be."""
 
     @abstractmethod
     def begin(self, payload: bytes) -> LargeMessage | None:
@@ -86,13 +109,16 @@ class Sink(ABC):
 class _Partial:
     """A message of which some has come."""
 
-    __slots__ = ("delivery_id", "error", "is_settled", "large", "parts", "size", "state")
+    __slots__ = ("begun", "delivery_id", "error", "is_settled", "large", "size", "state")
 
     def __init__(self, delivery_id: int) -> None:
         self.delivery_id = delivery_id
-        self.state: DeliveryState | None = None
+        self.state: TransactionalState | None = None
+        """Its transaction: no other state of a message means anything."""
         self.is_settled = False
-        self.parts: list[bytes] = []
+        # Not a list of parts: of very small ones it takes many times as much as they have.
+        self.begun = bytearray()
+        """What came, but for what went to the store."""
         self.size = 0
         self.large: LargeMessage | None = None
         """What the rest of it goes to, if it is large."""
@@ -110,11 +136,17 @@ class Receiver(Link):
     )  # fmt: skip
 
     def __init__(
-        self, session: LinkSession, said: Attach, cost: int, sink: Sink, least_large: int
+        self,
+        session: LinkSession,
+        said: Attach,
+        cost: int,
+        sink: Sink,
+        least_large: int,
+        most: int,
     ) -> None:
-        """Begin without credit; of ``least_large`` bytes a message is large."""
+        """Begin without credit; of ``least_large`` bytes a message is large, and has ``most``."""
         super().__init__(session, said, cost)
-        options, uploads = session.client.options, session.client.uploads
+        options = session.client.options
         self._sink = sink
         self.is_closed = False
         """Whether it is over: nothing more that came by it is sent."""
@@ -123,8 +155,8 @@ class Receiver(Link):
         self._most = options.amqp.credits
         self._low = options.amqp.low_credits
         self._least_large = least_large
-        self._max_bytes = uploads.most
-        self._whole = min(least_large, self._max_bytes + 1)
+        self._max_bytes = most
+        self._whole = min(least_large, most + 1)
         """Below how many bytes a message in one transfer is taken as it is."""
         self._partial: _Partial | None = None
 
@@ -182,8 +214,8 @@ class Receiver(Link):
             )
         if said.settled:
             partial.is_settled = True
-        if said.state is not None:
-            partial.state = said.state
+        if isinstance(said.state, TransactionalState):
+            partial.state = TransactionalState(transaction_of(said.state))
         if said.aborted:
             self._drop()
             return None
@@ -191,8 +223,7 @@ class Receiver(Link):
         if partial.size > self._max_bytes:
             raise LinkFault(
                 MESSAGE_SIZE,
-                f"a message has more than {self._max_bytes} bytes, which are"
-                f" {self.session.client.uploads.most_named}",
+                f"a message has more than {self._max_bytes} bytes: {self._sink.most_named}",
             )
         self._add(partial, payload)
         return None if said.more else self._finish(partial)
@@ -205,14 +236,12 @@ class Receiver(Link):
         if partial.large is not None:
             client.uploads.add(partial.large, payload)
             return
-        partial.parts.append(payload)
+        partial.begun += payload
         client.buffered += len(payload)
         if partial.size < self._least_large:
             return
-        beginning = b"".join(partial.parts)
-        partial.parts = [beginning]
         try:
-            partial.large = self._sink.begin(beginning)
+            partial.large = self._sink.begin(bytes(partial.begun))
         except NotLive:
             raise
         except AmqpDecodeError as error:
@@ -226,7 +255,7 @@ class Receiver(Link):
 
     def _finish(self, partial: _Partial) -> Steps | None:
         """Send a message that is whole, or refuse it."""
-        whole = b"".join(partial.parts)
+        whole = bytes(partial.begun)
         self._let_go(partial)
         self._partial = None
         sink, delivery_id, is_settled = self._sink, partial.delivery_id, partial.is_settled
@@ -241,8 +270,8 @@ class Receiver(Link):
 
     def _let_go(self, partial: _Partial) -> None:
         """Hold nothing more here of a message."""
-        self.session.client.buffered -= sum([len(part) for part in partial.parts])
-        partial.parts.clear()
+        self.session.client.buffered -= len(partial.begun)
+        partial.begun = bytearray()
 
     def _count(self) -> None:
         """Count a delivery against the credit; give more once little is left."""

@@ -40,11 +40,16 @@ from orthia.broker.protocols.amqp.types import (
     SMALL_ULONG,
     STRING_8,
     STRING_32,
+    SYMBOL_8,
+    SYMBOL_32,
+    ULONG,
+    ULONG_0,
     claimed_end,
     decode,
     encode_described,
     encode_map,
     end_of,
+    has_more_values,
     utf8,
 )
 from orthia.broker.protocols.amqp.values import (
@@ -68,6 +73,14 @@ FOOTER: Final = 0x78
 NO_BODY: Final = 0
 MAX_HEAD_BYTES: Final = 65_536
 """How long all before the body may be."""
+MAX_HEAD_VALUES: Final = 512
+"""How many values there may be in each section before the body; a property and its name are two."""
+_FREE_SECTIONS: Final = 1_024
+_SECTION_BYTES: Final = 1_024
+"""How many sections a body may have in any case, and for how many bytes one more.
+
+Each is looked at by itself: a body of many small ones would hold up everybody else.
+"""
 _NAMES: Final = {
     HEADER: "header",
     DELIVERY_ANNOTATIONS: "delivery-annotations",
@@ -88,6 +101,8 @@ _BY_SYMBOL: Final = {
     "amqp:amqp-value:*": VALUE,
 }
 _LISTS_AND_MAPS: Final = (b"", b"\x45", b"\xc0", b"\xc1", b"\xd0", b"\xd1")
+_DESCRIPTORS: Final = (SMALL_ULONG, ULONG_0, ULONG, SYMBOL_8, SYMBOL_32)
+"""The format codes of what describes a section."""
 _DEFAULT_PRIORITY: Final = 4
 _BEGINNING_BYTES: Final = 4_096
 """In how many bytes a section of a body says how long it is."""
@@ -228,6 +243,10 @@ def sections_of(head: bytes) -> Sections:
             end = _end_of_section(head, value_at, code)
         if end > length:
             raise AmqpCutOffError(length)
+        if end - value_at > MAX_HEAD_VALUES and has_more_values(
+            head, value_at, end, MAX_HEAD_VALUES
+        ):
+            raise AmqpDecodeError(at, f"at most {MAX_HEAD_VALUES} values in the {_NAMES[code]}")
         while done < index:
             ends[done] = at
             done += 1
@@ -236,6 +255,8 @@ def sections_of(head: bytes) -> Sections:
     while done < 5:
         ends[done] = at
         done += 1
+    if at > MAX_HEAD_BYTES:
+        raise _head_too_long(at)
     return Sections(ends[0], ends[1], ends[2], ends[3], ends[4], at, NO_BODY, 0, -1)
 
 
@@ -291,10 +312,15 @@ def _section(data: bytes, at: int) -> tuple[int, int]:
     if at + 2 < len(data) and data[at + 1] == SMALL_ULONG:
         code, value_at = int(data[at + 2]), at + 3
     else:
-        descriptor, value_at = decode(data, at + 1)
-        code = descriptor if isinstance(descriptor, ULong) else 0
-        if isinstance(descriptor, Symbol):
-            code = _BY_SYMBOL.get(descriptor, 0)
+        code, value_at = 0, at
+        if at + 1 >= len(data):
+            raise AmqpCutOffError(len(data))
+        if data[at + 1] in _DESCRIPTORS:  # a list, of whatever length, describes no section
+            descriptor, value_at = decode(data, at + 1)
+            if isinstance(descriptor, Symbol):
+                code = _BY_SYMBOL.get(descriptor, 0)
+            elif isinstance(descriptor, ULong):
+                code = descriptor
     if not HEADER <= code <= FOOTER:
         raise _no_section(at)
     return code, value_at
@@ -374,7 +400,7 @@ def body_sections(sections: Sections, body: bytes) -> Iterator[BodySection]:
 
     ``sections`` are those of its head.
     """
-    at = 0
+    at = count = 0
     before = NO_BODY
     if sections.first >= 0:
         at, before = sections.first, sections.body
@@ -382,12 +408,24 @@ def body_sections(sections: Sections, body: bytes) -> Iterator[BodySection]:
             raise AmqpCutOffError(len(body))
         yield BodySection(before, sections.code, 0, at)
     while at < len(body):
+        count += 1
+        _check_count(count, at)
         code, begin = _section(body, at)
         _check_order(before, code, at)
         end = end_of(body, begin)
         _check_form(code, body[begin], begin)
         yield BodySection(code, body[begin], begin, end)
         at, before = end, code
+
+
+def _check_count(count: int, at: int) -> None:
+    """Raise AmqpDecodeError if the first ``at`` bytes of a body have too many sections."""
+    if count > _FREE_SECTIONS + at // _SECTION_BYTES:
+        raise AmqpDecodeError(
+            at,
+            f"at most {_FREE_SECTIONS} sections of a body, and one more for each"
+            f" {_SECTION_BYTES} bytes",
+        )
 
 
 def _check_order(before: int, code: int, at: int) -> None:
@@ -404,7 +442,7 @@ class BodyCheck:
     as in ``body_sections``.
     """
 
-    __slots__ = ("_at", "_before", "_begun", "_left")
+    __slots__ = ("_at", "_before", "_begun", "_count", "_left")
 
     def __init__(self, sections: Sections) -> None:
         """``sections`` are those of its head."""
@@ -413,7 +451,9 @@ class BodyCheck:
         """Bytes of a value that are still to come."""
         self._begun = b""
         """The beginning of a section that does not say yet how long it is."""
-        self._at = 0
+        self._at = max(sections.first, 0)
+        """Where the section begins that comes next."""
+        self._count = 0
 
     def add(self, data: bytes) -> None:
         """Take the next bytes; raises AmqpDecodeError if they are no part of a body."""
@@ -443,11 +483,13 @@ class BodyCheck:
 
     def _begin(self, begun: bytes) -> int:
         """Return where the section ends that begins here; raises AmqpDecodeError."""
+        _check_count(self._count + 1, self._at)
         code, begin = _section(begun, 0)
         _check_order(self._before, code, self._at)
         end = claimed_end(begun, begin)
         _check_form(code, begun[begin], begin)
         self._before = code
+        self._count += 1
         return end
 
     def finish(self) -> None:

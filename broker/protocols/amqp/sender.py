@@ -36,6 +36,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Rejected,
     Released,
     Source,
+    bare,
 )
 from orthia.broker.protocols.large_bodies import BodyReader
 from orthia.config.errors import OrthiaError
@@ -43,11 +44,6 @@ from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 _MASK: Final = 0xFFFFFFFF
-_FIRST_LOOK_MS: Final = 1
-_LONGEST_LOOK_MS: Final = 50
-"""After how long it is looked again whether a drain can be answered, at first and at last."""
-_LONGEST_DRAIN: Final = 100
-"""After how many looks it is answered in any case."""
 _DETACHING: Final = {Refusal.DESTINATION: RESOURCE_DELETED, Refusal.AUTHORIZATION: UNAUTHORIZED}
 """Why a link is ended and its connection goes on, with the condition that says so."""
 
@@ -57,8 +53,8 @@ class Sender(Link):
 
     __slots__ = (
         "_again", "_asked_for_drain", "_asked_for_echo", "_browses", "_credit", "_delivery_count",
-        "_is_settled", "_large", "_looks", "_looks_later", "answer", "connection", "core",
-        "default_outcome", "holds", "principal",
+        "_is_settled", "_large", "answer", "connection", "core", "default_outcome", "holds",
+        "principal",
     )  # fmt: skip
 
     def __init__(
@@ -73,16 +69,13 @@ class Sender(Link):
         """Called by the core with each change of what it keeps for this link."""
         self.answer: Attach | None = None
         """What tells the client that the link is there, until it is told."""
-        self.default_outcome: Outcome = source.default_outcome or RELEASED
+        self.default_outcome: Outcome = bare(source.default_outcome or RELEASED)
         """That of a delivery which the client settles without one."""
         self._browses = browses
         self._is_settled = said.snd_settle_mode == SETTLED
         self._credit = 0
         self._delivery_count = 0
         self._asked_for_drain = self._asked_for_echo = False
-        self._looks = 0
-        self._looks_later = False
-        """Whether it is looked again soon whether a drain can be answered."""
         self._large: BodyReader | None = None
         """The large message that is being written."""
         self._again: deque[MessageReference] = deque()
@@ -201,8 +194,6 @@ class Sender(Link):
             begin = 0 if said.delivery_count is None else said.delivery_count
             on_their_way = (self._delivery_count - begin) & _MASK
             self._credit = max(0, said.link_credit - on_their_way)
-        if not self._asked_for_drain:
-            self._looks = 0
         self._asked_for_drain, self._asked_for_echo = said.drain, said.echo
         if self.answer is None:
             self.follow()
@@ -212,7 +203,7 @@ class Sender(Link):
         if self._credit:
             self.resume()
         if self._asked_for_drain:
-            self._look_whether_drained()
+            self.session.client.drains.ask(self)
         elif self._asked_for_echo:
             self.say_flow()
         self._asked_for_echo = False
@@ -231,28 +222,16 @@ class Sender(Link):
             )
         )
 
-    def _look_whether_drained(self) -> None:
-        """Answer a drain if there is nothing more, or no credit; else look again later."""
+    def answer_drain(self, *, in_any_case: bool) -> bool:
+        """Answer a drain if there is nothing more, or no credit; return whether none waits."""
         core = self.core
         if not self._asked_for_drain or core is None:
-            return
+            return True
         is_busy = self._large is not None or not self.session.takes_messages()
-        if self._credit and (is_busy or core.is_looking) and self._looks < _LONGEST_DRAIN:
-            self._look_later()
-            return
+        if self._credit and (is_busy or core.is_looking) and not in_any_case:
+            return False
         self._drained()
-
-    def _look_later(self) -> None:
-        if self._looks_later:
-            return
-        self._looks_later = True
-        after_ms = min(_FIRST_LOOK_MS << min(self._looks, 6), _LONGEST_LOOK_MS)
-        self._looks += 1
-        self.session.client.core.call_later(after_ms, self._look_again)
-
-    def _look_again(self) -> None:
-        self._looks_later = False
-        self._look_whether_drained()
+        return True
 
     def _drained(self) -> None:
         """Take the credit away, and say so."""

@@ -52,6 +52,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Received,
     TransactionalState,
     Transfer,
+    bare,
     encode_performative,
 )
 from orthia.broker.protocols.amqp.sender import Sender
@@ -64,6 +65,13 @@ _OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What this side says of its own: the client's window decides."""
 _TRANSFER_BYTES: Final = 64
 """What a transfer needs of its frame beside the message."""
+_SETTLED_AT_ONCE: Final = 512
+"""How many deliveries one disposition settles before others may have a turn."""
+_ENDED_COST: Final = 128
+"""Bytes that the handle of a link counts for which this side has ended, and the client has not.
+
+So does each delivery that the link had.
+"""
 
 Attaching = Callable[["AmqpSession", Attach], Steps | None]
 """Makes the link that a client asks for."""
@@ -75,8 +83,8 @@ class AmqpSession(LinkSession):
     __slots__ = (
         "_accepted", "_attaching", "_deliveries", "_incoming_left", "_is_resuming", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "_resumes", "_returned", "channel", "client",
-        "is_ended", "nodes", "transactions",
+        "_pending_bytes", "_remote_window", "_resumes", "_returned", "_returned_ids", "channel",
+        "client", "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -98,8 +106,10 @@ class AmqpSession(LinkSession):
         """By handle; None for one that this side has ended, until the client says so, too."""
         self._deliveries: dict[int, Link] = {}
         """Whose those are that the client has and did not settle, in order."""
-        self._returned: dict[int, set[int]] = {}
+        self._returned: dict[int, list[int]] = {}
         """What the client had of links that this side has ended, by handle."""
+        self._returned_ids: set[int] = set()
+        """All of these."""
         self._accepted: list[int] = []
         """What is to be said accepted of what the client sent."""
         self._next_incoming_id = said.next_outgoing_id
@@ -231,13 +241,15 @@ class AmqpSession(LinkSession):
         if not accepted:
             return
         self._accepted = []
+        frames: list[bytes] = []
         first = last = accepted[0]
         for delivery_id in accepted[1:]:
             if delivery_id != (last + 1) & _MASK:
-                self.client.write(accepted_frame(self.channel, first, last))
+                frames.append(accepted_frame(self.channel, first, last))
                 first = delivery_id
             last = delivery_id
-        self.client.write(accepted_frame(self.channel, first, last))
+        frames.append(accepted_frame(self.channel, first, last))
+        self.client.write(b"".join(frames))
 
     @override
     def say_transacted(self, delivery_id: int, txn_id: bytes) -> None:
@@ -302,7 +314,7 @@ class AmqpSession(LinkSession):
     def refuse_link(self, said: Attach, error: OrthiaError) -> None:
         """Attach a link and end it at once, as a link is refused."""
         self.client.socket.refused(refusal_of(error), str(error))
-        self._links[said.handle] = None
+        self._keep_handle(said.handle, [])
         role = not said.role
         self.say(
             Attach(
@@ -317,15 +329,29 @@ class AmqpSession(LinkSession):
         )
         self.say(Detach(said.handle, closed=True, error=error_of(error)))
 
+    def _keep_handle(self, handle: int, returned: list[int]) -> None:
+        """Keep the handle of a link that is ended until the client says so, too.
+
+        ``returned`` are the deliveries it had, which went back.
+        """
+        self._links[handle] = None
+        self.client.links_size += _ENDED_COST * (1 + len(returned))
+        if returned:
+            self._returned[handle] = returned
+            self._returned_ids.update(returned)
+
+    def _forget_handle(self, handle: int) -> None:
+        returned = self._returned.pop(handle, ())
+        self._returned_ids.difference_update(returned)
+        self.client.links_size -= _ENDED_COST * (1 + len(returned))
+
     @override
     def end_link(self, link: Link, error: Error) -> None:
         if self._links.get(link.handle) is not link:
             return
         self._say_attached(link)
         self._fail_transaction(link.partial_state)
-        if link.unsettled:
-            self._returned[link.handle] = set(link.unsettled)
-        self._links[link.handle] = None
+        self._keep_handle(link.handle, list(link.unsettled))
         self._close(link, is_closed=True)
         self.flush_accepted()
         self.say(Detach(link.handle, closed=True, error=error))
@@ -336,7 +362,7 @@ class AmqpSession(LinkSession):
             raise SessionFault(UNATTACHED_HANDLE, f"handle {said.handle} is of no link")
         link = self._links.pop(said.handle)
         if link is None:
-            self._returned.pop(said.handle, None)
+            self._forget_handle(said.handle)
             return None  # this side has ended it before
         self._say_attached(link)
         self._close(link, is_closed=said.closed)
@@ -394,11 +420,11 @@ class AmqpSession(LinkSession):
         self._resumes = True
         if not self._is_resuming:
             self._is_resuming = True
-            self.client.core.slices.run(self._resuming())
+            self.client.core.slices.run(self._resuming(), self.client.socket.usage)
 
     def _resuming(self) -> Steps:
         try:
-            while self._resumes:
+            while self._resumes and not self.is_ended:
                 self._resumes = False
                 yield from self.resuming()
                 yield GO_ON
@@ -443,27 +469,43 @@ class AmqpSession(LinkSession):
             raise SessionFault(UNATTACHED_HANDLE, f"handle {handle} is of no link")
         return self._links[handle]
 
-    def disposition(self, said: Disposition) -> None:
-        """Do what the client says of deliveries that it has; of what it sent all is settled."""
+    def disposition(self, said: Disposition) -> Steps | None:
+        """Do what the client says of deliveries that it has; of what it sent all is settled.
+
+        Returns steps to be done before the next frame, if there are any.
+        """
         if said.role is not RECEIVER:
-            return
+            return None
+        state = said.state
         first = said.first
         last = first if said.last is None else said.last
-        deliveries = self._deliveries
         count = ((last - first) & _MASK) + 1
-        if count == 1:
-            named = [first] if first in deliveries else []
-        elif count <= len(deliveries):
-            ids = [(first + index) & _MASK for index in range(count)]
-            named = [one for one in ids if one in deliveries]
-        else:
-            named = [one for one in deliveries if (one - first) & _MASK < count]
-        state = said.state
-        if self._returned and any(
-            (one - first) & _MASK < count for ids in self._returned.values() for one in ids
-        ):
+        if count > _SETTLED_AT_ONCE:
+            return self._settling(said, first, count)
+        ids = [first] if count == 1 else [(first + index) & _MASK for index in range(count)]
+        if self._returned and not self._returned_ids.isdisjoint(ids):
             self._fail_transaction(state)
-        if not named or (not said.settled and (state is None or isinstance(state, Received))):
+        self._settle_all(said, ids)
+        return None
+
+    def _settling(self, said: Disposition, first: int, count: int) -> Steps:
+        """Settle a long range: of as many as a client can have, others wait for a few only."""
+        for returned in list(self._returned.values()):
+            if any((one - first) & _MASK < count for one in returned):
+                self._fail_transaction(said.state)
+                break
+            yield GO_ON
+        named = [one for one in self._deliveries if (one - first) & _MASK < count]
+        yield GO_ON
+        for at in range(0, len(named), _SETTLED_AT_ONCE):
+            self._settle_all(said, named[at : at + _SETTLED_AT_ONCE])
+            yield GO_ON
+
+    def _settle_all(self, said: Disposition, ids: list[int]) -> None:
+        """Do what the client says of those deliveries among some that it has."""
+        deliveries, state = self._deliveries, said.state
+        named = [one for one in ids if one in deliveries]
+        if not said.settled and (state is None or isinstance(state, Received)):
             return
         by_sender: dict[Sender, list[int]] = {}
         for delivery_id in named:
@@ -476,6 +518,7 @@ class AmqpSession(LinkSession):
             except NotLive:
                 raise
             except (LinkFault, BrokerError) as error:
+                self._fail_transaction(state)
                 self.client.socket.refused(refusal_of(error), str(error))
                 self.end_link(sender, error_of(error))
 
@@ -486,6 +529,7 @@ class AmqpSession(LinkSession):
             return
         if state is None or isinstance(state, Received):
             state = sender.default_outcome
+        state = bare(state)
         references = self.take(sender, ids)
         done: Done | None = None
         if not said.settled:
@@ -521,17 +565,20 @@ class AmqpSession(LinkSession):
         if self.is_ended:
             return
         is_accepted = isinstance(state, Accepted)
+        frames: list[bytes] = []
         first = last = ids[0]
         for delivery_id in [*ids[1:], None]:
             if delivery_id is not None and delivery_id == (last + 1) & _MASK:
                 last = delivery_id
                 continue
             if is_accepted:
-                self.client.write(accepted_frame(self.channel, first, last, is_receiver=False))
+                frames.append(accepted_frame(self.channel, first, last, is_receiver=False))
             else:
-                self.say(Disposition(SENDER, first, last, settled=True, state=state))
+                said = Disposition(SENDER, first, last, settled=True, state=state)
+                frames.append(encode_frame(encode_performative(said), self.channel))
             if delivery_id is not None:
                 first = last = delivery_id
+        self.client.write(b"".join(frames))
 
     # --- the end
 
@@ -542,6 +589,9 @@ class AmqpSession(LinkSession):
         self._pending.clear()
         self._hold(-self._pending_bytes)
         links = [one for one in self._links.values() if one is not None]
+        for handle, one in self._links.items():
+            if one is None:
+                self._forget_handle(handle)
         # What they have goes back before their transactions end: the client did not fail with it.
         for link in sorted(links, key=lambda one: not isinstance(one, Sender)):
             self._close(link, is_closed=True)

@@ -49,6 +49,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Disposition,
     Rejected,
     TransactionalState,
+    bare,
     decode_transaction,
 )
 from orthia.broker.protocols.amqp.receiver import Receiver, Sink
@@ -61,7 +62,7 @@ _MESSAGE_COST: Final = 512
 """Bytes that a message of a transaction counts for beside its head and body."""
 LINK_ENDED: Final = "a link of the transaction was ended before all of its work had come"
 """Why a commit is refused of which something came too late."""
-_SETTLE_COST: Final = 128
+_SETTLE_COST: Final = 512
 """Bytes that a settled delivery of a transaction counts for beside its message."""
 
 
@@ -94,12 +95,27 @@ class _Taken(NamedTuple):
             self.core.put_back(references)
             self.core.acknowledge(references, None)
 
+    def put_back(self) -> None:
+        """Let the link have them as before."""
+        self.core.put_back(list(self.delivered.values()))
+        self.session.put_back(self.sender, self.delivered)
+
     def give_back(self, *, is_failed: bool) -> None:
         """Deliver them again, if the link is still there."""
         core, references = self.core, list(self.delivered.values())
         if self.sender.core is core:
             core.put_back(references)
             self.sender.give_back(core, references, None, is_failed=is_failed)
+
+
+def _together(taken: Iterable[_Taken]) -> list[_Taken]:
+    """Return deliveries as one that were settled alike: they are many, and are done in one step."""
+    found: dict[tuple[int, DeliveryState, bool], _Taken] = {}
+    for one in taken:
+        known = found.setdefault((id(one.core), one.state, one.is_settled), one)
+        if known is not one:
+            known.delivered.update(one.delivered)
+    return list(found.values())
 
 
 class _Open:
@@ -167,7 +183,7 @@ class Transactions:
 
         What the link held for the client, the transaction holds from here on.
         """
-        outcome, core = state.outcome or sender.default_outcome, sender.core
+        outcome, core = bare(state.outcome or sender.default_outcome), sender.core
         if core is None:
             raise LinkFault(NOT_ALLOWED, "the link is closed")
         answer = sender.answer_of(outcome)
@@ -204,7 +220,7 @@ class Transactions:
             raise LinkFault(ROLLED_BACK, one.failure)
 
         def committed() -> None:
-            for taken in one.taken:
+            for taken in _together(one.taken):
                 if not taken.is_settled:
                     taken.session.say_settled(list(taken.delivered), taken.state)
                 if taken.stays_aside:
@@ -213,7 +229,7 @@ class Transactions:
 
         def not_stored(error: OrthiaError, _: Done | None) -> None:
             work.is_refused = True
-            for taken in one.taken:
+            for taken in _together(one.taken):  # which come again
                 if not taken.is_settled:
                     taken.session.say_settled(list(taken.delivered), RELEASED)
                 if taken.stays_aside:
@@ -238,14 +254,13 @@ class Transactions:
         one = self._named(txn_id)
         self._forget(txn_id)
         unpin(self._client.core, (message for _, message in one.work.sends))
-        for taken in one.taken:
+        for taken in _together(one.taken):
             if taken.sender.core is not taken.core:
                 continue  # its link is closed: they went back to their queue
             if taken.is_settled:
                 taken.give_back(is_failed=True)
             else:
-                taken.core.put_back(list(taken.delivered.values()))
-                taken.session.put_back(taken.sender, taken.delivered)
+                taken.put_back()
 
     def fail(self, txn_id: bytes, reason: str) -> None:
         """Refuse to commit a transaction, if it is open: not all of it was taken."""
@@ -340,6 +355,11 @@ class Coordinator(Sink):
         except LinkFault as error:
             self._answer(delivery_id, Rejected(error.error))
         return None
+
+    @property
+    @override
+    def most_named(self) -> str:
+        return "what a coordinator is asked is short"
 
     @override
     def begin(self, payload: bytes) -> LargeMessage | None:

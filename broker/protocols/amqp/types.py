@@ -163,6 +163,49 @@ def _claimed_end(data: bytes, at: int) -> int:
     return end
 
 
+def has_more_values(data: bytes, at: int, end: int, most: int) -> bool:
+    """Return whether there are more than ``most`` values between two places, those in others too.
+
+    It takes as long as there are ``most`` of them at most. An array whose elements have values of
+    their own counts as one for each byte. What is no value, or is cut off, ends the count: whoever
+    decodes it says so.
+    """
+    if end - at <= most:
+        return False  # each has a byte at least
+    try:
+        return _has_more_values(data, at, end, most)
+    except (IndexError, struct.error):
+        return False
+
+
+def _has_more_values(data: bytes, at: int, end: int, most: int) -> bool:
+    found = 0
+    while at < end and found <= most:
+        code = data[at]
+        at += 1
+        found += 1
+        width = code >> 4
+        if 4 < width < 10:
+            at += 1 << (width - 5)
+        elif width == 0xA:
+            at += 1 + data[at]
+        elif width == 0xB:
+            at += 4 + int(_U32.unpack_from(data, at)[0])
+        elif width == 0xC:
+            at += 2
+        elif width == 0xD:
+            at += 8
+        elif width >= 0xE:
+            count, first, after = compound_extent(data, code, at)
+            constructor = data[first]
+            is_plain = 4 <= constructor >> 4 <= 0xB
+            found += count if is_plain else after - first
+            at = after
+        elif width != 4 and code != DESCRIBED:
+            return False
+    return found > most
+
+
 def decode_value(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     """Do as ``decode``, and raise IndexError or struct.error for a value that is cut off.
 
