@@ -24,7 +24,7 @@ from orthia.broker.protocols.amqp.performatives import (
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.journal.errors import UnitRefused
 from tests.amqp.support import WINDOW, Client, encoded
-from tests.core.support import CoreUnderTest
+from tests.core.support import CoreUnderTest, settings
 
 SOLE = Symbol("sole-connection-for-container")
 QUEUE = "/queue/orders"
@@ -142,6 +142,22 @@ def test_a_transaction_lacks_nothing_that_came_by_a_link_which_was_ended(*, amid
     assert isinstance(client.take(Detach), Detach)
     client.discharge(control, state.txn_id)
     assert is_rolled_back(client)
+
+
+def test_a_client_that_is_lost_was_at_the_oldest_of_what_was_rolled_back() -> None:
+    """That delivery failed, and none behind it."""
+    core = CoreUnderTest(settings(dead_letter_address="DLQ", max_delivery_attempts=1))
+    core.send(QUEUE, "first", "second")
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 5)
+    first, _ = client.messages()
+    txn_id = client.declare(control)
+    client.settle(first, state=TransactionalState(txn_id, ACCEPTED), settled=False)
+    client.discharge(control, txn_id, fail=True)
+    client.connection.connection_lost()
+    core.settle()
+    assert core.consume("/queue/DLQ").texts == ["first"]
 
 
 @pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, Rejected()])

@@ -117,7 +117,7 @@ class Link(ABC):
         self.subscription: SubscriptionName | None = None
         """The durable subscription that it is to, and that is deleted when it is closed."""
         self.unsettled: dict[int, MessageReference] = {}
-        """What the client has of it and did not settle, by delivery id, the oldest first."""
+        """What the client has of it and did not settle, by delivery id."""
 
     @abstractmethod
     def flow(self, said: Flow) -> None:

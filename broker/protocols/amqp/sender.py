@@ -87,8 +87,8 @@ class Sender(Link):
 
     @property
     def oldest(self) -> MessageReference | None:
-        """The first that was delivered of those not settled."""
-        return next(iter(self.unsettled.values()), None)
+        """The first that was delivered of those not settled, some of which a roll back put back."""
+        return min(self.unsettled.values(), key=lambda one: one.written_at, default=None)
 
     # --- what the core calls
 
