@@ -98,7 +98,7 @@ def document(instance: Instance) -> str:
       </shared-store>
     </ha-policy>
     <acceptors>
-      <acceptor name="stomp">tcp://{escape(host)}:{instance.port}?protocols=STOMP</acceptor>
+      <acceptor name="stomp">tcp://{escape(host)}:{instance.port}?protocols=STOMP,AMQP</acceptor>
     </acceptors>
 {_security(instance)}
 {_UNDELIVERABLE}
