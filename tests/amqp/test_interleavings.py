@@ -12,6 +12,7 @@ from orthia.broker.protocols.amqp.performatives import (
     RELEASED,
     Attach,
     Detach,
+    Disposition,
     Flow,
     Outcome,
     Rejected,
@@ -142,6 +143,29 @@ def test_a_transaction_lacks_nothing_that_came_by_a_link_which_was_ended(*, amid
     assert isinstance(client.take(Detach), Detach)
     client.discharge(control, state.txn_id)
     assert is_rolled_back(client)
+
+
+def test_a_link_that_ends_while_a_long_range_is_settled_lacks_none_of_it() -> None:
+    """In a transaction, whose commit is refused: the rest of the range went back."""
+    passed = itertools.count()
+    core = CoreUnderTest(clock=lambda: next(passed) / 10)
+    core.send(QUEUE, *map(str, range(1_500)))
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 1_500)
+    first, *_, last = client.messages()
+    txn_id = client.declare(control)
+    state = TransactionalState(txn_id, ACCEPTED)
+    said = Disposition(RECEIVER, first.id, last.id, settled=True, state=state)
+    client.connection.receive(encode_frame(encode_performative(said)))
+    (subscription,) = core.broker.queues()["orders"].subscriptions
+    assert [one.acknowledges for one in client.connection.open_transactions()] == [0]
+    subscription.fail("the permissions were changed", Refusal.AUTHORIZATION)
+    core.settle()
+    client.all()
+    client.discharge(control, txn_id)
+    assert is_rolled_back(client)
+    assert core.broker.depths()["orders"] == 1_500
 
 
 def test_a_client_that_is_lost_was_at_the_oldest_of_what_was_rolled_back() -> None:

@@ -476,26 +476,23 @@ class AmqpSession(LinkSession):
         """
         if said.role is not RECEIVER:
             return None
-        state = said.state
         first = said.first
         last = first if said.last is None else said.last
         count = ((last - first) & _MASK) + 1
         if count > _SETTLED_AT_ONCE:
             return self._settling(said, first, count)
         ids = [first] if count == 1 else [(first + index) & _MASK for index in range(count)]
-        if self._returned and not self._returned_ids.isdisjoint(ids):
-            self._fail_transaction(state)
         self._settle_all(said, ids)
         return None
 
     def _settling(self, said: Disposition, first: int, count: int) -> Steps:
         """Settle a long range: of as many as a client can have, others wait for a few only."""
+        named = [one for one in self._deliveries if (one - first) & _MASK < count]
         for returned in list(self._returned.values()):
             if any((one - first) & _MASK < count for one in returned):
                 self._fail_transaction(said.state)
                 break
             yield GO_ON
-        named = [one for one in self._deliveries if (one - first) & _MASK < count]
         yield GO_ON
         for at in range(0, len(named), _SETTLED_AT_ONCE):
             self._settle_all(said, named[at : at + _SETTLED_AT_ONCE])
@@ -504,6 +501,8 @@ class AmqpSession(LinkSession):
     def _settle_all(self, said: Disposition, ids: list[int]) -> None:
         """Do what the client says of those deliveries among some that it has."""
         deliveries, state = self._deliveries, said.state
+        if self._returned and not self._returned_ids.isdisjoint(ids):
+            self._fail_transaction(state)
         named = [one for one in ids if one in deliveries]
         if not said.settled and (state is None or isinstance(state, Received)):
             return
