@@ -18,7 +18,7 @@ _LONGEST_DRAIN: Final = 100
 """After how many looks it is answered in any case."""
 
 
-class Draining(Protocol):
+class _Draining(Protocol):
     """A link, as far as its drain waits."""
 
     def answer_drain(self, *, in_any_case: bool) -> bool:
@@ -34,10 +34,10 @@ class Drains:
         """``usage`` is of the client whose links they are."""
         self._core = core
         self._usage = usage
-        self._waiting: dict[Draining, int] = {}
+        self._waiting: dict[_Draining, int] = {}
         self._is_due = False
 
-    def ask(self, link: Draining) -> None:
+    def ask(self, link: _Draining) -> None:
         """Answer a drain, at once or later."""
         if link.answer_drain(in_any_case=False):
             self._waiting.pop(link, None)
