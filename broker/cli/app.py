@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pair": "Run a live node and a backup until Ctrl-C, with their logs side by side.",
     "pipeline": "Export, audit and analyse journals and failover logs on Spark.",
     "produce": "Send numbered messages, each with a receipt, through failovers.",
-    "queue": "Look at queues, create, pause, purge, move, retry and delete them.",
+    "queue": "Look at queues, create, update, pause, purge, move, retry and delete them.",
     "run": "Run the node that a broker.xml describes; its ha-policy says whether live or backup.",
     "scheduled": "Look at messages that are to be delivered later, and cancel them.",
     "status": "Show which node is live, until when by the database's clock, and whether a backup"
