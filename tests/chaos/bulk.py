@@ -34,3 +34,4 @@ def send_bulk(ground: Ground, port: int) -> None:
         give_up = time.monotonic() + _SECONDS
         while connection.unsent_bytes and time.monotonic() < give_up:
             connection.exchange(0.05)
+    ground.history.add(Operation(Kind.LOST, client))  # nobody will know what became of it

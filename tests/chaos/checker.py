@@ -146,6 +146,8 @@ class Checker:
         self._transactions: dict[str, list[Name]] = defaultdict(list)
         self._committed: set[str] = set()
         self._aborted: set[str] = set()
+        self._undecided: dict[str, str] = {}
+        """By client the transaction in which it has sent and whose outcome it does not know."""
         self._consumers: dict[str, _Consumer] = defaultdict(_Consumer)
         self._last_number: dict[tuple[str, str], int] = {}
         self._results: dict[str, str] = {}
@@ -160,12 +162,16 @@ class Checker:
     def missing(self) -> int:
         """How many messages were confirmed, or received, and are not acknowledged yet.
 
-        Those that a database may have lost are not waited for.
+        Nor is it known whether those of a transaction were sent that is not decided, which counts
+        as one. Those that a database may have lost are not waited for.
         """
         if not self._tails:
-            return len(self._unsettled) + len(self._open)
+            return len(self._unsettled) + len(self._open) + len(self._undecided)
         names = [*self._unsettled, *(name for _, name in self._open)]
-        return sum(not self._is_of_a_tail(self._messages[name].confirmed_at) for name in names)
+        waited_for = sum(
+            not self._is_of_a_tail(self._messages[name].confirmed_at) for name in names
+        )
+        return waited_for + len(self._undecided)
 
     def observe(self, operation: Operation) -> None:
         """Hear the next operation."""
@@ -175,11 +181,15 @@ class Checker:
             case Kind.RECEIPT:
                 self._confirm((operation.queue, operation.body), operation.at)
             case Kind.COMMITTED:
+                self._undecided.pop(operation.client, None)
                 self._committed.add(operation.transaction)
                 for name in self._transactions.get(operation.transaction, ()):
                     self._confirm(name, operation.at)
             case Kind.ABORT:
+                self._undecided.pop(operation.client, None)
                 self._aborted.add(operation.transaction)
+            case Kind.LOST:
+                self._undecided.pop(operation.client, None)
             case Kind.CONNECTED:
                 consumer = self._consumers[operation.client]
                 consumer.is_first_on_node = operation.port != consumer.last_port
@@ -202,6 +212,7 @@ class Checker:
         if operation.transaction:
             message.transaction = operation.transaction
             self._transactions[operation.transaction].append(name)
+            self._undecided[operation.client] = operation.transaction
 
     def _confirm(self, name: Name, at: float) -> None:
         message = self._messages[name]

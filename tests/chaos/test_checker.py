@@ -118,6 +118,22 @@ def test_a_good_history_has_no_violation() -> None:
     assert check(*GOOD) == {}
 
 
+@pytest.mark.parametrize("end", [Kind.ABORT, Kind.LOST])
+def test_a_transaction_whose_outcome_is_to_come_is_waited_for(end: Kind) -> None:
+    """What it acknowledges is done with, and what it sends is not there yet."""
+    checker = Checker([QUEUE])
+    for operation in (send("p/9"), receipt("p/9"), receive("p/9", 14), ack(14)):
+        checker.observe(operation)
+    assert checker.missing == 0
+    checker.observe(send("r/9", "t9"))
+    assert checker.missing == 1
+    checker.observe(Operation(end, "producer", transaction="t9"))
+    assert checker.missing == 0
+    checker.observe(send("r/9", "t10"))
+    checker.observe(committed("t10"))
+    assert checker.missing == 1, "the message itself"
+
+
 UNSETTLED = ("lost", "forgotten")
 """Rules of messages that nobody acknowledges."""
 RESULT = f"{RESULT_OF}requests/7/"
