@@ -57,6 +57,7 @@ from tests.core.support import SETTINGS, settings
 from tests.journal.support import threads_of
 from tests.stomp.support import PASSCODE, secured
 from tests.stomp.test_large_messages import Client as StompClient
+from tests.support.compiled import needs_pure_python
 from tests.support.waiting import wait_until
 
 FRAME = 65_536
@@ -432,6 +433,7 @@ def test_a_durable_body_goes_with_its_client_if_its_message_is_not_sent_yet(
     assert node.broker.depths() == {"orders": 0}
 
 
+@needs_pure_python("what is compiled calls its own methods, whatever stands in their place")
 def test_a_node_that_is_no_longer_live_gives_no_outcome(
     node: LargeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
