@@ -1,6 +1,7 @@
 """The HTTP endpoint of probes and metrics, over real sockets."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -33,7 +34,7 @@ from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.pace import FOLLOWED_SHARE, Budget, Pace, Paced, followed
-from orthia.broker.management.http.server import HealthError, HealthNotFree
+from orthia.broker.management.http.server import HealthError, HealthNotFree, HttpServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
 from orthia.broker.management.running_node import NodeStatus, RunningNode
@@ -534,6 +535,39 @@ def test_a_connection_that_is_made_while_the_server_ends_is_ended() -> None:
             server.close()
 
     assert asyncio.run(run()) == b""
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_sockets_that_are_accepted_as_the_server_ends_are_closed(turns: int) -> None:
+    """However many turns of its loop before: none is left to the collector, which would tell."""
+    opened: list[socket.socket] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        opened.extend(socket.create_connection(("127.0.0.1", server.port)) for _ in range(3))
+
+        def end(left: int) -> None:
+            if left:
+                loop.call_soon(end, left - 1)
+            else:
+                with suppress(RuntimeError):  # it cannot wait here for its own thread
+                    server.close()
+
+        end(turns)
+
+    server = HttpServer(HealthSettings("127.0.0.1", 0), cast("Starlette", application))
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with suppress(ConnectionResetError):
+            while client.recv(65_536):
+                pass
+    for thread in threading.enumerate():
+        if thread.name == "orthia-http":
+            thread.join(60)
+    for one in opened:
+        one.close()
+    gc.collect()
 
 
 class Slow(Collector):

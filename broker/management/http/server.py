@@ -149,10 +149,12 @@ class HttpServer:
         self._stop = lambda: loop.call_soon_threadsafe(stop.set)
         serves.set()
         await stop.wait()
-        server.close()
+        loop.remove_reader(listener)
         self.bounds.end_all()
         for task in state.tasks:
             task.cancel()
-        # Those of connections that were accepted and are not made yet are among them.
+        # Those of connections that were accepted and are not made yet are among them: a server that
+        # is closed before they are made leaves their sockets open.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*tasks, return_exceptions=True)
+        server.close()
