@@ -21,7 +21,7 @@ from orthia.broker.core.routing.durable import NoSuchSubscription
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.core.sole_clients import ClientIdInUse
 from orthia.broker.protocols.amqp.performatives import Error
-from orthia.broker.protocols.amqp.values import AmqpError, Symbol
+from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symbol
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import RecordTooLarge, StoreFull
 
@@ -78,6 +78,11 @@ class SessionFault(Fault):
 
 class LinkFault(Fault):
     """Ends the link."""
+
+
+def unreadable(error: AmqpDecodeError) -> LinkFault:
+    """Return what a client is told of a message that cannot be read."""
+    return LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
 
 
 _CONDITIONS: Final[tuple[tuple[type[OrthiaError], Symbol], ...]] = (

@@ -14,22 +14,21 @@ from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.limits.refusals import refusal_of
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.conditions import (
-    DECODE_ERROR,
     INVALID_FIELD,
     LinkFault,
     error_of,
+    unreadable,
 )
 from orthia.broker.protocols.amqp.link import LinkSession
 from orthia.broker.protocols.amqp.messages import Incoming, read_head, read_message
 from orthia.broker.protocols.amqp.nodes import Nodes
 from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
-    DeliveryState,
     Disposition,
     Rejected,
     TransactionalState,
 )
-from orthia.broker.protocols.amqp.receiver import Receiver, Sink
+from orthia.broker.protocols.amqp.receiver import Delivery, Receiver, Sink
 from orthia.broker.protocols.amqp.sections import find_sections
 from orthia.broker.protocols.amqp.transactions import LINK_ENDED, Transactions, unpin
 from orthia.broker.protocols.amqp.uploads import LargeMessage
@@ -73,48 +72,30 @@ class Producer(Sink):
         """The link by which its messages come, once one has come."""
 
     @override
-    def take(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        payload: bytes,
-        *,
-        is_settled: bool,
-    ) -> Steps | None:
+    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
         client = self._session.client
         try:
             incoming = read_message(payload, client.principal, client.core.time_ms)
-            destination = self._destination_of(incoming)
-            return self._pass_on(
-                link, delivery_id, state, destination, incoming.message, is_settled=is_settled
-            )
+            return self._pass_on(delivery, self._destination_of(incoming), incoming.message)
         except NotLive:
             raise
         except AmqpDecodeError as error:
-            fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
-            self.refuse(link, delivery_id, state, fault, is_settled=is_settled)
+            self.refuse(delivery, unreadable(error))
         except (BrokerError, LinkFault) as error:
-            self.refuse(link, delivery_id, state, error, is_settled=is_settled)
+            self.refuse(delivery, error)
         return None
 
     def _pass_on(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        destination: str,
-        message: OutgoingMessage,
-        *,
-        is_settled: bool,
+        self, delivery: Delivery, destination: str, message: OutgoingMessage
     ) -> Steps | None:
         """Send a message, or keep it for its transaction; raises LinkFault and BrokerError."""
+        state = delivery.state
         if isinstance(state, TransactionalState):
             self._send_in(state.txn_id, destination, message)
-            if not is_settled:
-                self._session.say_transacted(delivery_id, state.txn_id)
+            if not delivery.is_settled:
+                self._session.say_transacted(delivery.id, state.txn_id)
             return None
-        return self._send(link, delivery_id, destination, message, is_settled=is_settled)
+        return self._send(delivery, destination, message)
 
     # --- large messages
 
@@ -139,40 +120,28 @@ class Producer(Sink):
         )
 
     @override
-    def finish(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        large: LargeMessage,
-        *,
-        is_settled: bool,
-    ) -> Steps:
+    def finish(self, delivery: Delivery, large: LargeMessage) -> Steps:
         wait = large.finish()
         if wait is not None:
             yield wait
-            if link.is_closed:
-                if isinstance(state, TransactionalState):
-                    self._transactions.fail(state.txn_id, LINK_ENDED)
+            if delivery.link.is_closed:
+                self._transactions.fail(delivery.state, LINK_ENDED)
                 large.abort()
                 return
         client = self._session.client
         message: OutgoingMessage | None = None
         try:
             message = large.take()
-            steps = self._pass_on(
-                link, delivery_id, state, large.destination, message, is_settled=is_settled
-            )
+            steps = self._pass_on(delivery, large.destination, message)
         except AmqpDecodeError as error:
-            fault = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
-            self.refuse(link, delivery_id, state, fault, is_settled=is_settled)
+            self.refuse(delivery, unreadable(error))
             return
         except OrthiaError as error:
             if message is not None:
                 unpin(client.core, (message,))
             if isinstance(error, NotLive):
                 raise
-            self.refuse(link, delivery_id, state, error, is_settled=is_settled)
+            self.refuse(delivery, error)
             return
         if steps is not None:
             yield from steps
@@ -190,22 +159,14 @@ class Producer(Sink):
             )
         return self._nodes.of_core(incoming.to, incoming.to_kind)
 
-    def _send(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        destination: str,
-        message: OutgoingMessage,
-        *,
-        is_settled: bool,
-    ) -> Steps | None:
+    def _send(self, delivery: Delivery, destination: str, message: OutgoingMessage) -> Steps | None:
         client = self._session.client
         done: Done | None = None
-        if not is_settled:
-            done = _Stored(self._session, delivery_id)
+        if not delivery.is_settled:
+            done = _Stored(self._session, delivery.id)
             client.outstanding += 1
         else:
-            self._link = link
+            self._link = delivery.link
         try:
             sent = client.core.send(
                 client.principal, destination, message, done, self._refused_by_store
@@ -216,16 +177,10 @@ class Producer(Sink):
             raise
         if sent is None:
             return None
-        return self._awaiting(link, sent, delivery_id, message, is_settled=is_settled)
+        return self._awaiting(delivery, sent, message)
 
     def _awaiting(
-        self,
-        link: Receiver,
-        sent: FanOut | Steps,
-        delivery_id: int,
-        message: OutgoingMessage,
-        *,
-        is_settled: bool,
+        self, delivery: Delivery, sent: FanOut | Steps, message: OutgoingMessage
     ) -> Steps:
         """Do the steps that send a message, or wait for those of a topic that were sent before."""
         if not isinstance(sent, Iterator):
@@ -239,9 +194,9 @@ class Producer(Sink):
             unpin(client.core, (message,))
             if isinstance(error, NotLive):
                 raise
-            if not is_settled:
+            if not delivery.is_settled:
                 client.outstanding -= 1
-            self.refuse(link, delivery_id, None, error, is_settled=is_settled)
+            self.refuse(delivery, error)
 
     def _refused_by_store(self, error: OrthiaError, done: Done | None) -> None:
         """Tell the client that the store refuses a message, long after it was sent."""
@@ -252,21 +207,12 @@ class Producer(Sink):
             self._end_link(self._link, error)
 
     @override
-    def refuse(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        error: OrthiaError,
-        *,
-        is_settled: bool,
-    ) -> None:
-        if not is_settled:
-            self._reject(delivery_id, error)
+    def refuse(self, delivery: Delivery, error: OrthiaError) -> None:
+        if not delivery.is_settled:
+            self._reject(delivery.id, error)
             return
-        if isinstance(state, TransactionalState):
-            self._transactions.fail(state.txn_id, str(error))
-        self._end_link(link, error)
+        self._transactions.fail(delivery.state, str(error))
+        self._end_link(delivery.link, error)
 
     @override
     def close(self) -> None:

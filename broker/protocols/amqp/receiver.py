@@ -13,13 +13,13 @@ from typing_extensions import override
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.conditions import (
-    DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE,
     NOT_IMPLEMENTED,
     TRANSFER_LIMIT,
     UNKNOWN_TRANSACTION,
     LinkFault,
+    unreadable,
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
 from orthia.broker.protocols.amqp.performatives import (
@@ -44,21 +44,29 @@ def transaction_of(state: TransactionalState) -> bytes:
     return state.txn_id
 
 
+class Delivery:
+    """A message that a client sends, as far as its transfers say what is to be done with it."""
+
+    __slots__ = ("id", "is_settled", "link", "state")
+
+    def __init__(
+        self, link: "Receiver", delivery_id: int, state: DeliveryState | None, *, is_settled: bool
+    ) -> None:
+        self.link = link
+        self.id = delivery_id
+        self.state = state
+        """Of a message nothing but its transaction means anything."""
+        self.is_settled = is_settled
+        """Whether the client has forgotten it: it learns no outcome."""
+
+
 class Sink(ABC):
     """What takes the messages of a link."""
 
     __slots__ = ()
 
     @abstractmethod
-    def take(
-        self,
-        link: "Receiver",
-        delivery_id: int,
-        state: DeliveryState | None,
-        payload: bytes,
-        *,
-        is_settled: bool,
-    ) -> Steps | None:
+    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
         """Take a whole message; raises LinkFault.
 
         Returns steps to be done before the next frame, if there are any.
@@ -78,27 +86,11 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def finish(
-        self,
-        link: "Receiver",
-        delivery_id: int,
-        state: DeliveryState | None,
-        large: LargeMessage,
-        *,
-        is_settled: bool,
-    ) -> Steps:
+    def finish(self, delivery: Delivery, large: LargeMessage) -> Steps:
         """Send a large message that is whole, once its body is stored."""
 
     @abstractmethod
-    def refuse(
-        self,
-        link: "Receiver",
-        delivery_id: int,
-        state: DeliveryState | None,
-        error: OrthiaError,
-        *,
-        is_settled: bool,
-    ) -> None:
+    def refuse(self, delivery: Delivery, error: OrthiaError) -> None:
         """Tell the client that a message is not taken."""
 
     @abstractmethod
@@ -109,13 +101,10 @@ class Sink(ABC):
 class _Partial:
     """A message of which some has come."""
 
-    __slots__ = ("begun", "delivery_id", "error", "is_settled", "large", "size", "state")
+    __slots__ = ("begun", "delivery", "error", "large", "size")
 
-    def __init__(self, delivery_id: int) -> None:
-        self.delivery_id = delivery_id
-        self.state: TransactionalState | None = None
-        """Its transaction: no other state of a message means anything."""
-        self.is_settled = False
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
         # Not a list of parts: of very small ones it takes many times as much as they have.
         self.begun = bytearray()
         """What came, but for what went to the store."""
@@ -202,20 +191,23 @@ class Receiver(Link):
                 raise LinkFault(NOT_IMPLEMENTED, "deliveries are not resumed: send it anew")
             self._count()
             if not said.more and not said.aborted and len(payload) < self._whole:
-                is_settled = bool(said.settled)
-                return self._sink.take(
-                    self, said.delivery_id, said.state, payload, is_settled=is_settled
+                delivery = Delivery(
+                    self, said.delivery_id, said.state, is_settled=bool(said.settled)
                 )
-            partial = self._partial = _Partial(said.delivery_id)
-        elif said.delivery_id is not None and said.delivery_id != partial.delivery_id:
-            raise LinkFault(
-                INVALID_FIELD,
-                f"delivery {said.delivery_id} began before {partial.delivery_id} was whole",
-            )
+                return self._sink.take(delivery, payload)
+            delivery = Delivery(self, said.delivery_id, None, is_settled=False)
+            partial = self._partial = _Partial(delivery)
+        else:
+            delivery = partial.delivery
+            if said.delivery_id is not None and said.delivery_id != delivery.id:
+                raise LinkFault(
+                    INVALID_FIELD,
+                    f"delivery {said.delivery_id} began before {delivery.id} was whole",
+                )
         if said.settled:
-            partial.is_settled = True
+            delivery.is_settled = True
         if isinstance(said.state, TransactionalState):
-            partial.state = TransactionalState(transaction_of(said.state))
+            delivery.state = TransactionalState(transaction_of(said.state))
         if said.aborted:
             self._drop()
             return None
@@ -245,7 +237,7 @@ class Receiver(Link):
         except NotLive:
             raise
         except AmqpDecodeError as error:
-            partial.error = LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")
+            partial.error = unreadable(error)
         except (BrokerError, LinkFault) as error:
             if isinstance(error, LinkFault) and error.condition == MESSAGE_SIZE:
                 raise
@@ -258,15 +250,13 @@ class Receiver(Link):
         whole = bytes(partial.begun)
         self._let_go(partial)
         self._partial = None
-        sink, delivery_id, is_settled = self._sink, partial.delivery_id, partial.is_settled
+        sink, delivery = self._sink, partial.delivery
         if partial.error is not None:
-            sink.refuse(self, delivery_id, partial.state, partial.error, is_settled=is_settled)
+            sink.refuse(delivery, partial.error)
             return None
         if partial.large is not None:
-            return sink.finish(
-                self, delivery_id, partial.state, partial.large, is_settled=is_settled
-            )
-        return sink.take(self, delivery_id, partial.state, whole, is_settled=is_settled)
+            return sink.finish(delivery, partial.large)
+        return sink.take(delivery, whole)
 
     def _let_go(self, partial: _Partial) -> None:
         """Hold nothing more here of a message."""
@@ -287,7 +277,7 @@ class Receiver(Link):
     @property
     @override
     def partial_state(self) -> DeliveryState | None:
-        return None if self._partial is None else self._partial.state
+        return None if self._partial is None else self._partial.delivery.state
 
     def close(self) -> None:
         """Forget the message that is not whole."""

@@ -350,7 +350,7 @@ class AmqpSession(LinkSession):
         if self._links.get(link.handle) is not link:
             return
         self._say_attached(link)
-        self._fail_transaction(link.partial_state)
+        self.transactions.fail(link.partial_state, LINK_ENDED)
         self._keep_handle(link.handle, list(link.unsettled))
         self._close(link, is_closed=True)
         self.flush_accepted()
@@ -448,20 +448,15 @@ class AmqpSession(LinkSession):
             self.say(Flow(*self.windows()))
         link = self._link(said.handle)
         if link is None:
-            self._fail_transaction(said.state)
+            self.transactions.fail(said.state, LINK_ENDED)
             return None
         try:
             return link.transfer(said, payload)
         except LinkFault as error:
-            self._fail_transaction(said.state)
+            self.transactions.fail(said.state, LINK_ENDED)
             self.client.socket.refused(refusal_of(error), str(error))
             self.end_link(link, error.error)
             return None
-
-    def _fail_transaction(self, state: DeliveryState | None) -> None:
-        """Refuse to commit a transaction of which something came by a link that is ended."""
-        if isinstance(state, TransactionalState):
-            self.transactions.fail(state.txn_id, LINK_ENDED)
 
     def _link(self, handle: int) -> Link | None:
         """Return a link; None for one that this side has ended."""
@@ -490,7 +485,7 @@ class AmqpSession(LinkSession):
         named = [one for one in self._deliveries if (one - first) & _MASK < count]
         for returned in list(self._returned.values()):
             if any((one - first) & _MASK < count for one in returned):
-                self._fail_transaction(said.state)
+                self.transactions.fail(said.state, LINK_ENDED)
                 break
             yield GO_ON
         yield GO_ON
@@ -502,7 +497,7 @@ class AmqpSession(LinkSession):
         """Do what the client says of those deliveries among some that it has."""
         deliveries, state = self._deliveries, said.state
         if self._returned and not self._returned_ids.isdisjoint(ids):
-            self._fail_transaction(state)
+            self.transactions.fail(state, LINK_ENDED)
         named = [one for one in ids if one in deliveries]
         if not said.settled and (state is None or isinstance(state, Received)):
             return
@@ -517,7 +512,7 @@ class AmqpSession(LinkSession):
             except NotLive:
                 raise
             except (LinkFault, BrokerError) as error:
-                self._fail_transaction(state)
+                self.transactions.fail(state, LINK_ENDED)
                 self.client.socket.refused(refusal_of(error), str(error))
                 self.end_link(sender, error_of(error))
 

@@ -27,7 +27,6 @@ from orthia.broker.core.limits.refusals import refusal_of
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.client import Client
 from orthia.broker.protocols.amqp.conditions import (
-    DECODE_ERROR,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT,
@@ -35,6 +34,7 @@ from orthia.broker.protocols.amqp.conditions import (
     UNKNOWN_TRANSACTION,
     LinkFault,
     error_of,
+    unreadable,
 )
 from orthia.broker.protocols.amqp.link import LinkSession
 from orthia.broker.protocols.amqp.messages import value_of
@@ -52,7 +52,7 @@ from orthia.broker.protocols.amqp.performatives import (
     bare,
     decode_transaction,
 )
-from orthia.broker.protocols.amqp.receiver import Receiver, Sink
+from orthia.broker.protocols.amqp.receiver import Delivery, Sink
 from orthia.broker.protocols.amqp.sender import Sender
 from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
@@ -262,9 +262,9 @@ class Transactions:
             else:
                 taken.put_back()
 
-    def fail(self, txn_id: bytes, reason: str) -> None:
-        """Refuse to commit a transaction, if it is open: not all of it was taken."""
-        one = self._open.get(txn_id)
+    def fail(self, state: DeliveryState | None, reason: str) -> None:
+        """Refuse to commit the transaction of a state, if it is open: not all of it was taken."""
+        one = self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
         if one is not None and one.failure is None:
             one.failure = reason
 
@@ -335,25 +335,17 @@ class Coordinator(Sink):
         self._transactions = transactions
 
     @override
-    def take(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        payload: bytes,
-        *,
-        is_settled: bool,
-    ) -> Steps | None:
+    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
         try:
             asked = decode_transaction(value_of(payload))
         except AmqpDecodeError as error:
-            raise LinkFault(DECODE_ERROR, f"the message cannot be read: {error}") from None
+            raise unreadable(error) from None
         if isinstance(asked, Discharge) and not asked.fail:
-            return self._committing(delivery_id, asked.txn_id)
+            return self._committing(delivery.id, asked.txn_id)
         try:
-            self._answer(delivery_id, self._done(asked))
+            self._answer(delivery.id, self._done(asked))
         except LinkFault as error:
-            self._answer(delivery_id, Rejected(error.error))
+            self._answer(delivery.id, Rejected(error.error))
         return None
 
     @property
@@ -366,28 +358,12 @@ class Coordinator(Sink):
         return None  # what a coordinator is asked is short
 
     @override
-    def finish(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        large: LargeMessage,
-        *,
-        is_settled: bool,
-    ) -> Steps:
+    def finish(self, delivery: Delivery, large: LargeMessage) -> Steps:
         raise LinkFault(NOT_ALLOWED, "a coordinator takes no large messages")
 
     @override
-    def refuse(
-        self,
-        link: Receiver,
-        delivery_id: int,
-        state: DeliveryState | None,
-        error: OrthiaError,
-        *,
-        is_settled: bool,
-    ) -> None:
-        self._answer(delivery_id, Rejected(error_of(error)))
+    def refuse(self, delivery: Delivery, error: OrthiaError) -> None:
+        self._answer(delivery.id, Rejected(error_of(error)))
 
     @override
     def close(self) -> None:
@@ -416,7 +392,9 @@ class Coordinator(Sink):
         def refused(error: OrthiaError) -> None:
             client.outstanding -= 1
             client.socket.refused(refusal_of(error), str(error))
-            told = error_of(error)._replace(condition=ROLLED_BACK)
+            told = error_of(error)
+            if not isinstance(error, LinkFault):
+                told = told._replace(condition=ROLLED_BACK)
             self._answer(delivery_id, Rejected(told))
 
         try:
@@ -424,12 +402,7 @@ class Coordinator(Sink):
         except NotLive:
             raise
         except (BrokerError, LinkFault) as error:
-            client.outstanding -= 1
-            client.socket.refused(refusal_of(error), str(error))
-            told = error_of(error)
-            if isinstance(error, BrokerError):
-                told = told._replace(condition=ROLLED_BACK)
-            self._answer(delivery_id, Rejected(told))
+            refused(error)
 
     def _answer(self, delivery_id: int, state: DeliveryState) -> None:
         self._session.say(Disposition(RECEIVER, delivery_id, settled=True, state=state))
