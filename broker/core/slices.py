@@ -323,3 +323,28 @@ class Slices:
             self._resting.clear()
         if not self.is_idle or self._left <= 0:
             self._go_on_soon()
+
+
+class Repeating:
+    """Work that is begun by whoever asks, and done once more for all who ask meanwhile."""
+
+    __slots__ = ("_is_asked", "_is_running")
+
+    def __init__(self) -> None:
+        self._is_asked = self._is_running = False
+
+    def ask(self, slices: Slices, work: Callable[[], Steps], usage: Usage | None = None) -> None:
+        """Do ``work``, at once if it is not under way."""
+        self._is_asked = True
+        if not self._is_running:
+            self._is_running = True
+            slices.run(self._doing(work), usage)
+
+    def _doing(self, work: Callable[[], Steps]) -> Steps:
+        try:
+            while self._is_asked:
+                self._is_asked = False
+                yield from work()
+                yield GO_ON
+        finally:
+            self._is_running = False

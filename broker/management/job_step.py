@@ -242,7 +242,7 @@ class Step:
         self._source.settled()
 
     def _say(self, plan: SendPlan) -> None:
-        """Have the store say how far the job is then."""
+        """Record in the unit of this step how far the job is after it."""
         job = self._job
         if job.records:
             self._record_id = self._context.next_id()

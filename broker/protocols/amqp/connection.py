@@ -22,7 +22,7 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import BrokerError, LoginNotChecked, NotLive, Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Repeating, Steps, Wait
 from orthia.broker.protocols.abc import Socket
 from orthia.broker.protocols.amqp.attaching import attach
 from orthia.broker.protocols.amqp.client import Client
@@ -173,7 +173,7 @@ class AmqpConnection(Client):
         self._transactions = Transactions(self)
         self._sessions: dict[int, AmqpSession | None] = {}
         """By channel; None for one that this side has ended, until the client says so, too."""
-        self._is_resuming = self._resumes = False
+        self._resuming = Repeating()
         self._sole_id: str | None = None
         """The container id that this connection has alone, which may be empty."""
 
@@ -583,21 +583,12 @@ class AmqpConnection(Client):
 
     def _resume(self) -> None:
         """Deliver again by all links: the socket takes more."""
-        self._resumes = True
-        if not self._is_resuming:
-            self._is_resuming = True
-            self.core.slices.run(self._resuming())
+        self._resuming.ask(self.core.slices, self._resume_each)
 
-    def _resuming(self) -> Steps:
-        try:
-            while self._resumes:
-                self._resumes = False
-                for session in list(self._sessions.values()):
-                    if session is not None:
-                        yield from session.resuming()
-                yield GO_ON
-        finally:
-            self._is_resuming = False
+    def _resume_each(self) -> Steps:
+        for session in list(self._sessions.values()):
+            if session is not None:
+                yield from session.resume_each()
 
     # --- the end
 

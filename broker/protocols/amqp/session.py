@@ -15,7 +15,7 @@ from typing_extensions import override
 from orthia.broker.core.api import Done, MessageReference, SubscriptionName
 from orthia.broker.core.errors import BrokerError, NotLive, QueueInUse
 from orthia.broker.core.limits.refusals import refusal_of
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Repeating, Steps, Wait
 from orthia.broker.protocols.amqp.client import Client
 from orthia.broker.protocols.amqp.conditions import (
     ERRANT_LINK,
@@ -81,9 +81,9 @@ class AmqpSession(LinkSession):
     """One session; methods that take what a client says raise SessionFault and LinkFault."""
 
     __slots__ = (
-        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_is_resuming", "_links",
+        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "_resumes", "_returned", "_returned_ids", "channel",
+        "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids", "channel",
         "client", "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ class AmqpSession(LinkSession):
         self._pending: deque[tuple[int, bytes]] = deque()
         """Frames of a message that the client's window has no room for, with their handles."""
         self._pending_bytes = 0
-        self._is_resuming = self._resumes = False
+        self._resuming = Repeating()
         self.is_ended = False
         """Whether it is over: no link begins any more, and nothing is said of it."""
         self.say(Begin(channel, _FIRST_OUTGOING, INCOMING_WINDOW, _OUTGOING_WINDOW, MAX_LINKS - 1))
@@ -241,14 +241,7 @@ class AmqpSession(LinkSession):
         if not accepted:
             return
         self._accepted = []
-        frames: list[bytes] = []
-        first = last = accepted[0]
-        for delivery_id in accepted[1:]:
-            if delivery_id != (last + 1) & _MASK:
-                frames.append(accepted_frame(self.channel, first, last))
-                first = delivery_id
-            last = delivery_id
-        frames.append(accepted_frame(self.channel, first, last))
+        frames = [accepted_frame(self.channel, first, last) for first, last in _ranges(accepted)]
         self.client.write(b"".join(frames))
 
     @override
@@ -413,25 +406,10 @@ class AmqpSession(LinkSession):
         elif said.echo:
             self.say(Flow(*self.windows()))
         if not had_room and self._remote_window > 0:
-            self._resume()
+            client = self.client
+            self._resuming.ask(client.core.slices, self.resume_each, client.socket.usage)
 
-    def _resume(self) -> None:
-        """Deliver again by all links, once for all windows that open meanwhile."""
-        self._resumes = True
-        if not self._is_resuming:
-            self._is_resuming = True
-            self.client.core.slices.run(self._resuming(), self.client.socket.usage)
-
-    def _resuming(self) -> Steps:
-        try:
-            while self._resumes and not self.is_ended:
-                self._resumes = False
-                yield from self.resuming()
-                yield GO_ON
-        finally:
-            self._is_resuming = False
-
-    def resuming(self) -> Steps:
+    def resume_each(self) -> Steps:
         """Deliver again by all links."""
         for sender in self.senders:
             sender.resume()
@@ -558,20 +536,19 @@ class AmqpSession(LinkSession):
     def say_settled(self, ids: list[int], state: DeliveryState) -> None:
         if self.is_ended:
             return
-        is_accepted = isinstance(state, Accepted)
-        frames: list[bytes] = []
-        first = last = ids[0]
-        for delivery_id in [*ids[1:], None]:
-            if delivery_id is not None and delivery_id == (last + 1) & _MASK:
-                last = delivery_id
-                continue
-            if is_accepted:
-                frames.append(accepted_frame(self.channel, first, last, is_receiver=False))
-            else:
-                said = Disposition(SENDER, first, last, settled=True, state=state)
-                frames.append(encode_frame(encode_performative(said), self.channel))
-            if delivery_id is not None:
-                first = last = delivery_id
+        channel, ranges = self.channel, _ranges(ids)
+        if isinstance(state, Accepted):
+            frames = [accepted_frame(channel, *one, is_receiver=False) for one in ranges]
+        else:
+            frames = [
+                encode_frame(
+                    encode_performative(
+                        Disposition(SENDER, first, last, settled=True, state=state)
+                    ),
+                    channel,
+                )
+                for first, last in ranges
+            ]
         self.client.write(b"".join(frames))
 
     # --- the end
@@ -605,3 +582,16 @@ class AmqpSession(LinkSession):
         self._links.clear()
         self._deliveries.clear()
         return senders
+
+
+def _ranges(ids: list[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of ids that follow one another."""
+    ranges: list[tuple[int, int]] = []
+    first = last = ids[0]
+    for one in ids[1:]:
+        if one != (last + 1) & _MASK:
+            ranges.append((first, last))
+            first = one
+        last = one
+    ranges.append((first, last))
+    return ranges

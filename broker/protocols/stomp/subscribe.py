@@ -8,7 +8,7 @@ from orthia.broker.core.api import Done, SubscriptionHandle, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.selectors import SelectorRefused, parsing
-from orthia.broker.core.slices import GO_ON, Steps, Wait
+from orthia.broker.core.slices import GO_ON, Repeating, Steps, Wait
 from orthia.broker.protocols.attempts import attempted
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.composite import CompositeHandle, Member, destinations_of
@@ -34,7 +34,7 @@ class SubscribeHandler:
     """Subscribes a client, and settles what it gets; methods raise ProtocolError, BrokerError."""
 
     __slots__ = (
-        "_is_resuming", "_leaving", "_receipts", "_resumes", "_session", "_subscriptions",
+        "_leaving", "_receipts", "_resuming", "_session", "_subscriptions",
         "_temporary", "_transactions",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class SubscribeHandler:
         self._subscriptions = subscriptions
         self._transactions = transactions
         self._temporary = temporary
-        self._resumes = self._is_resuming = False  # whether all are to be asked again, or some are
+        self._resuming = Repeating()
         self._leaving: ClientSubscription | None = None
         """What is closed once the body of its last message is written."""
 
@@ -250,21 +250,13 @@ class SubscribeHandler:
 
     def resume(self) -> None:
         """Resume all deliveries: the socket takes more."""
-        self._resumes = True
-        if not self._is_resuming:
-            self._is_resuming = True
-            self._session.core.slices.run(self._resuming())
+        self._resuming.ask(self._session.core.slices, self._resume_each)
 
-    def _resuming(self) -> Steps:
-        try:
-            while self._resumes:
-                self._resumes = False
-                for subscription in [*self._subscriptions.all()]:
-                    if subscription.core is not None:
-                        subscription.core.resume()
-                    yield GO_ON
-        finally:
-            self._is_resuming = False
+    def _resume_each(self) -> Steps:
+        for subscription in [*self._subscriptions.all()]:
+            if subscription.core is not None:
+                subscription.core.resume()
+            yield GO_ON
 
     def leave(self) -> Steps:
         """End all subscriptions of a client that disconnects in good order."""

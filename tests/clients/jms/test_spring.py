@@ -111,7 +111,7 @@ def test_nothing_is_lost_or_doubled_when_the_live_node_is_killed_amid_a_flood(
 
 
 def tell_both(*nodes: FileNodeProcess) -> None:
-    """Have the acceptors of nodes tell clients of all of them."""
+    """Name all nodes in the acceptor of each, which tells clients of them."""
     servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
     for node in nodes:
         node.parameters += f";amqpFailoverServers={servers}"
