@@ -71,47 +71,35 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml requirements.lock requirements
 	@$(HERE)
 	@touch $@ $(VENV)/.installed
 
-# Where there is no npm the tests with @stomp/stompjs are skipped, and say so.
-$(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json | $(VENV)/.installed-test
+# Where there is no npm the tests with clients of JavaScript are skipped, and say so.
+$(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json
+$(VENV)/.installed-javascript: USED_FOR := STOMP over WebSocket is not tested with @stomp/stompjs
+$(VENV)/.installed-rhea: $(AMQP_CLIENTS)/javascript/package-lock.json
+$(VENV)/.installed-rhea: USED_FOR := AMQP is not tested with rhea
+$(VENV)/.installed-javascript $(VENV)/.installed-rhea: | $(VENV)/.installed-test
 	@if ! command -v npm >/dev/null; then \
-		echo "There is no npm: STOMP over WebSocket is not tested with @stomp/stompjs"; \
-	elif cd $(JAVASCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error \
+		echo "There is no npm: $(USED_FOR)"; \
+	elif cd $(<D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error \
 			--fetch-retries 1 --fetch-retry-mintimeout 1000; then \
 		touch '$(abspath $@)'; \
 	else \
-		echo "npm failed: STOMP over WebSocket is not tested with @stomp/stompjs"; \
+		echo "npm failed: $(USED_FOR)"; \
 	fi
 
-# Nor is anything tested with go-stomp where there is no Go, or it cannot be had.
+# Nor is anything tested with clients of Go where there is no Go, or they cannot be had.
 $(GO)/build/client: $(addprefix $(GO)/,main.go go.mod go.sum)
-$(GO)/build/client: GO_BUILD := build/client .
+$(AMQP_CLIENTS)/go/build/client: $(addprefix $(AMQP_CLIENTS)/go/,main.go go.mod go.sum)
+$(AMQP_CLIENTS)/go/build/client: USED_FOR := AMQP is not tested with go-amqp
+$(GO)/build/client $(AMQP_CLIENTS)/go/build/client: GO_BUILD := build/client .
 $(GO_EXAMPLES)/build/producer: $(addprefix $(GO_EXAMPLES)/,producer/main.go consumer/main.go pair/pair.go go.mod go.sum)
 $(GO_EXAMPLES)/build/producer: GO_BUILD := build/ ./...
-$(GO)/build/client $(GO_EXAMPLES)/build/producer:
+$(GO)/build/client $(GO_EXAMPLES)/build/producer: USED_FOR := STOMP is not tested with go-stomp
+$(GO)/build/client $(AMQP_CLIENTS)/go/build/client $(GO_EXAMPLES)/build/producer:
 	@if ! command -v go >/dev/null; then \
-		echo "There is no Go: STOMP is not tested with go-stomp"; \
+		echo "There is no Go: $(USED_FOR)"; \
 	elif ! (mkdir -p $(@D) && cd $(@D)/.. && \
 			GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o $(GO_BUILD)); then \
-		echo "go build failed: STOMP is not tested with go-stomp"; \
-	fi
-
-# AMQP has clients of its own, which only `make test-amqp` asks for.
-$(VENV)/.installed-rhea: $(AMQP_CLIENTS)/javascript/package-lock.json | $(VENV)/.installed-test
-	@if ! command -v npm >/dev/null; then \
-		echo "There is no npm: AMQP is not tested with rhea"; \
-	elif cd $(AMQP_CLIENTS)/javascript && npm ci --ignore-scripts --no-audit --no-fund --loglevel error \
-			--fetch-retries 1 --fetch-retry-mintimeout 1000; then \
-		touch '$(abspath $@)'; \
-	else \
-		echo "npm failed: AMQP is not tested with rhea"; \
-	fi
-
-$(AMQP_CLIENTS)/go/build/client: $(addprefix $(AMQP_CLIENTS)/go/,main.go go.mod go.sum)
-	@if ! command -v go >/dev/null; then \
-		echo "There is no Go: AMQP is not tested with go-amqp"; \
-	elif ! (mkdir -p $(@D) && cd $(@D)/.. && \
-			GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o build/client .); then \
-		echo "go build failed: AMQP is not tested with go-amqp"; \
+		echo "go build failed: $(USED_FOR)"; \
 	fi
 
 # apt works while pip does, once there is a virtual environment.
