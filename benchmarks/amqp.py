@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import amqp_load, stomp_load
 from benchmarks.floors import EVERY_DBMS, started
-from benchmarks.throughput import Measured
+from benchmarks.throughput import Measured, ratio
 from orthia.config.settings import Role
 from tests.process.file_nodes import FileNodeProcess
 from tests.process.nodes import NodeProcess
@@ -99,15 +99,10 @@ def main() -> None:
                 rates, costs = found.rates[work], found.cpu_us[work]
                 print(
                     f"{dbms:12}{text:52}{protocol:7}"
-                    f"{statistics.median(rates):10,.0f}{_ratio(rates, stomp.rates[work]):8.2f}"
-                    f"{statistics.median(costs):8.1f}{_ratio(costs, stomp.cpu_us[work]):8.2f}",
+                    f"{statistics.median(rates):10,.0f}{ratio(rates, stomp.rates[work]):8.2f}"
+                    f"{statistics.median(costs):8.1f}{ratio(costs, stomp.cpu_us[work]):8.2f}",
                     flush=True,
                 )
-
-
-def _ratio(ones: list[float], others: list[float]) -> float:
-    """Return the median of the ratios within each round."""
-    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.throughput import ratio
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, unescape
 from orthia.broker.protocols.stomp.parser import FrameParser
@@ -191,11 +192,6 @@ def measure(work: Work, frames: int, rounds: int) -> dict[str, list[float]]:
             reader(pieces, len)
             figures[name].append((time.process_time() - start) / frames * 1e6)
     return figures
-
-
-def ratio(over: list[float], under: list[float]) -> float:
-    """Return the median of the ratios within each round."""
-    return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
 def main() -> None:

@@ -139,6 +139,11 @@ class Measured:
         self.cpu_us[work].append((cpu_seconds(node) - used) / messages * 1e6)
 
 
+def ratio(ones: list[float], others: list[float]) -> float:
+    """Return the median of the ratios within each round."""
+    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
+
+
 def send_and_consume(
     measured: Measured,
     node: NodeProcess,

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
-from benchmarks.throughput import Measured, default_node, send_and_consume
+from benchmarks.throughput import Measured, default_node, ratio, send_and_consume
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess, cluster, program_of
 from tests.support.servers import StoreServer, url_with_password
@@ -83,14 +83,12 @@ def main() -> None:
             pairs = [pair for pair in zip(here, there, strict=True) if all(pair)]
             if not pairs:
                 raise RuntimeError(f"{work} took no measurable time; give more --seconds")
-            ratio = statistics.median(one / other for one, other in pairs)
+            of_costs = ratio([one for one, _ in pairs], [other for _, other in pairs])
             rates, others = measured[HERE].rates[work], measured[THERE].rates[work]
-            of_rates = statistics.median(
-                one / other for one, other in zip(rates, others, strict=True)
-            )
+            of_rates = ratio(rates, others)
             print(
                 f"{dbms:12}{work:16}{statistics.median(here):10.1f}{statistics.median(there):10.1f}"
-                f"{ratio:10.3f}{statistics.median(rates):10.0f}{statistics.median(others):10.0f}"
+                f"{of_costs:10.3f}{statistics.median(rates):10.0f}{statistics.median(others):10.0f}"
                 f"{of_rates:10.3f}",
                 flush=True,
             )
