@@ -12,11 +12,11 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.reminders import Reminder
 from orthia.database import Locked
 from orthia.journal.engine.abc import ApplicationAck, ApplicationAcks, BatchStore, Windows
 from orthia.journal.engine.batch import batch_of
-from orthia.journal.engine.retry import STUCK_SECONDS, failure_of, pause_seconds
+from orthia.journal.engine.lasting import LastingFailure
+from orthia.journal.engine.retry import failure_of, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.model.unit import Unit
 
@@ -142,7 +142,7 @@ class AckReader:
 
     def _run(self) -> None:
         pause, failures = 0.0, 0
-        reminder: Reminder | None = None
+        lasting = LastingFailure("reading acknowledgements has failed", self._clock)
         while not self._stopping.wait(pause):
             began = self._clock()
             try:
@@ -152,10 +152,11 @@ class AckReader:
                 self._acks.start_over()
                 failure = failure_of("acknowledgements", error)
                 self._say(failure)
-                reminder = self._say_stuck(reminder, failure)
+                lasting.failed(failure)
                 pause = pause_seconds(failures)
                 continue
-            failures, reminder = 0, None
+            failures = 0
+            lasting.succeeded()
             self._say(None)
             pause = pause_after(pause, self._clock() - began, is_busy=is_busy)
 
@@ -221,14 +222,3 @@ class AckReader:
         oldest = next(iter(self._waiting.values()), None)
         age = 0.0 if oldest is None else self._clock() - oldest.since
         self.status = AckStatus(len(self._waiting), age, self._settled, failure)
-
-    def _say_stuck(self, reminder: Reminder | None, failure: str) -> Reminder:
-        now = self._clock()
-        if reminder is None:
-            return Reminder(now, first_seconds=STUCK_SECONDS)
-        seconds = reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning(
-                "reading acknowledgements has failed for %.0f s: %s; retrying", seconds, failure
-            )
-        return reminder

@@ -4,25 +4,20 @@
 thread.
 """
 
-import logging
 from collections.abc import Callable
 from threading import Event
 
-from orthia.config.errors import OrthiaError
-from orthia.config.reminders import Reminder
 from orthia.database import Locked, NoRoom, StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, probe
+from orthia.journal.engine.lasting import LastingFailure
 from orthia.journal.engine.retry import (
-    STUCK_SECONDS,
     NextStep,
     after_failure,
     is_suspect,
     pause_seconds,
 )
 from orthia.journal.errors import JournalError, LeaseExpired, OutboxRowsGone
-
-LOGGER = logging.getLogger("orthia.journal")
 
 
 class AtFault(Exception):  # noqa: N818 - of a batch
@@ -103,7 +98,7 @@ class Attempts:
         attempts = failures = 0
         kind: type[StoreError] | None = None
         step: NextStep | None = NextStep.RECONNECT if after_failure_of_another else None
-        reminder: Reminder | None = None
+        lasting = LastingFailure("the journal has stored nothing", self._clock)
         while not self._abandoned.is_set():
             if not self._still_valid():
                 raise LeaseExpired(
@@ -148,7 +143,7 @@ class Attempts:
                             step, unresolved = NextStep.RECONNECT_AND_RESOLVE, True
                 if step is NextStep.GIVE_UP:
                     raise given_up(batch, error) from error
-                reminder = self.say_stuck(reminder, error)
+                lasting.failed(error)
                 self._abandoned.wait(pause_seconds(attempts))
             else:
                 return attempts
@@ -171,7 +166,7 @@ class Attempts:
         Returns None if it was abandoned. Raises the error that it gave up for.
         """
         attempts = 0
-        reminder: Reminder | None = None
+        lasting = LastingFailure("the journal has stored nothing", self._clock)
         while not self._abandoned.is_set():
             attempts += 1
             try:
@@ -183,7 +178,7 @@ class Attempts:
                 step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
                 if step is NextStep.GIVE_UP:
                     raise given_up(batch, error) from error
-                reminder = self.say_stuck(reminder, error)
+                lasting.failed(error)
                 self._abandoned.wait(pause_seconds(attempts))
         return None
 
@@ -196,18 +191,6 @@ class Attempts:
         except StoreError:
             return False
         return True
-
-    def say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
-        """Log that nothing is stored, if that lasts; a metric alone counts short failures."""
-        now = self._clock()
-        if reminder is None:
-            return Reminder(now, first_seconds=STUCK_SECONDS)
-        seconds = reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning(
-                "the journal has stored nothing for %.0f s: %s; retrying", seconds, error
-            )
-        return reminder
 
     def _recover(self, batch: Batch, step: NextStep) -> bool:
         """Prepare another attempt; return True if the batch turns out to be stored."""

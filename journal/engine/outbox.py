@@ -4,7 +4,6 @@ It is asked for rows, and answers once some are committed. Between two looks it 
 while rows come, and longer and longer while none do. A store that does not answer is asked again.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.reminders import Reminder
 from orthia.journal.engine.abc import Outbox, OutboxRow
-from orthia.journal.engine.retry import STUCK_SECONDS, failure_of, pause_seconds
+from orthia.journal.engine.lasting import LastingFailure
+from orthia.journal.engine.retry import failure_of, pause_seconds
 from orthia.journal.engine.worker import Worker
 
-LOGGER = logging.getLogger("orthia.journal")
 SHORTEST_PAUSE_SECONDS: Final = 0.002
 COUNTED: Final = 10_000
 """Up to how many rows that wait are counted."""
@@ -102,7 +100,7 @@ class OutboxReader:
     def _read(self, request: _Request) -> Sequence[OutboxRow] | None:
         """Return the next rows, once there are some; None if it is told to stop."""
         pause, failures = SHORTEST_PAUSE_SECONDS, 0
-        reminder: Reminder | None = None
+        lasting = LastingFailure("reading the outbox has failed", self._clock)
         while not self._stopping.is_set():
             try:
                 rows = self._outbox.next_rows(request.limit, request.max_bytes)
@@ -116,11 +114,12 @@ class OutboxReader:
             except Exception as error:  # noqa: BLE001 - nobody else would read the outbox
                 failures += 1
                 self.failure = failure_of("the outbox", error)
-                reminder = self._say_stuck(reminder, self.failure)
+                lasting.failed(self.failure)
                 self._outbox.start_over()
                 self._stopping.wait(pause_seconds(failures))
                 continue
-            self.failure, failures, reminder = None, 0, None
+            self.failure, failures = None, 0
+            lasting.succeeded()
             if rows:
                 return rows
             pause = min(2 * pause, self._longest_pause_seconds)
@@ -133,14 +132,3 @@ class OutboxReader:
         elif now >= self._count_again_seconds:
             self.unread = UnreadRows(self._outbox.waiting(COUNTED))
             self._count_again_seconds = now + COUNT_SECONDS
-
-    def _say_stuck(self, reminder: Reminder | None, failure: str) -> Reminder:
-        now = self._clock()
-        if reminder is None:
-            return Reminder(now, first_seconds=STUCK_SECONDS)
-        seconds = reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning(
-                "reading the outbox has failed for %.0f s: %s; retrying", seconds, failure
-            )
-        return reminder

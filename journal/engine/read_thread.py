@@ -1,22 +1,19 @@
 """A thread that reads from a store for the loop, in the order it is asked."""
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.reminders import Reminder
 from orthia.database import StoreUnavailable, TransientStoreError
-from orthia.journal.engine.retry import STUCK_SECONDS, Lapses, pause_seconds
+from orthia.journal.engine.lasting import LastingFailure
+from orthia.journal.engine.retry import Lapses, pause_seconds
 from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import JournalError
 
 _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]
-
-LOGGER = logging.getLogger("orthia.journal")
 
 
 class ReadThread:
@@ -63,14 +60,14 @@ class ReadThread:
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
         failures, lapses = 0, Lapses(self._still_valid)
-        reminder: Reminder | None = None
+        lasting = LastingFailure(f"reading {self._what} has failed", self._clock)
         while not self._closed.is_set():
             try:
                 answer: _Answer | OrthiaError = read()
             except (StoreUnavailable, TransientStoreError) as error:
                 if not lapses.is_lost():
                     failures += 1
-                    reminder = self._say_stuck(reminder, error)
+                    lasting.failed(error)
                     self._closed.wait(pause_seconds(failures))
                     continue
                 answer = error
@@ -82,14 +79,3 @@ class ReadThread:
                 answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
             self._worker.tell(self._post, partial(done, answer))
             return
-
-    def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
-        now = self._clock()
-        if reminder is None:
-            return Reminder(now, first_seconds=STUCK_SECONDS)
-        seconds = reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning(
-                "reading %s has failed for %.0f s: %s; retrying", self._what, seconds, error
-            )
-        return reminder

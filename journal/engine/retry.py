@@ -68,8 +68,6 @@ from orthia.database import (
 )
 from orthia.journal.model.unit import Appended, Unit
 
-STUCK_SECONDS = 2.0
-"""How long attempts fail before the log says so."""
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 ATTEMPTS = 3
