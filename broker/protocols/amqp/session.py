@@ -176,6 +176,8 @@ class AmqpSession(LinkSession):
         )
         self._sent()
         reference.written_at = client.socket.write(frame) - len(frame)
+        if not self._remote_window:
+            self._ask_for_window()
         if not is_in_one:
             self.go_on(link, payload[most:], more=more)
         if not is_settled:
@@ -218,6 +220,12 @@ class AmqpSession(LinkSession):
             self._hold(-len(frame))
             self._sent()
             self.client.write(frame)
+            if not self._remote_window:
+                self._ask_for_window()
+
+    def _ask_for_window(self) -> None:
+        """Ask for the client's window, now used up: rhea gives a new one only when it is asked."""
+        self.say(Flow(*self.windows(), echo=True))
 
     def _sent(self) -> None:
         self._remote_window -= 1
