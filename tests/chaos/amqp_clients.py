@@ -50,6 +50,7 @@ from tests.chaos.checker import RESULT_OF
 from tests.chaos.clients import (
     CONNECT_SECONDS,
     HEART_BEAT_MS,
+    LARGE,
     Client,
     Given,
     body_of,
@@ -72,6 +73,9 @@ _MESSAGES: Final = 3
 _PAUSE_SECONDS: Final = 0.2
 _ROLLED_BACK: Final = 0.1
 """How many transactions are."""
+_LARGE_PROBABILITY: Final = 0.05
+"""That of a message of a transaction to be stored outside of the journal."""
+_TRANSFER_PAUSE_SECONDS: Final = 0.03
 _SUBSCRIPTION: Final = "audit"
 _UNSETTLED_STATE: Final = 2
 _LEAVES_PROBABILITY: Final = 0.01
@@ -185,8 +189,7 @@ class AmqpProducer(AmqpClient):
                 next_at = max(next_at + pause_seconds, now - LATE_SECONDS)
                 waiting.extend(self._next_name() for _ in range(self._pace.burst))
             while waiting and connection.credit(link) > 0:
-                name = waiting.popleft()
-                self._asked[self._send(connection, link, name)] = name
+                self._send(connection, link, waiting.popleft())
             for event in connection.exchange(min(0.1, pause_seconds)):
                 if isinstance(event, Outcome):
                     self._confirm(event)
@@ -199,7 +202,7 @@ class AmqpProducer(AmqpClient):
         self._pending[name] = due_at
         return name
 
-    def _send(self, connection: AmqpConnection, link: int, name: str) -> int:
+    def _send(self, connection: AmqpConnection, link: int, name: str) -> None:
         manner, due_at = self._manner, self._pending[name]
         header, expires_at = Header(durable=True), 0.0
         if manner.lives_seconds is not None:
@@ -219,7 +222,10 @@ class AmqpProducer(AmqpClient):
             group=group_of(name) if manner.groups else None,
             application=application,
         )
-        return connection.send(link, message)
+        self._transfer(connection, link, name, message)
+
+    def _transfer(self, connection: AmqpConnection, link: int, name: str, message: bytes) -> None:
+        self._asked[connection.send(link, message)] = name
 
     def _confirm(self, outcome: Outcome) -> None:
         name = self._asked.pop(outcome.id)
@@ -230,6 +236,22 @@ class AmqpProducer(AmqpClient):
         if isinstance(outcome.state, Accepted):
             self.confirmed += 1
             self.note(Kind.RECEIPT, queue=self._queue, body=name)
+
+
+class AmqpUploader(AmqpProducer):
+    """Sends each message over seconds, so that faults strike amid it."""
+
+    @override
+    def _transfer(self, connection: AmqpConnection, link: int, name: str, message: bytes) -> None:
+        delivery_id, transfers = connection.transfers(link, message)
+        self._asked[delivery_id] = name
+        for transfer in transfers:
+            connection.send_on(transfer)
+            if self._abandoned.wait(_TRANSFER_PAUSE_SECONDS):
+                break
+            for event in connection.exchange(0):
+                if isinstance(event, Outcome):
+                    self._confirm(event)
 
 
 def _due(name: str, due_at: float) -> dict[object, Value]:
@@ -264,7 +286,8 @@ class AmqpTransactionalProducer(AmqpClient):
             txn_id = connection.declare(coordinator)
             for _ in range(_MESSAGES):
                 queue = self._random.choice(self._queues)
-                name = f"{self.name}/{self._sent}"
+                is_large = self._random.random() < _LARGE_PROBABILITY
+                name = f"{f'{LARGE}-' * is_large}{self.name}/{self._sent}"
                 self._sent += 1
                 self.note(Kind.SEND, queue=queue, body=name, transaction=transaction)
                 settled = self._random.random() < 0.5

@@ -27,12 +27,15 @@ RETRY_SECONDS = 0.1
 MAX_PADDING_BYTES = 4_096
 LARGE = "large"
 """What the names of messages begin with whose bodies are stored outside of the journal."""
+UPLOAD = "upload"
+"""The same of messages so large that they take seconds to send."""
 BULK = "bulk"
 """The same of messages that are just not large."""
 GROUPS = 4
 LANES = 3
 _BULK_BYTES = 100_000
 _LARGE_BYTES = range(150_000, 600_000)
+_UPLOAD_BYTES = range(1_000_000, 4_000_000)
 
 
 def body_of(name: str) -> bytes:
@@ -40,6 +43,8 @@ def body_of(name: str) -> bytes:
     seed = zlib.crc32(name.encode())
     if name.startswith(LARGE):
         size = _LARGE_BYTES[seed % len(_LARGE_BYTES)]
+    elif name.startswith(UPLOAD):
+        size = _UPLOAD_BYTES[seed % len(_UPLOAD_BYTES)]
     elif name.startswith(BULK):
         size = _BULK_BYTES
     else:

@@ -12,9 +12,10 @@ from tests.chaos.amqp_clients import (
     AmqpProducer,
     AmqpTransactionalProducer,
     AmqpTransformer,
+    AmqpUploader,
 )
 from tests.chaos.checker import DEAD, EXPIRED
-from tests.chaos.clients import GROUPS, LARGE, Client, Given
+from tests.chaos.clients import GROUPS, LARGE, UPLOAD, Client, Given
 from tests.chaos.consumers import (
     Consumer,
     Habits,
@@ -183,6 +184,7 @@ def _speaking_amqp(given: Given) -> Population:
         sends("parcels", slow, Manner(lanes=True)),
         sends("alarms", slow, later),
         AmqpProducer(f"{LARGE}-amqp", "amqp-pictures", given, Pace(0.5, 2)),
+        AmqpUploader(UPLOAD, "amqp-films", given, Pace(0.2, 1)),
         AmqpTransactionalProducer("amqp-transactional", ["amqp-debits", "amqp-credits"], given),
         Producer("producer-inward", ["amqp-inward"], given, steady),
         Producer("producer-reviews", ["/topic/reviews"], given, slow, Manner(duplicate_ids=True)),
@@ -203,6 +205,7 @@ def _speaking_amqp(given: Given) -> Population:
         ),
         receives("alarms", crashing),
         receives("pictures", AmqpHabits(prefetch=2)),
+        receives("films", AmqpHabits(prefetch=2)),
         receives("debits"),
         receives("credits", replace(crashing, prefetch=10, at_once=3)),
         AmqpTransformer("amqp-transformer", "amqp-requests", "amqp-results", given),

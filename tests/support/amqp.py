@@ -255,20 +255,39 @@ class AmqpConnection:
         settled: bool = False,
     ) -> int:
         """Send a message; return its delivery id. There must be credit."""
+        delivery_id, transfers = self.transfers(handle, payload, state, settled=settled)
+        self._waiting.extend(transfers)
+        self._write_waiting()
+        return delivery_id
+
+    def transfers(
+        self,
+        handle: int,
+        payload: bytes,
+        state: DeliveryState | None = None,
+        *,
+        settled: bool = False,
+    ) -> tuple[int, list[bytes]]:
+        """Return the delivery id of a message to send, and its transfers, for ``send_on``."""
         link = self._links[handle]
         link.credit -= 1
         link.count += 1
         delivery_id = next(self._delivery_ids)
         pieces = [payload[at : at + self._most] for at in range(0, len(payload), self._most)]
+        transfers = []
         for number, piece in enumerate(pieces):
             more = number < len(pieces) - 1
             said = Transfer(handle, more=more)
             if not number:
                 tag = delivery_id.to_bytes(4, "big")
                 said = Transfer(handle, delivery_id, tag, 0, settled, more, state=state)
-            self._waiting.append(encode_frame(encode_performative(said) + piece))
+            transfers.append(encode_frame(encode_performative(said) + piece))
+        return delivery_id, transfers
+
+    def send_on(self, transfer: bytes) -> None:
+        """Send the next transfer of a message."""
+        self._waiting.append(transfer)
         self._write_waiting()
-        return delivery_id
 
     def settle(
         self,
