@@ -26,6 +26,12 @@ MADE: Final = {
 }
 """By client: what is there if it can be run."""
 CLIENTS: Final = [name for name, path in MADE.items() if (CHECKOUT / path).exists()]
+FRAMES: Final = {
+    "": "not smallframe and not largeframe",
+    "?maxFrameSize=4096": "smallframe",
+    "?maxFrameSize=1048576": "largeframe",
+}
+"""By the parameters of the acceptor: the tests of large messages that are for it."""
 _SECONDS: Final = 7_200
 _AT_ONCE: Final = "2"
 pytestmark = [
@@ -38,15 +44,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    """Give a node on SQLite."""
-    with file_cluster(tmp_path, stored("sqlite", None, tmp_path)) as nodes:
+@pytest.fixture(params=[""])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NodeProcess]:
+    """Give a node on SQLite, whose acceptor has the parameters that a test says."""
+    core = stored("sqlite", None, tmp_path)
+    with file_cluster(tmp_path, core, parameters=request.param) as nodes:
         yield nodes.alone()
 
 
 def run(node: NodeProcess, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the checkout, which finds the node."""
+    url = f"127.0.0.1:{node.port}"
     programs = CHECKOUT.resolve() / ".venv" / "bin"
     return subprocess.run(
         [str(programs / command[0]), *command[1:]],
@@ -54,7 +62,9 @@ def run(node: NodeProcess, *command: str) -> subprocess.CompletedProcess[str]:
         env={
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "QIT_BROKER_URL": f"127.0.0.1:{node.port}",
+            "QIT_BROKER_URL": url,
+            "QIT_BROKER_URL_SMALL_FRAME": url,
+            "QIT_BROKER_URL_LARGE_FRAME": url,
             "PYTHONPATH": "",
         },
         stdout=subprocess.PIPE,
@@ -75,11 +85,21 @@ def test_values_of_every_type_come_as_they_were_sent(node: NodeProcess) -> None:
     assert re.search(rf"^Total: +{22 * len(clients) ** 2}$", ran.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("suite", ["amqp_headers", "jms_unified", "large_content"])
-def test_messages_come_as_they_were_sent(node: NodeProcess, suite: str) -> None:
-    """Headers; texts, bytes, maps, streams, headers and properties of JMS; a mebibyte and more."""
+def run_suite(node: NodeProcess, suite: str, *options: str) -> None:
+    """Run a file of its tests; none of them may fail."""
     command = ["python", "-m", "pytest", f"tests/test_{suite}.py", "-n", _AT_ONCE]
-    options = ["--shims", ",".join(CLIENTS), "--timeout", "240"]
-    ran = run(node, *command, *options)
+    ran = run(node, *command, "--shims", ",".join(CLIENTS), "--timeout", "240", *options)
     assert ran.returncode == 0, ran.stdout
     assert re.search(r"\b[1-9][0-9]* passed", ran.stdout), ran.stdout
+
+
+@pytest.mark.parametrize("suite", ["amqp_headers", "jms_unified"])
+def test_messages_come_as_they_were_sent(node: NodeProcess, suite: str) -> None:
+    """Headers; texts, bytes, maps, streams, headers and properties of JMS."""
+    run_suite(node, suite)
+
+
+@pytest.mark.parametrize(("node", "frames"), FRAMES.items(), indirect=["node"])
+def test_large_messages_come_as_they_were_sent(node: NodeProcess, frames: str) -> None:
+    """A mebibyte in one value and in lists and arrays; ten, maps and described values."""
+    run_suite(node, "large_content", "--large-content", "-k", frames)
