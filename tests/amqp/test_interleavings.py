@@ -13,6 +13,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Attach,
     Detach,
     Disposition,
+    End,
     Flow,
     Outcome,
     Rejected,
@@ -92,6 +93,41 @@ def test_windows_that_open_and_close_wake_the_links_once() -> None:
     client.flow(client.receiver("orders"), 1, echo=True)
     assert isinstance(client.all()[-1], Flow)
     assert before < 5_000
+
+
+def test_a_subscription_that_is_asked_for_again_while_it_ends_is_made_anew() -> None:
+    """The client need not wait; what the old one had is gone with it."""
+    core = CoreUnderTest()
+    client = Client(core)
+    audit = Source("news", 2, Symbol("never"), capabilities=(Symbol("topic"),))
+    old, new = client.receiver("", source=audit, name="audit"), client.new_handle()
+    core.send("/topic/news", "kept")
+    said = (
+        Detach(old, closed=True),
+        Attach("audit", new, RECEIVER, source=audit, target=Target()),
+        Flow(0, WINDOW, 0, WINDOW, new, 0, 5),
+    )
+    client.connection.receive(b"".join(encode_frame(encode_performative(one)) for one in said))
+    core.settle()
+    ended, attached = client.all()
+    assert ended == Detach(old, closed=True)
+    assert isinstance(attached, Attach)
+    assert attached.source is not None
+    core.send("/topic/news", "new")
+    assert client.texts() == ["new"]
+
+
+def test_a_session_may_end_before_the_end_of_a_subscription_is_answered() -> None:
+    """It hears no more of it; the subscription is deleted."""
+    core = CoreUnderTest()
+    client = Client(core)
+    audit = Source("news", 2, Symbol("never"), capabilities=(Symbol("topic"),))
+    receiver = client.receiver("", source=audit, name="audit")
+    said = Detach(receiver, closed=True), End()
+    client.connection.receive(b"".join(encode_frame(encode_performative(one)) for one in said))
+    core.settle()
+    assert client.take(End) == End()
+    assert not core.broker.queues()
 
 
 # --- transactions

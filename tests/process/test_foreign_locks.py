@@ -7,11 +7,15 @@ from pathlib import Path
 import psycopg2
 import pytest
 
+from orthia.broker.protocols.amqp.performatives import Source
+from orthia.broker.protocols.amqp.values import Symbol
 from orthia.config.urls import DatabaseUrl
 from tests.conftest import Servers
 from tests.process.clients import Client, connecting
 from tests.process.nodes import Cluster, NodeProcess, cluster
+from tests.support.amqp import AmqpConnection, Delivery, Event
 from tests.support.servers import url_with_password
+from tests.support.waiting import wait_until
 
 LOCKED = "locked"
 
@@ -93,3 +97,46 @@ def test_what_is_put_aside_comes_again_after_a_takeover(nodes: Cluster) -> None:
         gui.rollback()
         consumer.answered(*waiting)
     assert backup.is_running
+
+
+def test_a_subscription_that_ends_behind_a_lock_holds_up_no_other_link(nodes: Cluster) -> None:
+    """Of the same AMQP connection: the subscription's end is answered once it is deleted."""
+    live = nodes.live().wait_serving()
+    with connecting() as connect, closing(session_of(live)) as gui:
+        stomp = connect(live)
+        with closing(AmqpConnection.open(live.port, "app")) as amqp:
+            audit = amqp.receiver(subscription("news"), 0, "audit")
+            stomp.send("/topic/news", "kept")
+            gui.cursor().execute("SELECT * FROM messages FOR UPDATE")
+            amqp.ask_to_detach(audit, closed=True)
+            assert not amqp.exchange(0)
+            live.wait_log("rows of the journal are locked by session")
+            stomp.send("other", "0")
+            amqp.receiver("other", 10)
+            assert next_text(amqp).endswith(b"0")
+            assert not amqp.is_detached(audit)
+            gui.rollback()
+            amqp.wait_detached(audit)
+            # It is gone with its message: this is another one.
+            amqp.receiver(subscription("news"), 10, "audit")
+            stomp.send("/topic/news", "new")
+            assert next_text(amqp).endswith(b"new")
+
+
+def subscription(topic: str) -> Source:
+    """Return the source of a durable subscription."""
+    return Source(topic, 2, Symbol("never"), capabilities=(Symbol("topic"),))
+
+
+def next_text(amqp: AmqpConnection) -> bytes:
+    """Return the message that comes next, as it is encoded."""
+    came: list[Event] = []
+
+    def has_come() -> bool:
+        came.extend(amqp.exchange(0.1))
+        return bool(came)
+
+    wait_until(has_come, what="a message comes")
+    (delivery,) = came
+    assert isinstance(delivery, Delivery)
+    return delivery.payload

@@ -228,9 +228,20 @@ class AmqpConnection:
 
     def detach(self, handle: int, *, closed: bool) -> None:
         """End a link, for good or until its subscription is attached to again."""
+        self.ask_to_detach(handle, closed=closed)
+        self.wait_detached(handle)
+
+    def ask_to_detach(self, handle: int, *, closed: bool) -> None:
+        """Ask for a link's end; ``wait_detached`` follows."""
         self._say(Detach(handle, closed))
-        link = self._links[handle]
-        self._wait(lambda: link.ended is not None)
+
+    def is_detached(self, handle: int) -> bool:
+        """Return whether the node has answered that it ended a link."""
+        return self._links[handle].ended is not None
+
+    def wait_detached(self, handle: int) -> None:
+        """Wait until it has."""
+        self._wait(lambda: self.is_detached(handle))
         del self._links[handle]
 
     def credit(self, handle: int) -> int:

@@ -275,12 +275,17 @@ def _subscribe_by_name(
 
     Returns None if the client left meanwhile.
     """
+    session = asked.session
+    if name in session.ending:
+        yield session.ending[name]
+        if session.is_ended or session.client.is_over:
+            return None
     try:
         return asked.subscribe_by_name(name)
     except SubscriptionChanged:
-        client, ended = asked.session.client, Wait(lambda _: None)
+        client, ended = session.client, Wait(lambda _: None)
         client.core.end_by_name(client.principal, name, ended)
         yield ended
-        if asked.session.is_ended or client.is_over:
+        if session.is_ended or client.is_over:
             return None
         return asked.subscribe_by_name(name)

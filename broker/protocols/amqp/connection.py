@@ -536,7 +536,7 @@ class AmqpConnection(Client):
             elif isinstance(performative, Attach):
                 return session.attach(performative)
             elif isinstance(performative, Detach):
-                return session.detach(performative)
+                session.detach(performative)
             else:
                 raise ConnectionFault(NOT_ALLOWED, "the connection is open already")
         except SessionFault as error:

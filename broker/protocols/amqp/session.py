@@ -84,7 +84,7 @@ class AmqpSession(LinkSession):
         "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
         "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids", "channel",
-        "client", "is_ended", "nodes", "transactions",
+        "client", "ending", "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +112,8 @@ class AmqpSession(LinkSession):
         """All of these."""
         self._accepted: list[int] = []
         """What is to be said accepted of what the client sent."""
+        self.ending: dict[SubscriptionName, Wait] = {}
+        """The durable subscriptions that the client has ended, as long as they are not deleted."""
         self._next_incoming_id = said.next_outgoing_id
         self._incoming_left = INCOMING_WINDOW
         self._next_outgoing_id = _FIRST_OUTGOING
@@ -357,35 +359,52 @@ class AmqpSession(LinkSession):
         self.flush_accepted()
         self.say(Detach(link.handle, closed=True, error=error))
 
-    def detach(self, said: Detach) -> Steps | None:
-        """End a link as the client asks for; returns steps to be done before the next frame."""
+    def detach(self, said: Detach) -> None:
+        """End a link as the client asks for."""
         if said.handle not in self._links:
             raise SessionFault(UNATTACHED_HANDLE, f"handle {said.handle} is of no link")
         link = self._links.pop(said.handle)
         if link is None:
             self._forget_handle(said.handle)
-            return None  # this side has ended it before
+            return  # this side has ended it before
         self._say_attached(link)
         self._close(link, is_closed=said.closed)
         self.flush_accepted()
         if said.closed and link.subscription is not None:
-            return self._ending_subscription(said, link.subscription)
-        self.say(Detach(said.handle, closed=said.closed))
-        return None
+            self._end_subscription(said.handle, link.subscription)
+        else:
+            self.say(Detach(said.handle, closed=said.closed))
 
-    def _ending_subscription(self, said: Detach, name: SubscriptionName) -> Steps:
-        """Delete a durable subscription whose link is closed, unless it has other links."""
-        client, error = self.client, None
-        ended = Wait(lambda _: None)
+    def _end_subscription(self, handle: int, name: SubscriptionName) -> None:
+        """Delete a durable subscription whose link is closed, unless it has other links.
+
+        The client is answered once it is deleted, which takes long where another session of the
+        database has locked a row. Its other links go on meanwhile.
+        """
+        client = self.client
+        self._keep_handle(handle, [])
+        self.ending[name] = Wait(lambda _: None)
         try:
-            client.core.end_by_name(client.principal, name, ended)
-            yield ended
+            client.core.end_by_name(
+                client.principal, name, partial(self._subscription_ended, handle, name)
+            )
         except NotLive:
             raise
         except BrokerError as refused:
-            if not (name.is_shared and isinstance(refused, QueueInUse)):
-                error = error_of(refused)
-        self.say(Detach(said.handle, closed=True, error=error))
+            del self.ending[name]
+            has_others = name.is_shared and isinstance(refused, QueueInUse)
+            self._say_detached(handle, None if has_others else error_of(refused))
+
+    def _subscription_ended(self, handle: int, name: SubscriptionName) -> None:
+        self._say_detached(handle)
+        self.ending.pop(name)()
+
+    def _say_detached(self, handle: int, error: Error | None = None) -> None:
+        """Answer a client that closed a link a while ago, and forget its handle."""
+        if handle in self._links:
+            del self._links[handle]
+            self._forget_handle(handle)
+            self.say(Detach(handle, closed=True, error=error))
 
     def _close(self, link: Link, *, is_closed: bool) -> None:
         self.client.links -= 1
