@@ -186,17 +186,17 @@ class Management:
 
     # --- queues and addresses, seen
 
-    async def overview(self, principal: Principal) -> OverviewView:
-        """Return the node in a few numbers."""
+    async def overview(self, principal: Principal, *, followed: bool = False) -> OverviewView:
+        """Return the node in a few numbers; ``followed`` pages are content with older ones."""
         self._allow(principal, _BROKER, "getStatus")
-        counters = self._broker.counters()
-        totals = await self._queues.totals()
+        totals = await self._queues.totals(followed=followed)
+        counters = totals.counters
         return OverviewView(
             name=self._name,
             node_id=self._node_id,
             uptime_ms=self._broker.time_ms() - self._live_since_ms,
             queues=totals.queues,
-            addresses=sum(one.is_used for one in self._book.known.values()),
+            addresses=totals.addresses,
             consumers=totals.consumers,
             connections=self._clients.number,
             messages=totals.messages,

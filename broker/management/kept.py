@@ -11,6 +11,8 @@ KEPT_SECONDS: Final = 1.0
 """How long something is kept at least."""
 SHARE: Final = 0.01
 """Of the loop's processor time that making one thing anew may take in the long run."""
+FOLLOWED_SHARE: Final = 0.005
+"""The same for pages that follow what happens, for which nobody waits."""
 _Result = TypeVar("_Result")
 
 
@@ -18,15 +20,21 @@ class Freshness:
     """Says when something may be made anew, by what making it takes: no clock of its own."""
 
     def __init__(self) -> None:
-        self._not_before = 0.0
+        self._not_before = self._not_followed_before = 0.0
 
-    def is_due(self, made: float, now: float) -> bool:
-        """Return whether what was ``made`` then, in seconds, is to be made anew."""
-        return now - made >= KEPT_SECONDS and now >= self._not_before
+    def is_due(self, made: float, now: float, *, followed: bool = False) -> bool:
+        """Return whether what was ``made`` then, in seconds, is to be made anew.
+
+        For a page that is ``followed``, or for somebody who asks.
+        """
+        not_before = self._not_followed_before if followed else self._not_before
+        return now - made >= KEPT_SECONDS and now >= not_before
 
     def took(self, seconds: float, now: float) -> None:
         """Note that making took so many seconds of a processor, until now."""
         self._not_before = max(self._not_before, now) + seconds / SHARE
+        before = max(self._not_followed_before, now)
+        self._not_followed_before = before + seconds / FOLLOWED_SHARE
 
 
 class Stopwatch:
@@ -68,11 +76,14 @@ class Kept(Generic[_Result]):
         self._is_forgotten = False
         self._making: asyncio.Future[_Result] | None = None
 
-    async def latest(self) -> _Result:
-        """Return the result of a moment ago at most; who asks while it is made shares it."""
+    async def latest(self, *, followed: bool = False) -> _Result:
+        """Return the result of a moment ago at most; who asks while it is made shares it.
+
+        A page that is ``followed`` is content with an older one.
+        """
         if self._last is not None and not self._is_forgotten:
             made, result = self._last
-            if not self._freshness.is_due(made, self._clock()):
+            if not self._freshness.is_due(made, self._clock(), followed=followed):
                 return result
         making = self._making
         if making is None or making.done():

@@ -55,6 +55,8 @@ class Asked(NamedTuple):
     descending: bool = False
     offset: int = 0
     limit: int = 100
+    followed: bool = False
+    """Whether it is for a page that follows what happens, which is content with an older order."""
 
 
 FIRST: Final = Asked()
@@ -206,13 +208,13 @@ class Listing(Generic[_Item, _View]):
         return result
 
     def _making_page(self, asked: Asked) -> Finding[Page[_View]]:
-        index = yield from self._indexed()
+        index = yield from self._indexed(asked)
         named = [one for one, _ in asked.where]
         if asked.sort and asked.sort != self._kind.name:
             named.append(asked.sort)
         columns: dict[str, _Column] = {}
         for one in named:
-            columns[one] = yield from self._column(index, one)
+            columns[one] = yield from self._column(index, one, asked)
         basis = (index, *columns.values())
         shown = self._pages.pop(asked, None)
         if shown is not None and shown.basis == basis:
@@ -235,10 +237,13 @@ class Listing(Generic[_Item, _View]):
         self._pages[asked] = _Shown(basis, items, page, self._clock())
         return page
 
-    def _indexed(self) -> Finding[_Index[_Item]]:
+    def _is_due(self, made: float, now: float, asked: Asked) -> bool:
+        return self._freshness.is_due(made, now, followed=asked.followed)
+
+    def _indexed(self, asked: Asked) -> Finding[_Index[_Item]]:
         """Return the members by name; other ones than before are seen when that may be made."""
         index, now = self._index, self._clock()
-        if self._is_forgotten or index is None or self._freshness.is_due(index.made, now):
+        if self._is_forgotten or index is None or self._is_due(index.made, now, asked):
             if self._is_forgotten and index is not None:
                 index.columns.clear()
             self._is_forgotten = False
@@ -253,10 +258,10 @@ class Listing(Generic[_Item, _View]):
         order = yield from sorting(range(len(members)), names.__getitem__)
         return _Index([members[one] for one in order], version, now)
 
-    def _column(self, index: _Index[_Item], name: str) -> Finding[_Column]:
+    def _column(self, index: _Index[_Item], name: str, asked: Asked) -> Finding[_Column]:
         """Return a field of all members, made anew where that is due."""
         column, now = index.columns.get(name), self._clock()
-        if column is None or self._freshness.is_due(column.made, now):
+        if column is None or self._is_due(column.made, now, asked):
             values = yield from self._timed(_values(index.items, self._kind.readers[name]))
             if column is None or values != column.values:
                 column = index.columns[name] = _Column(values)

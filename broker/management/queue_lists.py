@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from orthia.broker.core.assembly import CoreParts
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.limits.memory import at_most
+from orthia.broker.core.queue.counters import QueueCounters
 from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.seen import oldest_ms
 from orthia.broker.core.slices import GO_ON, Finding
@@ -28,6 +29,10 @@ class QueueTotals(NamedTuple):
     consumers: int
     messages: int
     delivering: int
+    addresses: int
+    """Those in use."""
+    counters: QueueCounters
+    """Of the queues of scheduled messages, too."""
 
 
 class QueueLists:
@@ -73,9 +78,9 @@ class QueueLists:
         """Return all queues but those of scheduled messages, as they were a moment ago."""
         return await self._all.latest()
 
-    async def totals(self) -> QueueTotals:
-        """Return all queues together, as they were a moment ago."""
-        return await self._totals.latest()
+    async def totals(self, *, followed: bool = False) -> QueueTotals:
+        """Return all queues together, as they were a moment ago, or a page's last look."""
+        return await self._totals.latest(followed=followed)
 
     def view(self, queue: Queue) -> QueueView:
         """Return one queue as it is now."""
@@ -109,7 +114,17 @@ class QueueLists:
                 messages += one.depth
                 delivering += one.unsettled.delivered
             yield GO_ON
-        return QueueTotals(len(queues), consumers, messages, delivering)
+        counters = QueueCounters()
+        every = list(self._book.queues.values())
+        for start in range(0, len(every), _STEP):
+            for one in every[start : start + _STEP]:
+                counters.add(one.counters)
+            yield GO_ON
+        addresses, known = 0, list(self._book.known.values())
+        for start in range(0, len(known), _STEP):
+            addresses += sum(one.is_used for one in known[start : start + _STEP])
+            yield GO_ON
+        return QueueTotals(len(queues), consumers, messages, delivering, addresses, counters)
 
     def _scheduled_for(self, queue: Queue) -> int:
         """Return how many messages are not due yet that go to a queue, as it is now."""

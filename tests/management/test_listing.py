@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.slices import GO_ON, Finding, found
 from orthia.broker.management.errors import WrongArgument
-from orthia.broker.management.kept import KEPT_SECONDS, SHARE, Freshness, Kept, Stopwatch
+from orthia.broker.management.kept import (
+    FOLLOWED_SHARE,
+    KEPT_SECONDS,
+    SHARE,
+    Freshness,
+    Kept,
+    Stopwatch,
+)
 from orthia.broker.management.listing import Asked, Kind, Listing, Page, sorting
 
 _Result = TypeVar("_Result")
@@ -201,6 +208,22 @@ def test_things_are_made_anew_by_what_making_takes() -> None:
     freshness.took(0.5, 100.0)
     assert not freshness.is_due(100.0, 100.0 + 0.4 / SHARE)
     assert freshness.is_due(100.0, 100.0 + 0.5 / SHARE)
+
+
+def test_for_pages_that_follow_things_are_made_anew_less_often() -> None:
+    """Somebody who asks gets the list sorted again; pages that follow see it then, too."""
+    scene = Scene(*things(1, 2))
+    scene.listing._freshness.took(0.05, scene.now)
+    assert scene.page(sort="number", followed=True).items == ("t0=1", "t1=2")
+    scene.things[0].number = 3
+    scene.now += 0.06 / SHARE
+    assert scene.page(sort="number", followed=True).items == ("t0=3", "t1=2")
+    assert scene.page(sort="number").items == ("t1=2", "t0=3")
+    scene.now += KEPT_SECONDS
+    assert scene.page(sort="number", followed=True).items == ("t1=2", "t0=3")
+    scene.things[0].number = 1
+    scene.now += 0.06 / FOLLOWED_SHARE
+    assert scene.page(sort="number", followed=True).items == ("t0=1", "t1=2")
 
 
 def test_steps_are_timed_without_what_others_do_between_them() -> None:

@@ -220,7 +220,7 @@ def test_who_reads_slowly_is_made_nothing_for() -> None:
 
         streams = Streams(Pace(), look_seconds=0.001)
         stream = asyncio.ensure_future(
-            streams.follow(b"update", update, lambda: None)(
+            streams.follow("page", b"update", update, lambda: None)(
                 {"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send
             )
         )
@@ -231,6 +231,36 @@ def test_who_reads_slowly_is_made_nothing_for() -> None:
         stream.cancel()
         await asyncio.wait([stream])
         assert streams.open == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_several_look_at_is_made_once_for_all() -> None:
+    """Also when the one leaves for whom it is made; another page, and the next look, are others."""
+    made: list[str] = []
+
+    async def scenario() -> None:
+        may_go_on, both_began = asyncio.Event(), asyncio.Event()
+
+        async def made_of(page: str) -> bytes:
+            made.append(page)
+            if len(made) == 2:
+                both_began.set()
+            await may_go_on.wait()
+            return f"{page} {len(made)}".encode()
+
+        def look(streams: Streams, page: str) -> asyncio.Task[bytes]:
+            return asyncio.ensure_future(streams._look(page, lambda: made_of(page)))
+
+        streams = Streams(Pace(), look_seconds=10_000)
+        looks = [look(streams, page) for page in "aaab"]
+        await both_began.wait()
+        looks[0].cancel()
+        may_go_on.set()
+        assert await asyncio.gather(*looks[1:]) == [b"a 2", b"a 2", b"b 2"]
+        assert await look(streams, "a") == b"a 2"
+        streams = Streams(Pace(), look_seconds=0)
+        assert [await look(streams, "a") for _ in range(2)] == [b"a 3", b"a 4"]
 
     asyncio.run(scenario())
 

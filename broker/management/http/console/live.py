@@ -2,14 +2,15 @@
 
 A browser keeps one request open (Server-Sent Events), and gets a part of its page anew when that is
 other than before. Each is a task of the loop of HTTP, and no thread. It asks the broker for what
-the page itself asks for, at the pace of all requests together. A client that reads slowly is sent
-nothing more until it has read, and is disconnected by ``orthia.broker.management.http.bounds``.
+the page itself asks for, once for all that show one user the same, at the pace of all pages that
+follow. A client that reads slowly is sent nothing more until it has read, and is disconnected by
+``orthia.broker.management.http.bounds``.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from typing import Any, Final
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -26,7 +27,7 @@ _LOOKS: Final = 8
 """So often in that time is looked whether something changed that cannot wait."""
 SILENT_SECONDS: Final = 15.0
 """After so long without an event a comment shows whether somebody is still there."""
-Update = Callable[[], Awaitable[bytes]]
+Update = Callable[[], Coroutine[Any, Any, bytes]]
 """Returns the event that brings a part of a page as it is now."""
 
 
@@ -36,6 +37,8 @@ class Streams:
     def __init__(self, pace: Pace, look_seconds: float = LOOK_SECONDS) -> None:
         self._pace = pace
         self._look_seconds = look_seconds
+        self._looks: dict[Hashable, asyncio.Task[bytes]] = {}
+        """What is made, or was made a moment ago, by what it is of."""
         self.open = 0
         """How many there are."""
 
@@ -48,24 +51,32 @@ class Streams:
             )
 
     def follow(
-        self, first: bytes, update: Update, changed: Callable[[], object] | None = None
+        self,
+        page: Hashable,
+        first: bytes,
+        update: Update,
+        changed: Callable[[], Hashable] | None = None,
     ) -> "Stream":
         """Return a stream whose ``first`` event brings a part of a page as it is now.
 
-        It is made anew from time to time, and soon when what ``changed`` returns is another.
+        It is made anew from time to time, and soon when what ``changed`` returns is another; by the
+        ``update`` of one of all streams of an equal ``page``, which are to bring the same.
         """
-        return Stream(self, self._events(first, update, changed))
+        return Stream(self, self._events(page, first, update, changed))
 
     async def _events(
-        self, first: bytes, update: Update, changed: Callable[[], object] | None
+        self,
+        page: Hashable,
+        first: bytes,
+        update: Update,
+        changed: Callable[[], Hashable] | None,
     ) -> AsyncIterator[bytes]:
         sent, sent_at = first, time.monotonic()
         yield first
         while True:
             await self._wait(changed)
-            await self._pace.turn()
             try:
-                now = await update()
+                now = await self._look((page, changed and changed()), update)
             except OrthiaError as error:
                 yield event("refused", str(error))
                 return
@@ -76,7 +87,21 @@ class Streams:
                 sent_at = time.monotonic()
                 yield b": nothing new\n\n"
 
-    async def _wait(self, changed: Callable[[], object] | None) -> None:
+    async def _look(self, page: Hashable, update: Update) -> bytes:
+        """Return the event of a page, made once for all who look at the same moment."""
+        making = self._looks.get(page)
+        if making is None:
+            making = self._looks[page] = asyncio.ensure_future(self._made(update))
+            making.add_done_callback(_retrieve)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._look_seconds / 2, self._looks.pop, page)
+        return await asyncio.shield(making)  # who leaves does not end it for the others
+
+    async def _made(self, update: Update) -> bytes:
+        await self._pace.turn()
+        return await update()
+
+    async def _wait(self, changed: Callable[[], Hashable] | None) -> None:
         if changed is None:
             # All look at the same moments: the interpreter changes between its threads once for
             # all, and what one was shown the next is shown, too.
@@ -87,6 +112,12 @@ class Streams:
             await asyncio.sleep(self._look_seconds / _LOOKS)
             if changed() != before:
                 return
+
+
+def _retrieve(made: asyncio.Task[bytes]) -> None:
+    """Note that its error was seen: nobody may wait any more."""
+    if not made.cancelled():
+        made.exception()
 
 
 class Stream:

@@ -8,7 +8,7 @@ are in the query, not in the path, of which browsers remove parts such as ``..``
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -26,7 +26,7 @@ from orthia.broker.core.selectors import SelectorRefused
 from orthia.broker.management import listing
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.facade import MOST_BODY_BYTES, Management
-from orthia.broker.management.http.call import authority, query, refuse_foreign_site
+from orthia.broker.management.http.call import authority, certificate, query, refuse_foreign_site
 from orthia.broker.management.http.console.forms import Form, form, number, refuse_unnamed_site
 from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.rendering import (
@@ -179,6 +179,12 @@ class Console:
         if not follows or not isinstance(found, Page) or not found.values["refreshes"]:
             return found
 
+        request.state.is_followed = True
+        same = (
+            *(request.url.path, request.url.query),
+            *(certificate(request), *request.headers.getlist("authorization")),
+        )
+
         async def update() -> bytes:
             now = await show(request)
             if not isinstance(now, Page):
@@ -186,9 +192,9 @@ class Console:
             return now.update
 
         urgent = self._role_now if request.url.path.endswith("/pair") else None
-        return self._streams.follow(found.update, update, urgent)
+        return self._streams.follow(same, found.update, update, urgent)
 
-    def _role_now(self) -> object:
+    def _role_now(self) -> Hashable:
         now = self._role()
         return now["role"], now["token"]
 
@@ -252,7 +258,10 @@ class Console:
         is_live = self._operators.are_served
         if is_live and not self._probes.knows(request):
             try:
-                overview = await self._operators.perform(request, _overview)
+                followed = _is_followed(request)
+                overview = await self._operators.perform(
+                    request, lambda node, who: node.overview(who, followed=followed)
+                )
             except AuthenticationFailed:
                 # Who may see /role sees as much without a login: also when a backup becomes live.
                 if refusal is not None or "authorization" in request.headers:
@@ -284,6 +293,7 @@ class Console:
             descending=sort.startswith("-"),
             offset=(_number_of_page(given) - 1) * ROWS,
             limit=ROWS,
+            followed=_is_followed(request),
         )
         found: listing.Page[QueueView] = await self._operators.perform(
             request, lambda node, who: node.queues(who, asked)
@@ -425,6 +435,7 @@ class Console:
             descending=True,
             offset=(_number_of_page(given) - 1) * ROWS,
             limit=ROWS,
+            followed=_is_followed(request),
         )
         found: listing.Page[ConnectionView] = await self._operators.perform(
             request, lambda node, who: node.connections(who, asked)
@@ -470,8 +481,9 @@ class Console:
 _Answer = Callable[[Request], Awaitable[Page | ASGIApp]]
 
 
-async def _overview(node: Management, who: Principal) -> Any:
-    return await node.overview(who)
+def _is_followed(request: Request) -> bool:
+    """Return whether a request asks once more for a page that follows what happens."""
+    return getattr(request.state, "is_followed", False)
 
 
 async def _seen(
