@@ -4,11 +4,13 @@
         [--consoles 10] [--seconds 3] [--rounds 10]
 
 First how long pages of the console and of the API take, asked for by one client with pauses, so
-that some lists are made anew; with no connections that is left out. Then 8 producers with 200
-messages outstanding each send 1 KiB messages, after a run that does not count, in turn with nobody
-at the console and with so many pages that follow the fullest queues. The node has 50,000 queues by
-then, too. Read the ratio of the medians, and how far the quartiles are apart: on a machine that
-does something else a rate says little, and the processor time of a message more.
+that some lists are made anew, of a node that rests, and while 8 producers with 200 messages
+outstanding each send 1 KiB messages; with no connections that is left out, and with no rounds what
+follows. Then the same producers
+send, after a run that does not count, in turn with nobody at the console and with so many pages
+that follow the fullest queues. The node has 50,000 queues by then, too. Read the median of the
+rounds' ratios, and how far the quartiles are apart: on a machine that does something else a rate
+says little, and the processor time of a message more.
 """
 
 import argparse
@@ -21,14 +23,14 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import clients, produce
-from benchmarks.throughput import cpu_seconds
+from benchmarks.throughput import cpu_seconds, ratio
 from orthia.config.settings import Role
 from orthia.database import Database
 from tests.process import test_many_queues as many_queues
@@ -111,6 +113,46 @@ def following(port: int, number: int) -> Iterator["Synchronized[int]"]:
             reader.join()
 
 
+def _load(port: int) -> None:
+    """Send all the time; in a process of its own, until it is ended."""
+    while True:
+        produce(port, "queue.2", producers=8, outstanding=200, seconds=60)
+
+
+@contextmanager
+def loaded(port: int) -> Iterator[None]:
+    """Have 8 producers send during the block."""
+    sender = multiprocessing.get_context("fork").Process(target=_load, args=(port,), daemon=True)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.kill()
+        sender.join()
+
+
+def taken(port: int, path: str) -> list[float]:
+    """Return the milliseconds that some requests take."""
+    found = []
+    for _ in range(_TIMES):
+        time.sleep(_PAUSE_SECONDS)
+        found.append(ask(port, path))
+    return found
+
+
+def time_pages(port: int) -> None:
+    """Print how long pages take, of a node that rests and under load."""
+    at_rest = {path: taken(port, path) for path in PATHS}
+    with loaded(port):
+        under_load = {path: taken(port, path) for path in PATHS}
+    print(f"{'page':45}{'median ms':>10}{'most':>8}{'under load':>12}{'most':>8}")
+    for path in PATHS:
+        shown = ""
+        for found, width in ((at_rest[path], 10), (under_load[path], 12)):
+            shown += f"{statistics.median(found):{width}.0f}{max(found):8.0f}"
+        print(f"{path:45}{shown}", flush=True)
+
+
 @contextmanager
 def live_node(dbms: str, queues: int) -> Iterator[tuple[NodeProcess, int]]:
     """Give a live node with so many queues, and its port of HTTP."""
@@ -148,15 +190,11 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with live_node(arguments.dbms, arguments.queues) as (node, port):
-        with ExitStack() as connected:
-            connected.enter_context(clients(node.port, arguments.connections))
-            print(f"{'page':45}{'median ms':>10}{'most':>8}")
-            for path in PATHS if arguments.connections else ():
-                taken = []
-                for _ in range(_TIMES):
-                    time.sleep(_PAUSE_SECONDS)
-                    taken.append(ask(port, path))
-                print(f"{path:45}{statistics.median(taken):10.0f}{max(taken):8.0f}", flush=True)
+        if arguments.connections:
+            with clients(node.port, arguments.connections):
+                time_pages(port)
+        if not arguments.rounds:
+            return
         produce(node.port, "queue.1", producers=8, outstanding=200, seconds=arguments.seconds)
         rates: dict[int, list[float]] = defaultdict(list)
         used: dict[int, list[float]] = defaultdict(list)
@@ -184,8 +222,8 @@ def main() -> None:
             apart = f"{low:,.0f}-{high:,.0f}"
             print(f"{pages:<10}{middle:16,.0f}{apart:>18}{statistics.median(used[pages]):8.1f}")
         for what, both in (("rate", rates), ("processor time of a message", used)):
-            ratio = statistics.median(both[arguments.consoles]) / statistics.median(both[0])
-            print(f"{ratio:.1%} of the {what} without consoles")
+            of_rounds = ratio(both[arguments.consoles], both[0])
+            print(f"{of_rounds:.1%} of the {what} without consoles")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.sending.relay import Relay
 from orthia.broker.core.sending.transaction import commit
-from orthia.broker.core.slices import Slices, Steps
+from orthia.broker.core.slices import Finding, Slices, Steps
 from orthia.broker.core.sole_clients import SoleClients
 from orthia.broker.core.upkeep.opening import open_queues
 from orthia.broker.core.upkeep.reconfiguration import NewRules
@@ -201,6 +201,21 @@ class Broker:
         does, and must be done before the sender sends more. Raises BrokerError.
         """
         return self._office.send(principal, destination, message, on_stored, on_refused)
+
+    def placing(
+        self,
+        principal: Principal,
+        destination: str,
+        message: OutgoingMessage,
+        on_stored: Done,
+        on_refused: OnRefused,
+    ) -> Finding[int | None]:
+        """Send a message in steps, which return its seq in the first of its queues.
+
+        None if no queue takes it. They do what ``send`` does, and raise what it raises, but wait
+        for nobody.
+        """
+        return self._office.placing(principal, destination, message, on_stored, on_refused)
 
     def commit(
         self,

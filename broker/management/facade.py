@@ -14,7 +14,7 @@ names that Artemis' management has for what it does, writes one line to the audi
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from math import isfinite
@@ -576,11 +576,12 @@ class Management:
         durable: bool = True,
         expires_ms: int = 0,
         delivery_ms: int | None = None,
-    ) -> None:
+    ) -> int | None:
         """Send a message to ``/queue/NAME``, ``/topic/NAME`` or a name; back once it is stored.
 
-        The user needs the permission ``send`` for it, too. ``expires_ms`` and ``delivery_ms`` are
-        milliseconds since 1970 UTC.
+        Returns its id in the first of its queues; None if no queue takes it. The user needs the
+        permission ``send`` for it, too. ``expires_ms`` and ``delivery_ms`` are milliseconds since
+        1970 UTC.
         """
         self._allow(principal, f"address.{destination}", "sendMessage")
         _check_priority(priority)
@@ -614,12 +615,12 @@ class Management:
         def refused(error: OrthiaError, _: object) -> None:
             answer.fail(error)
 
-        behind = self._broker.send(
+        sending = self._broker.placing(
             principal, destination, message, lambda: answer.set(True), refused
         )
-        if isinstance(behind, Iterator):
-            await self._waiting.done(behind)
+        seq = await self._waiting.steps(sending)
         await answer
+        return seq
 
     # --- queues and addresses, changed
 

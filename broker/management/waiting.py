@@ -64,10 +64,6 @@ class Waiting:
         """Do steps in turn with all other work of the loop, and return their result."""
         return await self.begin(finding)
 
-    async def done(self, steps: Steps) -> None:
-        """Do steps that have no result."""
-        await self.steps(_done(steps))
-
     async def turn(self) -> None:
         """Let others have their turns."""
         await self.steps(_rest())
@@ -102,10 +98,6 @@ def _into(finding: Working[_Result], answer: Answer[_Result]) -> Steps:
         answer.fail(error)
         return
     answer.set(result)
-
-
-def _done(steps: Steps) -> "Generator[bool | Wait, None, None]":
-    yield from steps
 
 
 def _rest() -> Finding[None]:

@@ -65,14 +65,15 @@ class Audit:
         """Note that a client that had logged in is disconnected."""
         self._note("disconnect", principal.origin, principal.name)
 
-    def refused(self, principal: Principal, permission: str, address: str) -> None:
-        """Note a permission that a user asked for and lacks."""
+    def refused(self, principal: Principal, permission: str, address: str, **facts: str) -> None:
+        """Note a permission that a user asked for and lacks; ``facts`` say what for."""
         self._note(
             "permission-refused",
             principal.origin,
             principal.name,
             permission=permission,
             address=_shortened(address),
+            **{name: _shortened(value) for name, value in facts.items()},
         )
 
     def managed(

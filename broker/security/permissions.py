@@ -143,10 +143,11 @@ class Security:
         raise self._refused(principal, permission, match, why)
 
     def _refused(
-        self, principal: Principal, permission: str, match: str, why: str = ""
+        self, principal: Principal, permission: str, match: str, why: str = "", **facts: str
     ) -> NotAuthorized:
+        """Note a refusal, with ``facts`` for the audit log, and return it."""
         permission = _needed(permission, match)
-        self.audit.refused(principal, permission, match)
+        self.audit.refused(principal, permission, match, **facts)
         return NotAuthorized(
             f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
             f" address {quoted(match)}{why}"
@@ -206,10 +207,20 @@ class Security:
         ``management-message-rbac`` the operation itself must be allowed, too. An allowed one is
         written to the audit log with its ``arguments``.
         """
-        self.check(principal, "manage", MANAGEMENT_ADDRESS)
+        self.check_manage(principal, resource, operation)
         if self._is_rbac_of_messages:
             self.check_operation(principal, resource, operation)
         self.audit.managed(principal, resource, operation, arguments)
+
+    def check_manage(self, principal: Principal, resource: str, operation: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may request operations at all.
+
+        ``resource`` and ``operation`` are what is asked for, which the audit log names.
+        """
+        if not self.allows(principal, "manage", MANAGEMENT_ADDRESS):
+            raise self._refused(
+                principal, "manage", MANAGEMENT_ADDRESS, resource=resource, operation=operation
+            )
 
     def check_operation(self, principal: Principal, resource: str, operation: str) -> None:
         """Raise NotAuthorized unless ``principal`` may do an operation, however it is requested.

@@ -162,6 +162,7 @@ def test_every_management_operation_is_noted(audited: tuple[ServerUnderTest, Lin
         read_to_the_end(client)
     refused = [one for one in lines if one["event"] == "permission-refused"]
     assert [(one["user"], one["permission"]) for one in refused] == [("eve", "manage")]
+    assert (refused[0]["resource"], refused[0]["operation"]) == ("broker", "destroyQueue")
 
 
 def test_the_message_that_was_removed_is_noted() -> None:

@@ -285,6 +285,38 @@ def test_a_message_is_sent_and_has_what_was_said_of_it() -> None:
     assert stored == one
 
 
+def test_who_sends_is_told_the_id_in_the_first_of_the_queues() -> None:
+    """By which it is found, whatever way it goes; none if no queue takes it."""
+    managed = Managed()
+    core, management = managed.core, managed.management
+    for name in ("one", "two"):
+        made = management.create_queue(
+            OPERATOR, name, address="news", routing_type=RoutingType.MULTICAST
+        )
+        managed.run(made)
+    last = management.create_queue(
+        OPERATOR, "last", routing_type=ANYCAST, options={"last_value_key": "k"}
+    )
+    managed.run(last)
+    for queue, said in (
+        ("orders", {"destination": "/queue/orders"}),
+        ("orders", {"destination": "/queue/orders", "durable": False}),
+        ("orders", {"destination": "/queue/orders", "expires_ms": 4_000_000_000_000}),
+        ("one", {"destination": "/topic/news"}),
+        ("last", {"destination": "last", "properties": {"k": "a"}}),
+        ("last", {"destination": "last", "properties": {"k": "a"}}),
+    ):
+        sent = managed.run(management.send(OPERATOR, body=b"x", **said))
+        assert sent is not None
+        managed.run(management.message(OPERATOR, queue, sent))
+        assert managed.run(management.browse(OPERATOR, queue)).messages[-1].id == sent
+    later = core.broker.time_ms() + 3_600_000
+    sent = managed.run(management.send(OPERATOR, "/queue/orders", b"x", delivery_ms=later))
+    (waits,) = managed.run(management.scheduled(OPERATOR)).messages
+    assert waits.id == sent
+    assert managed.run(management.send(OPERATOR, "/topic/nobody", b"x")) is None
+
+
 def test_consumers_and_connections_are_shown_and_closed() -> None:
     """Each consumer has an id of its own; who is ended is told by whom and why."""
     managed = Managed(clients=FakeClients(connection(""), connection("c2", user="bob")))

@@ -197,6 +197,8 @@ def test_messages_are_counted_browsed_moved_and_purged(node: Jolokia) -> None:
     assert node.run_operation(other, "countMessages")["value"] == 1
     sent = node.run_operation(other, "sendMessage", {"color": "red"}, 3, "hello", True, None, None)
     assert sent["status"] == 200, sent
+    (_, shown) = node.run_operation(other, "browse()")["value"]
+    assert (sent["value"], shown["text"]) == (shown["messageID"], "hello")
     assert node.run_operation(other, "removeMessages", "color = 'red'")["value"] == 1
     assert node.run_operation(ORDERS, "removeAllMessages()")["value"] == 2
     assert node.run_operation(ORDERS, "moveMessages", None, "nosuch")["status"] == 404

@@ -352,6 +352,10 @@ class SendPlan:
         if self._taken:
             context.pin(self._taken)
 
+    def first_seq(self) -> int | None:
+        """Return the seq of the first message in its first queue, once the plan is applied."""
+        return self._copies[0][3].seq if self._copies else None
+
     def publish(self, done: Done | None, on_refused: Callable[[OrthiaError], None]) -> None:
         """Apply a plan that stores nothing: publish it behind what is on its way to the store.
 
@@ -501,11 +505,11 @@ def send_plain(
     *,
     persistent: bool,
     outbox_row: int = 0,
-) -> None:
+) -> int:
     """Send one message to one queue: charge, append, place, and undo; raises BrokerError.
 
-    Unless it is ``persistent`` it is stored only if memory has no room for it, or if it would
-    overtake a message that is on its way to the store, or if it is a row of the outbox.
+    Returns its seq. Unless it is ``persistent`` it is stored only if memory has no room for it, or
+    if it would overtake a message that is on its way to the store, or if it is a row of the outbox.
     """
     size, queue_id = size_in_memory(record), queue.id
     if record.priority != DEFAULT_PRIORITY:
@@ -517,7 +521,7 @@ def send_plain(
         queue.add(MessageReference(seq, record, None, size, redelivered=False))
         if done is not None:
             done()
-        return
+        return seq
     payload = context.encoded(record)
     queue.in_flight += 1
     expires = record.expires_ms != 0
@@ -551,6 +555,7 @@ def send_plain(
         queue.in_flight -= 1
         queue.use.release(size)
         raise _refusal_by_journal(error) from None
+    return seq
 
 
 def _refusal_by_journal(error: RecordTooLarge | JournalClosed) -> BrokerError:

@@ -67,16 +67,32 @@ class PostOffice:
                 )
                 return None
             routed = [Routed(record, queues, () if topic is None else (topic,))]
-            return self._send(principal, address, message, routed, on_stored, on_refused)
+            return self._send(principal, address, message, routed, on_stored, on_refused)[1]
         routing = routed_by(router, record, principal, queues, topic)
         for _ in range(_ASKED_AT_ONCE):
             try:
                 next(routing)
             except StopIteration as end:
                 routed = end.value
-                behind = self._send(principal, address, message, routed, on_stored, on_refused)
+                _, behind = self._send(principal, address, message, routed, on_stored, on_refused)
                 return behind or _first_full(routed)
         return self._sending(routing, principal, address, message, on_stored, on_refused)
+
+    def placing(
+        self,
+        principal: Principal,
+        destination: str,
+        message: OutgoingMessage,
+        on_stored: Done,
+        on_refused: OnRefused,
+    ) -> Finding[int | None]:
+        """Send a message in steps; see ``Broker.placing``."""
+        self.gate.refuse_if_stopped()
+        message, (address, queues, topic, router) = self.route(principal, destination, message)
+        record = self.context.record(address, message)
+        routed = yield from routed_by(router, record, principal, queues, topic)
+        self.gate.refuse_if_stopped()
+        return self._send(principal, address, message, routed, on_stored, on_refused)[0]
 
     def _sending(
         self,
@@ -89,7 +105,7 @@ class PostOffice:
     ) -> Steps:
         routed = yield from routing
         self.gate.refuse_if_stopped()
-        behind = self._send(principal, address, message, routed, on_stored, on_refused)
+        _, behind = self._send(principal, address, message, routed, on_stored, on_refused)
         behind = behind or _first_full(routed)
         while behind is not None and behind.is_behind:
             yield behind.rest
@@ -102,9 +118,13 @@ class PostOffice:
         routed: Sequence[Routed],
         on_stored: Done | None,
         on_refused: OnRefused,
-    ) -> FanOut | None:
-        """Send a message to all that it is routed to; return what the sender waits for."""
+    ) -> tuple[int | None, FanOut | None]:
+        """Send a message to all that it is routed to.
+
+        Returns its seq in the first of its queues, and what the sender waits for.
+        """
         plan = SendPlan(self.context, principal.sender)
+        seq: int | None = None
 
         # The callback that was given, and not what was made of it.
         def refused(error: OrthiaError, _: Done | None = None) -> None:
@@ -117,7 +137,7 @@ class PostOffice:
             if not len(plan):
                 plan.publish(on_stored, refused)
             elif queue is not None:
-                send_plain(
+                seq = send_plain(
                     self.context,
                     queue,
                     plan.record_of(0),
@@ -131,9 +151,10 @@ class PostOffice:
                 for number in range(len(plan)):
                     plan.admit(number)
                 plan.apply(on_stored, refused)
+                seq = plan.first_seq()
             if message.duplicate_id is not None:
                 plan.note_ids()
-        return first_behind(plan.topics())
+        return seq, first_behind(plan.topics())
 
     def route(
         self, principal: Principal, destination: str, message: OutgoingMessage

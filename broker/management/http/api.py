@@ -301,8 +301,7 @@ async def _send(
             data = base64.b64decode(body_base64, validate=True)
         except (binascii.Error, ValueError) as error:
             raise WrongArgument("body-base64", f"body-base64 is not base64: {error}") from None
-    await node.send(who, destination, data, **given)
-    return {}
+    return {"id": await node.send(who, destination, data, **given)}
 
 
 # --- consumers, connections, jobs

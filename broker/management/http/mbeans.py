@@ -485,7 +485,7 @@ async def _send(
     user: str | None,
     password: str | None,
     createMessageId: bool = False,  # noqa: N803
-) -> None:
+) -> str | None:
     """Send a message as the user who is logged in, which is all that may be named."""
     del password
     if user is not None and user != who.name:
@@ -504,7 +504,8 @@ async def _send(
     where = subject.target
     if "queue" in subject.values:
         where = f"{subject.values['address']}{QUALIFIED}{where}"
-    await node.send(who, where, data, properties=properties, durable=durable)
+    sent = await node.send(who, where, data, properties=properties, durable=durable)
+    return None if sent is None else str(sent)
 
 
 # --- operations on queues and addresses
