@@ -16,6 +16,8 @@ from orthia.pipeline.jobs.together import PACKED
 TALLY: Final = "faults"
 """The name of the packed rows."""
 _PACKED: Final = pa.schema([("name", pa.string()), ("row", pa.string())])
+_BEFORE_ALL: Final = -(2**63)
+"""Sorts what has no ``seq`` first."""
 
 
 def marked(faults: DataFrame, *, is_suspect: bool) -> DataFrame:
@@ -52,9 +54,7 @@ def _tally(
             at = (name, is_suspect)
             counts[at] = counts.get(at, 0) + mine.num_rows
             both = pa.concat_tables([first[at], mine]) if at in first else mine
-            order = pc.sort_indices(
-                both, sort_keys=[("seq", "ascending")], null_placement="at_start"
-            )
+            order = pc.sort_indices(pc.fill_null(both["seq"], _BEFORE_ALL))
             first[at] = both.take(order[: suspects if is_suspect else listed])
     told = [
         json.dumps({"is_suspect": at[1], "fault": at[0], "rows": counts[at], "first": some})

@@ -1,10 +1,12 @@
-"""A driver of its own: a queue into Parquet, until it is killed or has written all there is."""
+"""A driver of its own: a queue into files, until it is killed or has written all there is."""
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from orthia.pipeline.session import build_session
+from tests.pipeline.subscription_outputs import started
 
 
 def main() -> None:
@@ -14,12 +16,12 @@ def main() -> None:
         wanted["master"], settings=wanted["settings"], passwords=wanted["passwords"]
     )
     frame = spark.readStream.format("orthia.subscription").options(**wanted["options"]).load()
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", wanted["checkpoint"])
+    writer = frame.writeStream.option("checkpointLocation", wanted["checkpoint"])
     if wanted["available_now"]:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime="100 milliseconds")
-    query = writer.start(wanted["output"])
+    query = started(writer, wanted["format"], Path(wanted["output"]))
     query.awaitTermination()
     spark.stop()
 

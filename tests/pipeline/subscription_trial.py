@@ -1,7 +1,8 @@
-"""A queue streamed into Parquet while node, driver and executor are killed: once each, by SQL.
+"""A queue streamed into files while node, driver and executor are killed: once each, by SQL.
 
 ``python -m tests.pipeline.subscription_trial --dbms mariadb --rounds 20`` has as many rounds on one
-pair and one checkpoint; in each one of the three is killed while messages come.
+pair and one checkpoint; in each one of the three is killed while messages come. ``--format delta``
+and ``iceberg`` write such tables; they want the Python of a PySpark that has them.
 """
 
 import json
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import pyarrow.parquet as pq
 from sqlalchemy import MetaData, select
 
 from orthia.config.settings import Role
@@ -29,6 +29,7 @@ from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.sql.tables import history_table, messages_table
 from orthia.pipeline.sources.store import StoreReference
+from tests.pipeline import subscription_outputs as outputs
 from tests.pipeline.conftest import PASSWORD_VARIABLE, QUICK_ENVIRONMENT, QUICK_START
 from tests.process.clients import Producer
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
@@ -53,6 +54,8 @@ class Trial:
     settings: DatabaseStoreSettings
     nodes: FileCluster
     directory: Path
+    format: str = "parquet"
+    packages: str | None = None
     apis: dict[str, int] = field(default_factory=dict)
     pair: list[FileNodeProcess] = field(default_factory=list)
     driver: subprocess.Popen[bytes] | None = None
@@ -87,10 +90,15 @@ class Trial:
         return json.dumps(
             {
                 "master": master,
-                "settings": {**QUICK_START, "spark.executor.memory": "1g"},
+                "settings": {
+                    **QUICK_START,
+                    "spark.executor.memory": "1g",
+                    **outputs.settings(self.format, self.packages),
+                },
                 "passwords": {} if password is None else {PASSWORD_VARIABLE: password},
                 "options": self.options(**more),
-                "output": str(self.directory / "out"),
+                "format": self.format,
+                "output": str(self.output),
                 "checkpoint": str(self.directory / "checkpoint"),
                 "available_now": available_now,
             }
@@ -114,6 +122,11 @@ class Trial:
                 stderr=log,
                 start_new_session=True,
             )
+
+    @property
+    def output(self) -> Path:
+        """What is written."""
+        return self.directory / "out"
 
     @property
     def log(self) -> Path:
@@ -165,15 +178,6 @@ class Trial:
             os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait(60)
 
-    def rows(self) -> list[tuple[int, bytes]]:
-        """Return seq and body of all that is written, as Spark's own log of the output has it."""
-        found: list[tuple[int, bytes]] = []
-        for path in written_files(self.directory / "out"):
-            table = pq.read_table(path, columns=["seq", "body"])
-            columns = (table.column(name).to_pylist() for name in ("seq", "body"))
-            found += zip(*columns, strict=True)
-        return found
-
     def by_sql(self) -> tuple[Counter[str], list[int], list[int]]:
         """Return why messages left, the seqs of those acknowledged, and of those that wait."""
         database = Database.from_settings(self.settings)
@@ -190,7 +194,7 @@ class Trial:
 
     def judge(self, receipted: set[int]) -> dict[str, Any]:
         """Fail unless each message was written once, and all were acknowledged."""
-        rows = self.rows()
+        rows = outputs.rows(self.format, self.output)
         seqs = [seq for seq, _ in rows]
         reasons, gone, stay = self.by_sql()
         twice = [seq for seq, times in Counter(seqs).items() if times > 1]
@@ -202,20 +206,6 @@ class Trial:
         lost = {one for one in receipted if f"message {one}".encode() not in bodies}
         assert not lost, f"receipted and never written: {sorted(lost)[:10]}"
         return {"messages": len(rows), "receipted": len(receipted)}
-
-
-def written_files(output: Path) -> Iterator[Path]:
-    """Yield the files of an output that count, by ``_spark_metadata``."""
-    log = output / "_spark_metadata"
-    compact = sorted(
-        (one for one in log.iterdir() if one.name.endswith(".compact")),
-        key=lambda one: int(one.name.split(".")[0]),
-    )
-    start = int(compact[-1].name.split(".")[0]) if compact else -1
-    later = [one for one in log.iterdir() if one.name.isdigit() and int(one.name) > start]
-    for path in (*compact[-1:], *later):
-        for line in path.read_text().splitlines()[1:]:
-            yield Path(json.loads(line)["path"].removeprefix("file://"))
 
 
 def _executors(group: int) -> list[int]:
@@ -235,11 +225,16 @@ def _executors(group: int) -> list[int]:
 
 
 @contextmanager
-def trial(settings: DatabaseStoreSettings, directory: Path) -> Iterator[Trial]:
+def trial(
+    settings: DatabaseStoreSettings,
+    directory: Path,
+    format_: str = "parquet",
+    packages: str | None = None,
+) -> Iterator[Trial]:
     """Give a pair that serves; all is ended with the block."""
     core = store(directory, settings, "lease", more=_RETENTION) + _ADDRESSES
     with file_cluster(directory, core) as nodes:
-        found = Trial(settings, nodes, directory)
+        found = Trial(settings, nodes, directory, format_, packages)
         try:
             found.start_pair()
             yield found
@@ -294,14 +289,19 @@ def _restart(one: Trial) -> None:
 @click.option("--dbms", type=click.Choice(["postgresql", "mariadb"]), default="postgresql")
 @click.option("--rounds", type=int, default=20)
 @click.option("--seed", type=int, default=1)
-def main(dbms: str, rounds: int, seed: int) -> None:
+@click.option("--format", "format_", type=click.Choice(outputs.FORMATS), default="parquet")
+@click.option("--packages", help="what the format needs of Maven, for spark.jars.packages")
+def main(dbms: str, rounds: int, seed: int, format_: str, packages: str | None) -> None:
     """Run rounds of kills, and print what was counted."""
     server = SERVER_PROCESSES[dbms]()
     chance = random.Random(seed)
     try:
         server.start()
         settings = server.settings(server.create_database())
-        with tempfile.TemporaryDirectory() as directory, trial(settings, Path(directory)) as one:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            trial(settings, Path(directory), format_, packages) as one,
+        ):
             chosen = [VICTIMS[n % 3] for n in range(rounds)]
             chance.shuffle(chosen)
             click.echo(run_rounds(one, chosen, click.echo))
