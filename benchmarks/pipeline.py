@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi
+import click
 import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,9 +37,10 @@ from click.testing import CliRunner
 from psycopg2.extensions import make_dsn
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.pipeline_data import fill_journal, write_logs
+from benchmarks.pipeline_data import QUEUES, fill_journal, write_logs
 from orthia import migrations
 from orthia.broker.cli.pipeline.export import export
+from orthia.broker.cli.pipeline.traffic import traffic
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.pipeline.jobs import audit, failovers
@@ -158,16 +160,23 @@ class Bench:
             found["Spark JDBC to Parquet"] = lambda: self._to_parquet(self._jdbc())
         found["orthia.journal, decoded"] = lambda: _drain(self._store.messages())
         found["orthia pipeline export"] = self._whole_export
+        found["orthia pipeline traffic"] = self._traffic
         return found
 
     def _whole_export(self) -> None:
-        """Run the command, in this session."""
         out = self._scratch / "whole"
-        url = str(self._url.render_as_string(hide_password=False))
-        command = ["--url", url, "--jdbc-user", USER, "--to", str(out), "--json", "-q"]
-        result = CliRunner().invoke(export, command, catch_exceptions=False)
-        assert result.exit_code == 0, result.output  # noqa: S101
+        self._run(export, "--to", str(out))
         shutil.rmtree(out)
+
+    def _traffic(self) -> None:
+        self._run(traffic)
+
+    def _run(self, command: click.Command, *more: str) -> None:
+        """Run a command, in this session."""
+        url = str(self._url.render_as_string(hide_password=False))
+        given = ["--url", url, "--jdbc-user", USER, *more, "--json", "-q"]
+        result = CliRunner().invoke(command, given, catch_exceptions=False)
+        assert result.exit_code == 0, result.output  # noqa: S101
 
     def export(self) -> None:
         """Write the export that the audit reads."""
@@ -294,6 +303,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--queues", type=int, choices=range(1, QUEUES + 1), default=QUEUES)
     parser.add_argument("--events", type=int, default=250_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="what has one of these in its name")
@@ -318,7 +328,7 @@ def main() -> None:
             settings = server.settings(name, jdbc_network_timeout=60_000)
             database = Database.from_settings(settings)
             migrations.upgrade(database, settings)
-            fill_journal(database, settings, rows)
+            fill_journal(database, settings, rows, arguments.queues)
             with database.engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"
             ) as connection:

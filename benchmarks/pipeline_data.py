@@ -42,8 +42,10 @@ _COLUMNS = ("seq", "id", "record_type", "user_record_type", "queue_id", "epoch",
 Row = tuple[int, int, int, int, int, int, datetime, bytes]
 
 
-def journal_rows(count: int, payload_bytes: int = PAYLOAD_BYTES) -> Iterator[Row]:
-    """Yield rows of MESSAGES: ten queues, an epoch every 250,000 rows, about 1,000 rows a second.
+def journal_rows(
+    count: int, payload_bytes: int = PAYLOAD_BYTES, queues: int = QUEUES
+) -> Iterator[Row]:
+    """Yield rows of MESSAGES: in some queues, an epoch every 250,000 rows, 1,000 rows a second.
 
     ``payload_bytes`` is the size of a record, headers and all.
     """
@@ -55,7 +57,7 @@ def journal_rows(count: int, payload_bytes: int = PAYLOAD_BYTES) -> Iterator[Row
         seq = 1 + QUEUES + number + (epoch - 1) * ID_BLOCK
         record = _record(number, body[: payload_bytes - empty])
         at = _BEGIN + number * _MILLISECOND
-        yield seq, seq, add, kind, 1 + number % QUEUES, epoch, at, record
+        yield seq, seq, add, kind, 1 + number % queues, epoch, at, record
 
 
 def _record(number: int, body: bytes) -> bytes:
@@ -64,8 +66,13 @@ def _record(number: int, body: bytes) -> bytes:
     return encode_message(Message("orders", headers, body, at, 0, 4))
 
 
-def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int) -> None:
-    """Fill an empty migrated store with ``count`` messages, their queues and the fence."""
+def fill_journal(
+    database: Database, settings: DatabaseStoreSettings, count: int, queues: int = QUEUES
+) -> None:
+    """Fill an empty migrated store with ``count`` messages, their queues and the fence.
+
+    The messages are in the first ``queues`` of ten queues.
+    """
     metadata, dialect = MetaData(), database.dialect
     messages = messages_table(metadata, settings.message_table_name, dialect)
     bindings = bindings_table(metadata, settings.bindings_table_name, dialect)
@@ -84,9 +91,9 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
         connection.execute(insert(bindings), [*queue_rows, shared | counter])
         connection.execute(update(locks).where(locks.c.id == 4).values(holder_token=epoch))
     if dialect is Dialect.POSTGRESQL and count > ROWS_AN_EPOCH:
-        _multiply(database, settings, count)
+        _multiply(database, settings, count, queues)
         return
-    rows = journal_rows(count)
+    rows = journal_rows(count, queues=queues)
     while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
         if dialect is Dialect.POSTGRESQL:
             _copy(database, settings, batch)
@@ -98,9 +105,9 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
             )
 
 
-def _multiply(database: Database, settings: DatabaseStoreSettings, count: int) -> None:
+def _multiply(database: Database, settings: DatabaseStoreSettings, count: int, queues: int) -> None:
     """Make the rows of the first epoch here; the database copies them for all later epochs."""
-    first = journal_rows(ROWS_AN_EPOCH)
+    first = journal_rows(ROWS_AN_EPOCH, queues=queues)
     while batch := [row for _, row in zip(range(_BATCH), first, strict=False)]:
         _copy(database, settings, batch)
     table = settings.message_table_name
