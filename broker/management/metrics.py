@@ -5,6 +5,7 @@ that other parts of the node have (queue depths, the lease) are read when metric
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from heapq import nlargest
 from operator import itemgetter
 from typing import Final
@@ -32,6 +33,28 @@ from orthia.journal.model.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What is read whenever the metrics are rendered, on the rendering thread.
+
+    So each must be safe to call on any thread, whatever the event loop does.
+    """
+
+    lease_seconds_remaining: Callable[[], float | None]
+    queue_depths: Callable[[], Mapping[str, int]]
+    connections: Callable[[], int]
+    history: Callable[[], HistoryTotals | None]
+    store_use: Callable[[], ShownUse | None]
+    messages: Callable[[], Mapping[str, int]] = dict
+    """Counts the messages of all queues by event: ``added``, ``acknowledged`` and so on."""
+    certificates: Callable[[], Mapping[str, Validity]] = dict
+    locks: Callable[[], LocksSeen] = lambda: NO_LOCKS
+    queues: Callable[[], Collection[QueueSeen]] = tuple
+    """Returns the ``MAX_QUEUES_SHOWN`` fullest queues."""
+    outbox: Callable[[], RelayStatus | None] = lambda: None
+    acks: Callable[[], AckStatus | None] = lambda: None
 
 
 class NodeMetrics:
@@ -150,54 +173,20 @@ class NodeMetrics:
         """Note how long a turn of the event loop took; on the turn meter's thread only."""
         self._turn_seconds.observe(seconds)
 
-    def watch(
-        self,
-        *,
-        lease_seconds_remaining: Callable[[], float | None],
-        queue_depths: Callable[[], Mapping[str, int]],
-        connections: Callable[[], int],
-        history: Callable[[], HistoryTotals | None],
-        store_use: Callable[[], ShownUse | None],
-        messages: Callable[[], Mapping[str, int]] = dict,
-        certificates: Callable[[], Mapping[str, Validity]] = dict,
-        locks: Callable[[], LocksSeen] = lambda: NO_LOCKS,
-        queues: Callable[[], Collection[QueueSeen]] = tuple,
-        outbox: Callable[[], RelayStatus | None] = lambda: None,
-        acks: Callable[[], AckStatus | None] = lambda: None,
-    ) -> None:
-        """Read these values whenever the metrics are rendered, on the rendering thread.
-
-        So each must be safe to call on any thread, whatever the event loop does. ``messages``
-        counts the messages of all queues by event: ``added``, ``acknowledged`` and so on;
-        ``queues`` returns the ``MAX_QUEUES_SHOWN`` fullest queues.
-        """
+    def watch(self, values: Values) -> None:
+        """Read values whenever the metrics are rendered."""
         if self._queue_names != QueueNames(own=False):
-            self.registry.register(_Queues(queues, self._queue_names))
-        watched = _Watched(
-            lease_seconds_remaining,
-            queue_depths,
-            connections,
-            history,
-            store_use,
-            messages,
-            certificates,
-            locks,
-            MAX_QUEUES_SHOWN if self._queue_names.own else 0,
-        )
-        self.registry.register(watched)
-        self.registry.register(_BySql(outbox, acks))
+            self.registry.register(_Queues(values.queues, self._queue_names))
+        most_queues = MAX_QUEUES_SHOWN if self._queue_names.own else 0
+        self.registry.register(_Watched(values, most_queues))
+        self.registry.register(_BySql(values))
 
 
 class _BySql(Collector):
     """What applications send and acknowledge in their own transactions."""
 
-    def __init__(
-        self,
-        outbox: Callable[[], RelayStatus | None],
-        acks: Callable[[], AckStatus | None],
-    ) -> None:
-        self._outbox = outbox
-        self._acks = acks
+    def __init__(self, values: Values) -> None:
+        self._values = values
 
     def describe(self) -> Iterable[Metric]:
         """Return no descriptions, so that registering reads no values."""
@@ -205,7 +194,7 @@ class _BySql(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of a live node."""
-        outbox, acks = self._outbox(), self._acks()
+        outbox, acks = self._values.outbox(), self._values.acks()
         if outbox is not None:
             yield from _outbox_metrics(outbox)
         if acks is not None:
@@ -235,28 +224,10 @@ class _Queues(Collector):
 class _Watched(Collector):
     """Values that are read when the metrics are rendered."""
 
-    def __init__(
-        self,
-        lease_seconds_remaining: Callable[[], float | None],
-        queue_depths: Callable[[], Mapping[str, int]],
-        connections: Callable[[], int],
-        history: Callable[[], HistoryTotals | None],
-        store_use: Callable[[], ShownUse | None],
-        messages: Callable[[], Mapping[str, int]],
-        certificates: Callable[[], Mapping[str, Validity]],
-        locks: Callable[[], LocksSeen],
-        most_queues: int,
-    ) -> None:
-        self._locks = locks
-        self._certificates = certificates
-        self._store_use = store_use
-        self._history = history
-        self._messages = messages
-        self._counted = _Counted()
-        self._lease_seconds_remaining = lease_seconds_remaining
-        self._queue_depths = queue_depths
+    def __init__(self, values: Values, most_queues: int) -> None:
+        self._values = values
         self._most_queues = most_queues
-        self._connections = connections
+        self._counted = _Counted()
 
     def describe(self) -> Iterable[Metric]:
         """Return no descriptions, so that registering reads no values."""
@@ -264,31 +235,32 @@ class _Watched(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics; those of a lease only from a node that has one."""
+        values = self._values
         lease = GaugeMetricFamily(
             "orthia_lease_seconds_remaining", "Seconds the live lease is still good for"
         )
-        remaining = self._lease_seconds_remaining()
+        remaining = values.lease_seconds_remaining()
         if remaining is not None:
             lease.add_metric([], remaining)
         yield lease
-        yield from _queues(self._queue_depths(), self._most_queues)
+        yield from _queues(values.queue_depths(), self._most_queues)
         yield GaugeMetricFamily(
-            "orthia_connections", "Clients connected", value=self._connections()
+            "orthia_connections", "Clients connected", value=values.connections()
         )
         counts = CounterMetricFamily(
             "orthia_messages", "What became of the messages of all queues", labels=["event"]
         )
-        for event, count in self._counted.all(self._messages()).items():
+        for event, count in self._counted.all(values.messages()).items():
             counts.add_metric([event], count)
         yield counts
-        use = self._store_use()
+        use = values.store_use()
         if use is not None:
             yield from _store(use)
-        found = self._history()
+        found = values.history()
         if found is not None:
             yield from _history(found)
-        yield from _journal_locks(self._locks())
-        validities = self._certificates()
+        yield from _journal_locks(values.locks())
+        validities = values.certificates()
         if validities:
             yield _expiries(validities)
 

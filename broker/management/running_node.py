@@ -19,7 +19,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.seen import oldest_ms
 from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.abc import HealthSource, Verdict
-from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.metrics import NodeMetrics, Values
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.config.address_settings import RoutingType
@@ -68,7 +68,7 @@ class RunningNode(HealthSource):
         self.status = status
         self._broker = broker
         self._journal = journal
-        metrics.watch(
+        values = Values(
             lease_seconds_remaining=lambda: status().lease_seconds_remaining,
             queue_depths=self.queue_depths,
             connections=connections,
@@ -81,6 +81,7 @@ class RunningNode(HealthSource):
             outbox=self.outbox,
             acks=self.acks,
         )
+        metrics.watch(values)
 
     @property
     @override

@@ -14,7 +14,7 @@ import yaml
 
 from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.core.sending.relay import RelayStatus
-from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.metrics import NodeMetrics, Values
 from orthia.broker.management.queue_metrics import QueueSeen
 from orthia.broker.tls.expiry import Validity
 from orthia.database.lock_holders import SessionWithLock
@@ -54,7 +54,7 @@ def exposed() -> dict[str, set[str]]:
     """Return the labels of each series that a node has which knows everything."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     metrics = NodeMetrics(["live", "backup"], ["authentication"])
-    metrics.watch(
+    values = Values(
         lease_seconds_remaining=lambda: 12.5,
         queue_depths=lambda: {"q": 3},
         connections=lambda: 3,
@@ -67,6 +67,7 @@ def exposed() -> dict[str, set[str]]:
         outbox=lambda: RelayStatus(5, 2_500, 70, 1, "the store is full"),
         acks=lambda: AckStatus(3, 1.5, 40, None),
     )
+    metrics.watch(values)
     found: dict[str, set[str]] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:

@@ -35,7 +35,7 @@ from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.pace import FOLLOWED_SHARE, Budget, Pace, Paced, followed
 from orthia.broker.management.http.server import HealthError, HealthNotFree, HttpServer
-from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.metrics import NodeMetrics, Values
 from orthia.broker.management.queue_metrics import MAX_QUEUES_SHOWN, QueueNames, QueueSeen
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.exit_codes import ExitCode, code_of_kind
@@ -72,7 +72,7 @@ class Node(HealthSource):
             "history": lambda: None,
             "store_use": lambda: None,
         }
-        self.metrics.watch(**nothing | shown)
+        self.metrics.watch(Values(**nothing | shown))
 
     @property
     @override
