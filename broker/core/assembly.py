@@ -1,17 +1,22 @@
 # mypyc compiles this module.
 """How a core is made: its parts, in the order in which they need each other.
 
-Everything is built before anything that uses it, but for one: the address book gets the factory of
-queues last, since the factory's queues give what they cannot deliver to addresses of the book.
+Everything is built before anything that uses it, but for one: the address book gets last what
+makes queues and stores their bindings. What queues cannot deliver goes to addresses of the book.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from orthia.broker.core.limits.creations import QueueCreations
+from orthia.broker.core.limits.memory import MemoryBudget, Waiters
 from orthia.broker.core.limits.quota import StoreUse
+from orthia.broker.core.queue.bindings import NewBindings
 from orthia.broker.core.queue.factory import QueueFactory
 from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.queue.reader import ReadTurns
+from orthia.broker.core.queue.services import QueueServices
 from orthia.broker.core.routing.addresses import AddressBook
 from orthia.broker.core.routing.administered import Administered
 from orthia.broker.core.routing.auto_creation import AutoCreation
@@ -27,6 +32,7 @@ from orthia.broker.core.sending.schedule_queues import ScheduleQueues
 from orthia.broker.core.sending.undeliverable import Undeliverable
 from orthia.broker.core.sending.uploads import Uploads
 from orthia.broker.core.slices import Slices
+from orthia.broker.core.topics.topic_memory import TopicMemory
 from orthia.broker.core.upkeep.application_acks import ApplicationAckUpkeep
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
@@ -39,6 +45,9 @@ from orthia.broker.security.permissions import Security
 from orthia.config.settings import Settings
 from orthia.journal.journal import MessageJournal
 from orthia.journal.xa import XaTransactions
+
+RELIEF_MS: Final = 100
+"""How long after memory is free again consumers that were held back for it are asked."""
 
 
 class LoopTimers:
@@ -96,21 +105,33 @@ class CoreParts:
         )
         self.schedule: Final = Schedule(journal, self.context, self.schedule_queues, timers, slices)
         self.in_doubt: Final = XaTransactions(journal)
-        self.factory: Final = QueueFactory(
-            settings,
+        services = QueueServices(
             journal,
-            timers,
+            MemoryBudget(settings.global_max_size, partial(timers.call_later, RELIEF_MS)),
             gate,
             slices,
+            timers,
             undeliverable,
-            self.context.values,
             creations,
-            self.context.next_id,
-            self.schedule.placed,
-            self.store_use,
+            Waiters(),
+            ReadTurns(),
             self.in_doubt.withheld,
         )
+        self.factory: Final = QueueFactory(
+            services,
+            TopicMemory(
+                settings.global_max_size,
+                limits.max_unacknowledged_bytes,
+                journal.large,
+                self.store_use.add,
+            ),
+            limits.max_behind_bytes,
+            self.context.values,
+            self.schedule.placed,
+        )
+        self.bindings: Final = NewBindings(journal, self.context.next_id)
         self.book.factory = self.factory
+        self.book.bind = self.bindings.bind
 
         creation = AutoCreation(settings, self.book, security, creations, self.store_use)
         self.sources: Final = Sources(self.book, creation, security, self.factory.topic)

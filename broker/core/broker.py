@@ -94,7 +94,7 @@ class Broker:
         """The bodies of large messages; None if they are not supported."""
         self.inspection = parts.inspection
         """Questions about queues."""
-        self.when_bound: Callable[[Done], None] = parts.factory.when_bound
+        self.when_bound: Callable[[Done], None] = parts.bindings.when_bound
         """Calls back once all queues that were created are stored, and survive a crash."""
         self._gate = gate
         self._office = parts.office

@@ -694,7 +694,7 @@ class Management:
 
     async def _bound(self) -> None:
         answer = self._waiting.answer(bool)
-        self._parts.factory.when_bound(lambda: answer.set(True))
+        self._parts.bindings.when_bound(lambda: answer.set(True))
         await answer
         self._forget_lists()
 
@@ -1115,7 +1115,7 @@ class Management:
     async def memory(self, principal: Principal) -> MemoryView:
         """Return what the node holds, against its limits."""
         self._allow(principal, _BROKER, "getAddressMemoryUsage")
-        budget, store = self._parts.factory.budget, self._broker.store_use.shown
+        budget, store = self._parts.factory.services.budget, self._broker.store_use.shown
         return MemoryView(
             messages_bytes=budget.used,
             messages_limit=budget.limit,

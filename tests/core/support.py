@@ -311,7 +311,7 @@ class CoreUnderTest:
     @property
     def memory_used(self) -> int:
         """Bytes that messages in memory count for, in all queues."""
-        return self.broker.parts.factory.budget.used
+        return self.broker.parts.factory.services.budget.used
 
     def reconfigure(self, options: Settings) -> None:
         """Have the core be as a changed broker.xml says."""

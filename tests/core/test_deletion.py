@@ -317,7 +317,7 @@ def test_what_a_client_still_has_of_a_queue_that_is_gone_comes_back_to_nothing()
     assert ended == [2]
     consumer.end.close()
     assert (queue.depth, queue.log.in_memory, core.memory_used) == (0, 0, 0)
-    assert core.broker.parts.factory.budget.claimed == 0
+    assert core.broker.parts.factory.services.budget.claimed == 0
 
 
 def test_a_row_that_cannot_be_read_counts_no_more_when_its_queue_is_gone() -> None:

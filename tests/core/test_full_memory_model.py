@@ -244,7 +244,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
             self.core.journal.commit()
             self.core.pass_time(1.0)
             self.tick()
-        exhausted = self.core.broker.parts.factory.budget.is_exhausted
+        exhausted = self.core.broker.parts.factory.services.budget.is_exhausted
         for client in self.clients:
             if not client.reads or self.memory.is_full:
                 continue
@@ -264,8 +264,8 @@ class FullMemoryMachine(RuleBasedStateMachine):
         for client in list(self.clients):
             self.lose(client)
         assert self.memory.used == self.others
-        assert self.core.broker.parts.factory.budget.claimed <= self.core.memory_used
-        assert self.core.broker.parts.factory.budget.lend_window(), (
+        assert self.core.broker.parts.factory.services.budget.claimed <= self.core.memory_used
+        assert self.core.broker.parts.factory.services.budget.lend_window(), (
             "a window that was lent never came back"
         )
 

@@ -182,7 +182,7 @@ def send_named(core: CoreUnderTest, name: str, text: str, queue: str = QUEUE) ->
 
 def groups_memory(core: CoreUnderTest) -> GroupMemory:
     """Return what counts the groups of all queues."""
-    return core.broker.parts.factory.budget.groups
+    return core.broker.parts.factory.services.budget.groups
 
 
 def test_long_names_are_told_apart_and_not_kept() -> None:

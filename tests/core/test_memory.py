@@ -102,7 +102,7 @@ class Passing:
 
 def test_very_many_that_give_room_back_at_once_are_all_asked() -> None:
     """One after the other, not one within the other; and as often as there is room again."""
-    budget = MemoryBudget(100, lambda: budget.relieve())
+    budget = MemoryBudget(100, lambda relieve: relieve())
     budget.claim(100)
     waiting = [Passing(budget, 3) for _ in range(2_000)]
     budget.unclaim(50)
@@ -135,7 +135,7 @@ def test_those_that_hold_nothing_are_not_asked() -> None:
 def test_a_queue_that_was_empty_gives_memory_up_again() -> None:
     """Whatever was asked of it before."""
     core = CoreUnderTest()
-    budget = core.broker.parts.factory.budget
+    budget = core.broker.parts.factory.services.budget
     for _ in range(3):
         core.send(QUEUE, "a")
         budget.make_room(1 << 40)

@@ -312,7 +312,7 @@ def test_what_expired_amid_a_ring_is_there_once_though_the_rest_went_to_the_tabl
     core.send(QUEUE, "b")
     core.journal.auto_commit = False
     clock.pass_ms(31_000)
-    core.broker.parts.factory.budget.make_room(1 << 50)
+    core.broker.parts.factory.services.budget.make_room(1 << 50)
     consumer = core.consume(QUEUE, auto=True)
     core.journal.auto_commit = True
     while core.journal.waiting:

@@ -374,8 +374,12 @@ def test_what_is_claimed_comes_to_nothing_in_the_end() -> None:
     first.reject("2", "3")
     first.reject("2")
     first.end.close()
-    assert core.broker.parts.factory.budget.claimed > 0
+    assert core.broker.parts.factory.services.budget.claimed > 0
     second = core.consume("/queue/a", auto=True)
     core.settle()
     assert len(second.received) == 17
-    assert core.broker.parts.factory.budget.claimed == core.broker.parts.factory.budget.used == 0
+    assert (
+        core.broker.parts.factory.services.budget.claimed
+        == core.broker.parts.factory.services.budget.used
+        == 0
+    )

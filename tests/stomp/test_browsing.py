@@ -75,7 +75,8 @@ def test_acknowledgements_of_a_browser_delete_nothing(options) -> None:  # type:
     assert len(core.stored_texts()) == 9
     core.broker.queues()["orders"].shed(1_000_000)
     assert (
-        core.broker.parts.factory.budget.used == core.broker.queues()["orders"].log.bytes_in_memory
+        core.broker.parts.factory.services.budget.used
+        == core.broker.queues()["orders"].log.bytes_in_memory
     )
 
 

@@ -29,7 +29,7 @@ def test_every_ack_mode_leaves_all_where_it_is(version: str, ack: str) -> None:
             client.send("UNSUBSCRIBE", id="s", destination=QUEUE)
         client.session.connection_lost()
     assert core.broker.depths() == {"orders": 3}
-    assert core.broker.parts.factory.budget.used == 0
+    assert core.broker.parts.factory.services.budget.used == 0
 
 
 @pytest.mark.parametrize("again", [QUEUE, f"{QUEUE}::orders"])

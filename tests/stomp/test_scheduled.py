@@ -192,7 +192,7 @@ def test_a_million_waiting_messages_are_not_in_memory(clock: Clock) -> None:
     """What waits counts nothing against the memory, however much of it there is."""
     for number in range(100):
         send(clock, str(number), AMQ_SCHEDULED_DELAY=10_000 + number)
-    assert (depth(clock), clock.core.broker.parts.factory.budget.used) == (100, 0)
+    assert (depth(clock), clock.core.broker.parts.factory.services.budget.used) == (100, 0)
     clock.pass_ms(20_000)
     assert depth(clock, "orders") == 100
 

@@ -221,23 +221,32 @@ class MemoryBudget(CreditPool):
     dropped from memory.
     """
 
-    __slots__ = ("_holders", "_lent", "_relief", "groups", "used")
+    __slots__ = ("_holders", "_is_relief_due", "_later", "_lent", "groups", "used")
 
-    def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
-        """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
+    def __init__(
+        self, limit: int, later: Callable[[Callable[[], None]], object] = lambda _: None
+    ) -> None:
+        """Begin empty; ``later`` calls back when those who wait for room are to be resumed.
 
-        A ``limit`` below 0 is none, as in broker.xml.
+        That is once for many acknowledgements. A ``limit`` below 0 is none, as in broker.xml.
         """
         super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
         self.used = 0
         self.groups = GroupMemory()
         """The names of message groups, which count beside it."""
         self._lent = 0
-        self._relief = relieved
+        self._later = later
+        self._is_relief_due = False
         self._holders: deque[Holder] = deque()
 
     def _relieved(self) -> None:
-        self._relief()
+        if not self._is_relief_due:
+            self._is_relief_due = True
+            self._later(self._relieve)
+
+    def _relieve(self) -> None:
+        self._is_relief_due = False
+        self.relieve()
 
     @property
     def room(self) -> int:

@@ -55,9 +55,6 @@ MIN_SWEEP = 1_000
 class _Factory(Protocol):
     """Makes the queues of a node."""
 
-    def bind(self, unnumbered: QueueBinding) -> QueueBinding:
-        """Store the binding of a new queue, before any message for it; return it with its id."""
-
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""
 
@@ -75,12 +72,14 @@ class AddressBook:
         store_use: StoreUse,
         time_ms: Callable[[], int],
     ) -> None:
-        """Begin empty; ``factory`` is set before the first queue is opened.
+        """Begin empty; ``factory`` and ``bind`` are set before the first queue is opened.
 
         ``creations`` counts the queues that are opened, until they are gone.
         """
         self.factory: _Factory
         """Makes queues. It needs where undeliverable messages go, which is in the book."""
+        self.bind: Callable[[QueueBinding], QueueBinding]
+        """Stores the binding of a new queue, before any message for it; returns it with its id."""
         self.queues: dict[str, Queue] = {}
         self.version = 0
         """Another number once there are other queues."""
@@ -285,7 +284,7 @@ class AddressBook:
             options=known.options_of_new(name) if options is None else options,
             durable=durable,
         )
-        return self.open_queue(self.factory.bind(binding), unread_up_to=0)
+        return self.open_queue(self.bind(binding), unread_up_to=0)
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to ``unread_up_to`` are only stored."""
