@@ -58,6 +58,7 @@ from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.model.changes import MessageLocation
 from orthia.journal.model.codec import QueueBinding
+from orthia.journal.model.encodings import FIRST_ENCODING
 from orthia.journal.model.message import Message
 from orthia.journal.model.records import RemovalReason
 from orthia.journal.model.unit import Unit
@@ -310,7 +311,9 @@ class Queue(DeliveringQueue):
         record = reference.record
         # As ``may_be_grouped``, which for each message would be a call. Not ``in``: bytes look for
         # a number first, and make an exception of what is none.
-        may_be = self._may_group and (record.head.find(b"ID:") >= 0 or record.stated)
+        may_be = self._may_group and (
+            record.stated or (record.head.find(b"ID:") >= 0 and record.encoding == FIRST_ENCODING)
+        )
         if may_be and is_grouped(record):
             self.keep_groups()
         log = self.log

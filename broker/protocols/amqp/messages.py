@@ -16,9 +16,11 @@ from orthia.broker.protocols.amqp.conditions import INVALID_FIELD, LinkFault
 from orthia.broker.protocols.amqp.encoding import DESTINATION_TYPE, TAG, head_for
 from orthia.broker.protocols.amqp.scanning import (
     NO_ROUTING,
+    PropertiesScanner,
     Routing,
+    elements,
     is_plain_map,
-    scan_properties,
+    scan_usual,
 )
 from orthia.broker.protocols.amqp.sections import (
     NO_HEADER,
@@ -35,6 +37,7 @@ from orthia.broker.protocols.amqp.sections import (
     sections_of,
     with_application_properties,
 )
+from orthia.broker.protocols.amqp.types import LIST_8, LIST_32, MAP_8, MAP_32
 from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symbol
 from orthia.config.address_settings import RoutingType
 from orthia.journal.model.fields import Fields, encode_fields
@@ -72,51 +75,119 @@ class Incoming(NamedTuple):
     """What the message says that this is."""
 
 
-def read_message(payload: bytes, principal: Principal, time_ms: Callable[[], int]) -> Incoming:
-    """Return the message that a transfer carries; raises AmqpDecodeError and LinkFault.
+class _Beginning(NamedTuple):
+    """What a message says before its properties."""
 
-    ``time_ms`` is the clock of due and expiring messages.
+    header: Header
+    kind: RoutingType | None = None
+    """What its annotations say that its address is."""
+    delivery_ms: int | None = None
+    """When it is due, milliseconds since 1970 UTC."""
+
+
+class MessageReader:
+    """Reads the messages of one link, nearly all of which begin alike.
+
+    A message that begins with the same bytes as one before says the same with them.
     """
-    sections = sections_of(payload)
-    body = payload[sections.head :]
-    if sections.first != len(body):
-        for _ in body_sections(sections, body):
-            pass  # a body that is none is refused to who sent it, not to who gets it
-    return _incoming(payload[: sections.head], body, sections, principal, time_ms)
 
+    __slots__ = ("_header_end", "_says", "_scanner", "_written")
 
-def read_head(
-    payload: bytes, sections: Sections, principal: Principal, time_ms: Callable[[], int]
-) -> Incoming:
-    """Return the message whose beginning is ``payload``, without its body; raises as the other."""
-    return _incoming(payload[: sections.head], b"", sections, principal, time_ms)
+    def __init__(self) -> None:
+        self._written = b""
+        """The header and the annotations of a message that came before."""
+        self._header_end = 0
+        self._says = _Beginning(NO_HEADER)
+        """What they say."""
+        self._scanner = PropertiesScanner()
+
+    def read(self, payload: bytes, principal: Principal, time_ms: Callable[[], int]) -> Incoming:
+        """Return the message that a transfer carries; raises AmqpDecodeError and LinkFault.
+
+        ``time_ms`` is the clock of due and expiring messages.
+        """
+        written = self._written
+        if payload.startswith(written):
+            usual = scan_usual(payload, self._header_end, len(written), self._scanner)
+            if usual is not None:
+                sections, routing = usual
+                head, body = payload[: sections.head], payload[sections.head :]
+                return _incoming(head, body, sections, self._says, routing, principal, time_ms)
+        sections = sections_of(payload)
+        body = payload[sections.head :]
+        if sections.first != len(body):
+            for _ in body_sections(sections, body):
+                pass  # a body that is none is refused to who sent it, not to who gets it
+        return self._read(payload, body, sections, principal, time_ms)
+
+    def read_head(
+        self,
+        payload: bytes,
+        sections: Sections,
+        principal: Principal,
+        time_ms: Callable[[], int],
+    ) -> Incoming:
+        """Return the message that begins with ``payload``, without its body; raises as ``read``."""
+        return self._read(payload, b"", sections, principal, time_ms)
+
+    def _read(
+        self,
+        payload: bytes,
+        body: bytes,
+        sections: Sections,
+        principal: Principal,
+        time_ms: Callable[[], int],
+    ) -> Incoming:
+        head = payload[: sections.head]
+        header, routing = _header(head, sections), self._routing(head, sections)
+        _check_application_properties(head, sections)
+        kind: RoutingType | None = None
+        delivery_ms: int | None = None
+        if sections.message_annotations > sections.delivery_annotations:
+            kind, delivery_ms = _annotated(head, sections, time_ms)
+        says = _Beginning(header, kind, delivery_ms)
+        if delivery_ms is None and sections.delivery_annotations == sections.header:
+            self._remember(head, sections, says)
+        return _incoming(head, body, sections, says, routing, principal, time_ms)
+
+    def _remember(self, head: bytes, sections: Sections, says: _Beginning) -> None:
+        if sections.message_annotations <= _LONGEST_KNOWN:
+            self._written = head[: sections.message_annotations]
+            self._header_end = sections.header
+            self._says = says
+
+    def _routing(self, head: bytes, sections: Sections) -> Routing:
+        begin, end = sections.message_annotations, sections.properties
+        if begin == end:
+            return NO_ROUTING
+        first, count, found_end = elements(head, begin, LIST_8, LIST_32)
+        found = self._scanner.scan(head, first, count, end) if found_end == end else None
+        if found is None:
+            said = properties_of(head, sections)
+            expires = said.absolute_expiry_time
+            found = Routing(said.to, None if expires is None else int(expires), said.group_id)
+        return found
 
 
 def _incoming(
     head: bytes,
     body: bytes,
     sections: Sections,
+    says: _Beginning,
+    routing: Routing,
     principal: Principal,
     time_ms: Callable[[], int],
 ) -> Incoming:
-    header, routing = _header(head, sections), _routing(head, sections)
-    duplicate_id: str | None = None
-    begin, end = sections.properties, sections.application_properties
-    if begin != end:
-        if not is_plain_map(head, begin, end):
-            check_application_properties(head, sections)
+    header, kind, delivery_ms = says
+    to, _, group = routing
+    user, duplicate_id, stated = principal.validated_user, None, b""
+    if sections.application_properties != sections.properties:
         duplicate_id = _duplicate_id(head, sections)
-    kind: RoutingType | None = None
-    delivery_ms: int | None = None
-    if sections.message_annotations > sections.delivery_annotations:
-        kind, delivery_ms = _annotated(head, sections, time_ms)
-    stated = b""
-    group, user = routing.group_id or None, principal.validated_user
-    if group is not None or user is not None or delivery_ms is not None:
-        stated = encode_fields(Fields(delivery_ms=delivery_ms, group=group, user_id=user))
-    if user is not None:
-        head = _without_users(head, sections)
-    if sections.delivery_annotations > sections.header:
+        if user is not None:
+            head = _without_users(head, sections)
+    if group or user is not None or delivery_ms is not None:
+        stated = encode_fields(Fields(delivery_ms=delivery_ms, group=group or None, user_id=user))
+    if sections.delivery_annotations != sections.header:
         head = delivered_head(head, sections, delivery_count=0)
     message = OutgoingMessage(
         head,
@@ -129,7 +200,15 @@ def _incoming(
         stated,
         duplicate_id,
     )
-    return Incoming(message, routing.to, kind)
+    return Incoming(message, to, kind)
+
+
+def _check_application_properties(head: bytes, sections: Sections) -> None:
+    begin, end = sections.properties, sections.application_properties
+    if begin != end:
+        first, count, found_end = elements(head, begin, MAP_8, MAP_32)
+        if found_end != end or not is_plain_map(head, first, count, end):
+            check_application_properties(head, sections)
 
 
 def _without_users(head: bytes, sections: Sections) -> bytes:
@@ -152,18 +231,6 @@ def _header(head: bytes, sections: Sections) -> Header:
         known = header_of(head, sections)
         _remember(_HEADERS, written, known)
     return known
-
-
-def _routing(head: bytes, sections: Sections) -> Routing:
-    begin, end = sections.message_annotations, sections.properties
-    if begin == end:
-        return NO_ROUTING
-    found = scan_properties(head, begin, end)
-    if found is None:
-        said = properties_of(head, sections)
-        expires = said.absolute_expiry_time
-        found = Routing(said.to, None if expires is None else int(expires), said.group_id)
-    return found
 
 
 def _annotated(

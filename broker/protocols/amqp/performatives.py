@@ -10,8 +10,10 @@ message that comes, and for each disposition. What a broker sends most is writte
 its own, in ``frames`` beside this.
 """
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from orthia.broker.protocols.amqp.composites import (
@@ -540,6 +542,29 @@ define(
     ("additional-data", A_BINARY),
 )
 
+_BOOLEANS: Final = {NULL: None, TRUE: True, FALSE: False}
+_Flags: TypeAlias = tuple[bool | None, bool, bool, bool, bool]
+
+
+def _all_flags() -> Iterator[tuple[bytes, _Flags]]:
+    """Yield what may follow the tag of a transfer in the usual form, and what it says.
+
+    That is message format 0, then booleans and nulls: settled, more, two that are null, resume,
+    aborted, batchable. Those at the end need not be there.
+    """
+    some, null = tuple(_BOOLEANS), (NULL,)
+    codes = (some, some, null, null, some, some, some)
+    for count in range(len(codes) + 1):
+        for chosen in product(*codes[:count]):
+            settled, more, _, _, *others = (
+                _BOOLEANS[code] for code in chosen + (NULL,) * (len(codes) - count)
+            )
+            resume, aborted, batchable = map(bool, others)
+            yield bytes((UINT_0, *chosen)), (settled, bool(more), resume, aborted, batchable)
+
+
+_FLAGS: Final[dict[bytes, _Flags]] = dict(_all_flags())
+_U32: Final = struct.Struct(">I")
 _PERFORMATIVES: Final = frozenset(range(0x10, 0x19))
 _SASL: Final = frozenset(range(0x40, 0x45))
 _TRANSACTIONS: Final = frozenset({0x31, 0x32})
@@ -574,65 +599,37 @@ def _plain_transfer(body: bytes) -> tuple[Transfer, int] | None:
 
     None of any other form, and of one that is none: it is decoded as all others are.
     """
-    if len(body) < 8:
-        return None
-    end, count, at = 5 + body[4], body[5], 6
-    if not 4 <= count <= 11 or end > len(body):
-        return None
-    code = body[at]
-    if code == UINT_0:
-        handle, at = 0, at + 1
-    elif code == SMALL_UINT:
-        handle, at = int(body[at + 1]), at + 2
-    elif code == UINT:
-        handle, at = int.from_bytes(body[at + 1 : at + 5], "big"), at + 5
-    else:
-        return None
-    if at + 8 > end:
-        return None
-    delivery_id: int | None = None
-    code = body[at]
-    if code == SMALL_UINT:
-        delivery_id, at = int(body[at + 1]), at + 2
-    elif code == UINT:
-        delivery_id, at = int.from_bytes(body[at + 1 : at + 5], "big"), at + 5
-    elif code == UINT_0:
-        delivery_id, at = 0, at + 1
-    else:
-        return None
-    if at + 2 > end or body[at] != BINARY_8:
-        return None
-    first = at + 2
-    at = first + body[at + 1]
-    # Of what follows each has one byte: message format 0, booleans, nulls.
-    if at + count - 3 != end or body[at] != UINT_0:
-        return None
-    settled: bool | None = None
-    more = resume = aborted = batchable = False
-    for index in range(4, count):
-        code = body[at + index - 3]
-        if code == NULL:
-            continue
-        if code == FALSE:
-            if index == 4:
-                settled = False
-            elif index in (6, 7):
-                return None
-            continue
-        if code != TRUE:
-            return None
-        if index == 4:
-            settled = True
-        elif index == 5:
-            more = True
-        elif index == 8:
-            resume = True
-        elif index == 9:
-            aborted = True
-        elif index == 10:
-            batchable = True
+    try:
+        code = body[6]
+        if code == UINT_0:
+            handle, at = 0, 7
+        elif code == SMALL_UINT:
+            handle, at = int(body[7]), 8
+        elif code == UINT:
+            handle, at = int(_U32.unpack_from(body, 7)[0]), 11
         else:
             return None
+        code = body[at]
+        if code == UINT:
+            delivery_id, at = int(_U32.unpack_from(body, at + 1)[0]), at + 5
+        elif code == SMALL_UINT:
+            delivery_id, at = int(body[at + 1]), at + 2
+        elif code == UINT_0:
+            delivery_id, at = 0, at + 1
+        else:
+            return None
+        if body[at] != BINARY_8:
+            return None
+        first = at + 2
+        at = first + body[at + 1]
+    except (IndexError, struct.error):
+        return None
+    end = 5 + body[4]
+    flags = body[at:end]
+    said = _FLAGS.get(flags)
+    if said is None or len(flags) + 3 != body[5] or end > len(body):
+        return None
+    settled, more, resume, aborted, batchable = said
     tag = body[first:at]
     found = Transfer(
         *(handle, delivery_id, tag, 0, settled, more, None, None, resume, aborted, batchable)

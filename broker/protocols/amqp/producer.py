@@ -20,7 +20,7 @@ from orthia.broker.protocols.amqp.conditions import (
     unreadable,
 )
 from orthia.broker.protocols.amqp.link import LinkSession
-from orthia.broker.protocols.amqp.messages import Incoming, read_head, read_message
+from orthia.broker.protocols.amqp.messages import Incoming, MessageReader
 from orthia.broker.protocols.amqp.nodes import Nodes
 from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
@@ -36,25 +36,10 @@ from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
 
 
-class _Stored:
-    """What is called once a message is stored: it is accepted then."""
-
-    __slots__ = ("_session", "delivery_id")
-
-    def __init__(self, session: LinkSession, delivery_id: int) -> None:
-        self._session = session
-        self.delivery_id = delivery_id
-
-    def __call__(self) -> None:
-        """Accept the message."""
-        self._session.client.outstanding -= 1
-        self._session.accept(self.delivery_id)
-
-
 class Producer(Sink):
     """Sends what comes by one link."""
 
-    __slots__ = ("_destination", "_link", "_nodes", "_session", "_transactions")
+    __slots__ = ("_destination", "_link", "_nodes", "_reader", "_session", "_transactions")
 
     def __init__(
         self,
@@ -68,6 +53,7 @@ class Producer(Sink):
         self._nodes = nodes
         self._transactions = transactions
         self._destination = destination
+        self._reader = MessageReader()
         self._link: Receiver | None = None
         """The link by which its messages come, once one has come."""
 
@@ -75,7 +61,7 @@ class Producer(Sink):
     def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
         client = self._session.client
         try:
-            incoming = read_message(payload, client.principal, client.core.time_ms)
+            incoming = self._reader.read(payload, client.principal, client.core.time_ms)
             return self._pass_on(delivery, self._destination_of(incoming), incoming.message)
         except NotLive:
             raise
@@ -110,7 +96,7 @@ class Producer(Sink):
         if sections is None:
             return None
         client = self._session.client
-        incoming = read_head(payload, sections, client.principal, client.core.time_ms)
+        incoming = self._reader.read_head(payload, sections, client.principal, client.core.time_ms)
         return client.uploads.begin(
             client.principal,
             self._destination_of(incoming),
@@ -163,7 +149,7 @@ class Producer(Sink):
         client = self._session.client
         done: Done | None = None
         if not delivery.is_settled:
-            done = _Stored(self._session, delivery.id)
+            done = delivery
             client.outstanding += 1
         else:
             self._link = delivery.link
@@ -200,9 +186,9 @@ class Producer(Sink):
 
     def _refused_by_store(self, error: OrthiaError, done: Done | None) -> None:
         """Tell the client that the store refuses a message, long after it was sent."""
-        if isinstance(done, _Stored):
+        if isinstance(done, Delivery):
             self._session.client.outstanding -= 1
-            self._reject(done.delivery_id, error)
+            self._reject(done.id, error)
         elif self._link is not None:
             self._end_link(self._link, error)
 

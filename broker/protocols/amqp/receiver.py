@@ -59,6 +59,12 @@ class Delivery:
         self.is_settled = is_settled
         """Whether the client has forgotten it: it learns no outcome."""
 
+    def __call__(self) -> None:
+        """Accept it, of which the client waits for an outcome: it is stored."""
+        session = self.link.session
+        session.client.outstanding -= 1
+        session.accept(self.id)
+
 
 class Sink(ABC):
     """What takes the messages of a link."""

@@ -6,12 +6,21 @@ of the time of decoding it. Of any other form, and of a section that cannot be r
 None: whoever asks decodes that, and gets its values or the error.
 """
 
+import struct
 from typing import Final, NamedTuple
 
+from orthia.broker.protocols.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    MAX_HEAD_BYTES,
+    MAX_HEAD_VALUES,
+    PROPERTIES,
+    VALUE,
+    Sections,
+)
 from orthia.broker.protocols.amqp.types import (
     BINARY_8,
     BINARY_32,
-    DESCRIBED,
     LIST_8,
     LIST_32,
     MAP_8,
@@ -30,6 +39,11 @@ from orthia.broker.protocols.amqp.types import (
     UUID_CODE,
 )
 
+_SECTION: Final = b"\0S"
+"""How a section begins whose descriptor is a number of one byte; that follows."""
+_SIZE_AND_COUNT: Final = struct.Struct(">II")
+_LEAST_SECTION: Final = 6
+"""How many bytes a section has that is not empty."""
 _OTHER: Final = 255
 _SIZED_8: Final = 254
 _SIZED_32: Final = 253
@@ -62,6 +76,11 @@ _PROPERTIES: Final = (
 _TO: Final = 2
 _EXPIRY: Final = 8
 _GROUP: Final = 10
+_OF_JMS: Final = 10
+"""How many properties there are, up to the time of creation, which nearly every message of JMS
+says; what follows is of groups."""
+_TIME_BYTES: Final = 8
+_NOTHING_READ: Final = 1 << 62
 
 
 class Routing(NamedTuple):
@@ -76,105 +95,210 @@ class Routing(NamedTuple):
 NO_ROUTING: Final = Routing()
 
 
-def scan_properties(head: bytes, begin: int, end: int) -> Routing | None:
-    """Return what a section of properties says of these, or None; all of it can be read then."""
-    count, at = _elements(head, begin, end, LIST_8, LIST_32)
-    if not 0 <= count <= len(_PROPERTIES):
-        return None
-    to: str | None = None
-    group: str | None = None
-    expiry: int | None = None
-    for index in range(count):
-        if at >= end:
+class PropertiesScanner:
+    """Reads the properties of the messages of one link.
+
+    Those of JMS differ from message to message in their id, which comes first, and in when they
+    were created, which comes last. What is between is compared with what was read before.
+    """
+
+    __slots__ = ("_between", "_left", "_routing")
+
+    def __init__(self) -> None:
+        self._between = b""
+        """What was between the id and the time of creation of the message that was read last."""
+        self._left = _NOTHING_READ
+        """How many bytes that is, with those of the time."""
+        self._routing = NO_ROUTING
+        """What it says."""
+
+    def scan(self, head: bytes, first: int, count: int, end: int) -> Routing | None:
+        """Return what ``count`` properties say of these, or None; all of them can be read then.
+
+        The first one begins at ``first``, and they end at ``end``.
+        """
+        if count == _OF_JMS and first + 1 < end and head[first] == STRING_8:
+            begin = first + 2
+            at = begin + head[first + 1]
+            if (
+                end - at == self._left
+                and head.startswith(self._between, at)
+                and head[begin:at].isascii()
+            ):
+                return self._routing
+        return self._scan_each(head, first, count, end)
+
+    def _scan_each(self, head: bytes, first: int, count: int, end: int) -> Routing | None:
+        if count > len(_PROPERTIES):
             return None
-        code = head[at]
-        if code == NULL:
-            at += 1
-            continue
-        if code not in _PROPERTIES[index]:
-            return None
-        width = _WIDTHS[code]
-        at += 1
-        if width < _SIZED_32:
-            if index == _EXPIRY and at + 8 <= end:
-                expiry = int.from_bytes(head[at : at + 8], "big", signed=True)
-            at += width
-            continue
-        if width == _SIZED_8:
+        at, after_id, code = first, first, NULL
+        to: str | None = None
+        group: str | None = None
+        expiry: int | None = None
+        for index in range(count):
+            if index == 1:
+                after_id = at
             if at >= end:
                 return None
-            first = at + 1
-            at = first + head[at]
-        else:
-            first = at + 4
-            at = first + int.from_bytes(head[at:first], "big")
-        if code in (BINARY_8, BINARY_32):
-            continue
-        raw = head[first:at]
-        if not raw.isascii() and (code in (SYMBOL_8, SYMBOL_32) or not _is_text(raw)):
+            code = head[at]
+            if code == NULL:
+                at += 1
+                continue
+            if code not in _PROPERTIES[index]:
+                return None
+            width = _WIDTHS[code]
+            at += 1
+            if width < _SIZED_32:
+                if index == _EXPIRY and at + _TIME_BYTES <= end:
+                    expiry = int.from_bytes(head[at : at + _TIME_BYTES], "big", signed=True)
+                at += width
+                continue
+            if width == _SIZED_8:
+                if at >= end:
+                    return None
+                begin = at + 1
+                at = begin + head[at]
+            else:
+                begin = at + 4
+                at = begin + int.from_bytes(head[at:begin], "big")
+            raw = head[begin:at]
+            if not raw.isascii() and not _may_hold(code, raw):
+                return None
+            if index == _TO:
+                to = raw.decode()
+            elif index == _GROUP:
+                group = raw.decode()
+        if at != end:
             return None
-        if index == _TO:
-            to = raw.decode()
-        elif index == _GROUP:
-            group = raw.decode()
-    return Routing(to, expiry, group) if at == end else None
+        found = Routing(to, expiry, group)
+        if count == _OF_JMS and code == TIMESTAMP and expiry is None:
+            self._between, self._left = head[after_id : end - _TIME_BYTES], end - after_id
+            self._routing = found
+        return found
 
 
-def is_plain_map(head: bytes, begin: int, end: int) -> bool:
-    """Return whether a section is a map of texts to simple values, all of which can be read.
+def is_plain_map(head: bytes, first: int, count: int, end: int) -> bool:
+    """Return whether ``count`` keys and values are texts and simple values, which can be read.
 
-    False if it has to be decoded to know that.
+    The first one begins at ``first``, and they end at ``end``. False if they have to be decoded to
+    know that.
     """
-    count, at = _elements(head, begin, end, MAP_8, MAP_32)
-    if count < 0 or count % 2:
+    if count % 2:
         return False
-    is_key = False
-    for _ in range(count):
-        if at >= end:
-            return False
-        is_key = not is_key
+    try:
+        return _end_of_plain(head, first, count // 2) == end
+    except IndexError:
+        return False
+
+
+def _end_of_plain(head: bytes, at: int, pairs: int) -> int:
+    """Return where ``pairs`` of a key and a value end; 0 if they have to be decoded to know that.
+
+    Raises IndexError if they are cut off.
+    """
+    for _ in range(pairs):
+        if head[at] != STRING_8:
+            return 0
+        begin = at + 2
+        at = begin + head[at + 1]
+        raw = head[begin:at]
+        if not raw.isascii() and not _is_text(raw):
+            return 0
         code = head[at]
         width = _WIDTHS[code]
         at += 1
         if width < _SIZED_32:
-            if is_key:
-                return False
             at += width
             continue
         if width == _SIZED_8:
-            if at >= end:
-                return False
-            first = at + 1
-            at = first + head[at]
+            begin = at + 1
+            at = begin + head[at]
         elif width == _SIZED_32:
-            first = at + 4
-            at = first + int.from_bytes(head[at:first], "big")
+            begin = at + 4
+            at = begin + int.from_bytes(head[at:begin], "big")
         else:
-            return False
-        if code in (STRING_8, STRING_32):
-            raw = head[first:at]
-            if not raw.isascii() and not _is_text(raw):
-                return False
-        elif is_key or (code in (SYMBOL_8, SYMBOL_32) and not head[first:at].isascii()):
-            return False
-    return at == end
+            return 0
+        raw = head[begin:at]
+        if not raw.isascii() and not _may_hold(code, raw):
+            return 0
+    return at
 
 
-def _elements(head: bytes, begin: int, end: int, short: int, long: int) -> tuple[int, int]:
-    """Return how many elements the list or map of a section has, and where the first is.
+def _may_hold(code: int, raw: bytes) -> bool:
+    """Return whether bytes that are not ASCII are of a value of a format code."""
+    if code in (BINARY_8, BINARY_32):
+        return True
+    return code in (STRING_8, STRING_32) and _is_text(raw)
 
-    -1 of another form. ``short`` and ``long`` are its format codes.
+
+def elements(data: bytes, begin: int, short: int, long: int) -> tuple[int, int, int]:
+    """Return where the first element of a section's list or map is, their count, and its end.
+
+    The end is 0 for another form, and for what is cut off. ``begin`` is where the section begins;
+    ``short`` and ``long`` are the format codes of the list or map.
     """
-    if end - begin >= 6 and head[begin] == DESCRIBED and head[begin + 1] == SMALL_ULONG:
-        form = head[begin + 3]
-        if form == short:
-            if begin + 5 + head[begin + 4] == end:
-                return head[begin + 5], begin + 6
-        elif form == long and end - begin >= 12:
-            first = begin + 12
-            if begin + 8 + int.from_bytes(head[begin + 4 : begin + 8], "big") == end:
-                return int.from_bytes(head[begin + 8 : first], "big"), first
-    return -1, end
+    length = len(data)
+    if begin + _LEAST_SECTION > length or not data.startswith(_SECTION, begin):
+        return 0, 0, 0
+    form = data[begin + 3]
+    if form == short:
+        first, count, end = begin + 6, data[begin + 5], begin + 5 + data[begin + 4]
+    elif form == long and begin + 12 <= length:
+        size, count = _SIZE_AND_COUNT.unpack_from(data, begin + 4)
+        first, end = begin + 12, begin + 8 + size
+    else:
+        return 0, 0, 0
+    return (first, count, end) if first <= end <= length else (0, 0, 0)
+
+
+def scan_usual(
+    data: bytes, header: int, begin: int, scanner: PropertiesScanner
+) -> tuple[Sections, Routing] | None:
+    """Return where the sections of a message are and what its properties say, or None.
+
+    All that follows its annotations can be read then, and the body is nothing but the bytes of a
+    binary or a text. ``header`` is where the header ends, and ``begin`` where the annotations of
+    the message do; it has none of a delivery.
+    """
+    at, last = begin, len(data) - _LEAST_SECTION
+    routing = NO_ROUTING
+    if at > last:
+        return None
+    code = data[at + 2]
+    if code == PROPERTIES:
+        first, count, at = elements(data, at, LIST_8, LIST_32)
+        said = scanner.scan(data, first, count, at) if at else None
+        if said is None or at > last:
+            return None
+        routing, code = said, data[at + 2]
+    properties = at
+    if code == APPLICATION_PROPERTIES:
+        first, count, at = elements(data, at, MAP_8, MAP_32)
+        if not at or at > last or count >= MAX_HEAD_VALUES:
+            return None
+        if not is_plain_map(data, first, count, at):
+            return None
+        code = data[at + 2]
+    if not data.startswith(_SECTION, at):
+        return None
+    if code == DATA:
+        short, long = BINARY_8, BINARY_32
+    elif code == VALUE:
+        short, long = STRING_8, STRING_32
+    else:
+        return None
+    form = data[at + 3]
+    if form == short:
+        head, size = at + 5, int(data[at + 4])
+    elif form == long and at + 8 <= len(data):
+        head = at + 8
+        size = int.from_bytes(data[at + 4 : head], "big")
+    else:
+        return None
+    if head + size != len(data) or at > MAX_HEAD_BYTES:
+        return None
+    sections = Sections(header, header, begin, properties, at, head, code, form, size)
+    return sections, routing
 
 
 def _is_text(raw: bytes) -> bool:
