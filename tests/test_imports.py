@@ -97,16 +97,12 @@ _KNOWS = {
     **{room: {"config", *_WIRE} for room in _WIRE},
     "broker.protocols.amqp.performatives": {"config", *_WIRE},
     "broker.protocols.amqp.frames": {"config", *_WIRE},
-    # Operations are asked for in every protocol, and carried out by the core.
-    "broker.management.operations": {
-        *("config", "broker.quoting", "broker.core"),
-    },
     "broker.protocols.abc": {"broker.core"},
     "broker.protocols.foreign": set(),
     "broker.protocols.registry": {"config", "broker.protocols"},
     "broker.protocols": {
         *("config", "journal"),
-        *("broker.quoting", "broker.core", "broker.management.operations"),
+        *("broker.quoting", "broker.core"),
     },
     "broker.connections": {
         *("config", "nodemanager", "journal"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from orthia.broker.core.errors import Refusal
+from orthia.broker.core.errors import BrokerError, Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Wait
 from orthia.config.address_settings import RoutingType
@@ -335,3 +335,49 @@ class RowReader(ABC):
     @abstractmethod
     def dead_letter(self, row: OutboxRow, reason: str) -> OutgoingMessage:
         """Return the message that tells of a row that cannot be sent."""
+
+
+# --- management
+
+
+class ManagementRequest(NamedTuple):
+    """One operation, or one attribute, of one resource."""
+
+    resource: str
+    """``broker``, ``queue.NAME`` or ``address.NAME``."""
+    operation: str
+    """The operation's name, or the attribute's."""
+    is_attribute: bool = False
+    arguments: bytes = b""
+    """A JSON array, or nothing."""
+
+
+class ManagementAnswer(NamedTuple):
+    """What came of a request."""
+
+    body: bytes
+    """A JSON array of the result, or of the reason why nothing was done."""
+    error: BrokerError | None = None
+    """Why nothing was done."""
+    deleted: int | None = None
+    """How many messages were deleted, by an operation that tells."""
+
+
+ManagementAnswered = Callable[[ManagementAnswer | BrokerError], None]
+
+
+class Manager(ABC):
+    """Does what clients ask for; on the loop's thread."""
+
+    @abstractmethod
+    def check(self, principal: Principal, request: ManagementRequest) -> None:
+        """Raise NotAuthorized unless a client may ask for anything at all."""
+
+    @abstractmethod
+    def begin(
+        self, principal: Principal, request: ManagementRequest, answered: ManagementAnswered
+    ) -> Callable[[], None]:
+        """Begin what is asked for; ``answered`` follows later, unless what is returned is called.
+
+        That abandons what can be. A refusal is an answer; an error says that the node stops.
+        """

@@ -36,7 +36,6 @@ from orthia.broker.core.topics.topic_memory import TopicMemory
 from orthia.broker.core.upkeep.application_acks import ApplicationAckUpkeep
 from orthia.broker.core.upkeep.deletion import Deletions
 from orthia.broker.core.upkeep.housekeeping import Housekeeping
-from orthia.broker.core.upkeep.inspection import QueueInspection
 from orthia.broker.core.upkeep.reconfiguration import Reconfiguration
 from orthia.broker.core.upkeep.shared import SharedSubscriptions
 from orthia.broker.core.upkeep.streams import QueueStreams
@@ -152,7 +151,6 @@ class CoreParts:
         self.creation: Final = creation
         self.creations: Final = creations
         self.max_body_bytes: Final = limits.max_body_bytes
-        self.inspection: Final = QueueInspection(self.book, security, gate)
         self.housekeeping: Final = Housekeeping(
             settings,
             journal,

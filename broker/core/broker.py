@@ -15,6 +15,7 @@ from orthia.broker.core.api import (
     Consumer,
     Done,
     FanOut,
+    Manager,
     OnRefused,
     OutgoingMessage,
     RowReader,
@@ -92,8 +93,6 @@ class Broker:
         """What is stored, against the limits of all addresses together."""
         self.large = journal.large
         """The bodies of large messages; None if they are not supported."""
-        self.inspection = parts.inspection
-        """Questions about queues."""
         self.when_bound: Callable[[Done], None] = parts.bindings.when_bound
         """Calls back once all queues that were created are stored, and survive a crash."""
         self._gate = gate
@@ -101,6 +100,8 @@ class Broker:
         self._settings = settings
         self.relay: Relay | None = None
         """What sends the outbox; None where that is off."""
+        self.manager: Manager | None = None
+        """What does what clients ask of the management address; None while nobody does."""
 
     # --- the life of the core
 
@@ -259,18 +260,6 @@ class Broker:
         Raises the BrokerError that the message would meet now; see ``LargeMessages.upload``.
         """
         return self.parts.uploads.begin(principal, destination, room, done)
-
-    def cancel_scheduled(
-        self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
-    ) -> None:
-        """Delete the scheduled message ``seq`` of queue ``name``; raises BrokerError.
-
-        ``done`` gets 1, or 0 if the message no longer exists.
-        """
-        self._gate.refuse_if_stopped()
-        self.security.check_management(principal, f"queue.{name}", "removeMessage", (seq,))
-        schedule = self.parts.schedule_queues.schedule_named(name)
-        self.parts.schedule.cancel(schedule, seq, done)
 
     def subscribe(
         self,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.core.broker import Broker
@@ -120,6 +120,7 @@ _LAST_MS: Final = (1 << 63) - 1
 _LOGGERS: Final = "orthia"
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOGGER = logging.getLogger("orthia.broker")
+_Result = TypeVar("_Result")
 
 
 class Management:
@@ -162,6 +163,10 @@ class Management:
         )
         self._addressed = Kept(self._all_addresses, self._waiting.begin, monotonic_seconds)
         self._consuming = Kept(self._all_consumers, self._waiting.begin, monotonic_seconds)
+
+    async def in_steps(self, finding: Finding[_Result]) -> _Result:
+        """Do steps in turn with all other work of the loop, and return their result."""
+        return await self._waiting.steps(finding)
 
     @property
     def name(self) -> str:
@@ -223,6 +228,14 @@ class Management:
         """Return all queues but those of scheduled messages, as they were a moment ago."""
         self._allow(principal, _BROKER, "listQueues")
         return await self._queues.all()
+
+    async def queue_names(
+        self, principal: Principal, routing_type: RoutingType | None = None
+    ) -> list[str]:
+        """Return the names of all queues but those of scheduled messages, or of those of a type."""
+        said = () if routing_type is None else (routing_type.value,)
+        self._allow(principal, _BROKER, "getQueueNames", *said)
+        return await self._waiting.steps(self._queues.names(routing_type))
 
     async def queue(self, principal: Principal, name: str) -> QueueView:
         """Return one queue; its oldest message is looked for in the store, too."""
@@ -913,6 +926,32 @@ class Management:
         job = self._jobs.start(order, principal.name)
         self._forget_lists()
         return job.view()
+
+    async def remove_message(self, principal: Principal, queue: str, message: int) -> bool:
+        """Delete one message of a queue, or one that is to be delivered to it later, by its id.
+
+        Return whether it was there, and nobody had it.
+        """
+        self._allow(principal, f"queue.{queue}", "removeMessage", message)
+        found = self._queue(queue)
+        if is_schedule(queue) or await self._messages.one(found, message) is None:
+            schedules = self._scheduled.of_queue(found)
+            try:
+                await self._scheduled.cancel(message, among=schedules)
+            except NotFound:
+                return False
+            self._forget_lists()
+            return True
+        self._parts.gate.refuse_if_stopped()
+        order = Order(JobKind.DELETE, queue, ids=(message,))
+        self._check_order(order)
+        self._jobs.refuse_if_busy(self._queues_of(order))  # it may have been deleted meanwhile
+        job = self._jobs.start(order, principal.name)
+        await self._jobs.finished(job)
+        self._forget_lists()
+        if job.state is not JobState.DONE:
+            raise NotPossible(f"message {message} is not deleted: {job.reason or job.state.value}")
+        return job.done == 1
 
     async def _has(self, queues: Sequence[Queue], message: int) -> bool:
         for queue in queues:

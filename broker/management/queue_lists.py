@@ -12,10 +12,11 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.seen import oldest_ms
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.management.kept import Kept
-from orthia.broker.management.listing import Asked, Kind, Listing, Page
+from orthia.broker.management.listing import Asked, Kind, Listing, Page, sorting
 from orthia.broker.management.scheduled import Scheduled
 from orthia.broker.management.views import QueueView
 from orthia.broker.management.waiting import Waiting
+from orthia.config.address_settings import RoutingType
 from orthia.config.clock import monotonic_seconds
 
 _STEP: Final = 64
@@ -81,6 +82,20 @@ class QueueLists:
     async def totals(self, *, followed: bool = False) -> QueueTotals:
         """Return all queues together, as they were a moment ago, or a page's last look."""
         return await self._totals.latest(followed=followed)
+
+    def names(self, routing_type: RoutingType | None) -> Finding[list[str]]:
+        """Return the names of all queues but those of scheduled messages, or of one type, sorted.
+
+        In steps.
+        """
+        queues = yield from self._consumable()
+        names: list[str] = []
+        for start in range(0, len(queues), _STEP):
+            some = queues[start : start + _STEP]
+            names += [one.name for one in some if routing_type in (None, one.routing_type)]
+            yield GO_ON
+        order = yield from sorting(range(len(names)), names.__getitem__)
+        return [names[one] for one in order]
 
     def view(self, queue: Queue) -> QueueView:
         """Return one queue as it is now."""

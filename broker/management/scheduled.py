@@ -96,14 +96,18 @@ class Scheduled:
             place = reached.next_after
         return ScheduledPage(tuple(found), None)
 
-    async def cancel(self, message: int) -> None:
-        """Delete one message; raises NotFound if there is none such, or if it is just delivered."""
+    async def cancel(self, message: int, *, among: list[Queue] | None = None) -> None:
+        """Delete one message, of all or of those ``among`` which it is looked for.
+
+        Raises NotFound if there is none such, or if it is just delivered.
+        """
         answer = self._waiting.answer(int)
         self._journal.find_queue(
             message, lambda found: answer.set(found if isinstance(found, int) else None)
         )
         queue_id = await answer
-        schedules = {one.id: one for one in self._schedule_queues.schedules()}
+        of = self._schedule_queues.schedules() if among is None else among
+        schedules = {one.id: one for one in of}
         queue = schedules.get(queue_id or 0)
         cancelled = 0
         if queue is not None:

@@ -17,7 +17,7 @@ import uvloop
 
 from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.core.errors import Refusal
-from orthia.broker.management.http.mbeans import ha_policy_of
+from orthia.broker.management.attributes import ha_policy_of
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.queue_metrics import QueueNames

@@ -16,11 +16,12 @@ from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.core.slices import SLICE_SECONDS, Steps
 from orthia.broker.core.upkeep.reconfiguration import NewRules
 from orthia.broker.management.abc import Handover
+from orthia.broker.management.attributes import ha_policy_of
 from orthia.broker.management.facade import Management
-from orthia.broker.management.http.mbeans import ha_policy_of
 from orthia.broker.management.http.resources import Managed
 from orthia.broker.management.http.server import Secure
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.requests import Requests
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
@@ -313,6 +314,7 @@ class Service:
             manager.log.node_id,
             ha_policy_of(self._settings),
         )
+        broker.manager = Requests(self._management, broker.security)
         self._managed = Managed(self._management, HttpLogins(broker, server, self._operators()))
         broker.count_backlogs()
         broker.start_schedule()

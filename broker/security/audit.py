@@ -23,7 +23,7 @@ LONGEST_FACT: Final = 1_000
 """Characters of a text in an event; whoever may ask for something must not fill the disk."""
 MOST_READS: Final = 2_000
 """Reads that are remembered; the one that was written first is forgotten, and written again."""
-_READS: Final = ("get", "is", "count", "list", "browse", "query")
+READS: Final = ("get", "is", "count", "list", "browse", "query")
 """What operations that change nothing begin with, as in Artemis."""
 
 
@@ -80,7 +80,7 @@ class Audit:
         self, principal: Principal, resource: str, operation: str, arguments: Sequence[object]
     ) -> None:
         """Note a management operation that a user was allowed; of the same reads, the first."""
-        if operation.startswith(_READS) and self._was_read(principal, resource, operation):
+        if operation.startswith(READS) and self._was_read(principal, resource, operation):
             return
         self._note(
             "management",

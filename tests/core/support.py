@@ -224,6 +224,10 @@ class CoreUnderTest:
         while self._timers and self._timers[0][0] <= self.now:
             self.turn()
 
+    def cancel(self, queue: str, seq: int, done: Callable[[int], None]) -> None:
+        """Delete a message that waits in a queue of scheduled ones."""
+        self.broker.parts.schedule.cancel(self.broker.queues()[queue], seq, done)
+
     def turn(self) -> None:
         """Have the first timer fire, which is due."""
         heapq.heappop(self._timers)[2]()

@@ -58,7 +58,7 @@ def test_a_message_whose_move_was_refused_can_be_cancelled(reason: OrthiaError) 
     due(clock, reason)
     ((seq, _),) = clock.core.journal.store.times.items()
     counts: list[int] = []
-    clock.core.broker.cancel_scheduled(anyone(), SCHEDULE, seq, counts.append)
+    clock.core.cancel(SCHEDULE, seq, counts.append)
     clock.core.settle()
     assert counts == [1]
     clock.pass_ms(RETRIED_MS)

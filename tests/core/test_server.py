@@ -24,6 +24,9 @@ from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.slices import GO_ON, SLICE_SECONDS
+from orthia.broker.management.facade import Management
+from orthia.broker.management.requests import Requests
+from orthia.broker.node.served_clients import ServedClients
 from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, ClientLimits, Settings
@@ -88,6 +91,8 @@ class ServerUnderTest:
                 refused=self.refused.append,
                 certificates=self.certificates,
             )
+            management = Management(self.broker, ServedClients(self.server), "test")
+            self.broker.manager = Requests(management, self.broker.security)
 
         self.turns = self.call(lambda: Turns(self.loop))
         self.call(make)

@@ -2,7 +2,7 @@
 
 import asyncio
 import atexit
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from orthia.broker.core.identity import Origin, Principal
 from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.facade import Management
+from orthia.broker.management.requests import Requests
 from orthia.broker.management.views import ConnectionView, JobKind, JobView, TransactionView
 from orthia.config.settings import Settings
 from tests.core.stored_node import StoredNode
@@ -159,6 +160,24 @@ class Managed:
             raise AssertionError("nothing answers")
 
         return _LOOP.run_until_complete(driven())
+
+    def manage(self) -> None:
+        """Do what clients ask for by messages."""
+        self.core.broker.manager = Requests(self.management, self.core.broker.security)
+
+    def let(self, act: Callable[[], None]) -> None:
+        """Do something in a turn of the loop, and wait for what it has begun."""
+
+        async def acted() -> None:
+            before = asyncio.all_tasks()
+            act()
+            self.core.settle()
+            begun = asyncio.all_tasks() - before
+            if begun:
+                await asyncio.wait(begun)
+
+        self.run(acted())
+        self.core.settle()
 
     def job(self, kind: JobKind, queue: str | None = "orders", **said: Any) -> JobView:
         """Return a job that was started, at its end."""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.management.attributes import ha_policy_of
 from orthia.broker.management.http import jolokia, mbeans
 from orthia.broker.management.http.object_names import parse
 from orthia.config.secrets import Secret
@@ -467,7 +468,7 @@ def test_a_backup_has_its_broker_and_no_queue(node: Jolokia) -> None:
 )
 def test_the_policy_is_what_is_configured(options: dict[str, Any], policy: str) -> None:
     """Also of a backup that is live by now, whose ``Backup`` is false then."""
-    assert mbeans.ha_policy_of(replace(SETTINGS, **options)) == policy
+    assert ha_policy_of(replace(SETTINGS, **options)) == policy
     live = Jolokia()
     live.node.management.ha_policy = policy
     assert live.get(f"read/{BROKER}/HAPolicy")["value"] == policy

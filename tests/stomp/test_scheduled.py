@@ -1,6 +1,7 @@
 """SEND with the headers that say when a message is delivered, and how often."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from orthia.config.address_settings import (
 from orthia.database import StoreUnavailable
 from orthia.journal.model.message import Message
 from tests.core.support import NOON_MS, SETTINGS, Clock, anyone, settings
+from tests.management.support import Managed
 from tests.stomp.support import Client
 
 
@@ -270,9 +272,7 @@ def test_a_message_that_is_being_cancelled_is_not_delivered(clock: Clock) -> Non
     (seq,) = clock.core.journal.store.times
     clock.core.journal.auto_commit = False
     counts: list[int] = []
-    clock.core.broker.cancel_scheduled(
-        anyone(), "orthia.scheduled.anycast.orders", seq, counts.append
-    )
+    clock.core.cancel("orthia.scheduled.anycast.orders", seq, counts.append)
     clock.pass_ms(100)
     clock.core.journal.commit()
     clock.core.journal.auto_commit = True
@@ -287,9 +287,7 @@ def test_a_message_that_is_being_delivered_cannot_be_cancelled(clock: Clock) -> 
     clock.core.journal.auto_commit = False
     clock.pass_ms(100)
     counts: list[int] = []
-    clock.core.broker.cancel_scheduled(
-        anyone(), "orthia.scheduled.anycast.orders", seq, counts.append
-    )
+    clock.core.cancel("orthia.scheduled.anycast.orders", seq, counts.append)
     clock.core.settle()
     clock.core.journal.auto_commit = True
     clock.core.journal.commit()
@@ -329,14 +327,29 @@ def test_a_client_may_cancel_by_a_management_request(clock: Clock) -> None:
     send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
     (seq,) = clock.core.journal.store.times
     name = "orthia.scheduled.anycast.orders"
+    managed = Managed(core=clock.core)
+    managed.manage()
     for expected in ("1", "0"):
         client = Client(clock.core)
-        request(client, f"queue.{name}", f"[{seq}]")
+        managed.let(partial(request, client, f"queue.{name}", f"[{seq}]"))
         assert client.read().get(b"deleted-messages") == expected
-    for resource, arguments in ((f"queue.{name}", '["a"]'), ("queue.orders", f"[{seq}]")):
+    for resource, arguments in ((f"queue.{name}", '["a"]'), ("queue.none", f"[{seq}]")):
         client = Client(clock.core)
-        request(client, resource, arguments)
+        managed.let(partial(request, client, resource, arguments))
         assert client.error()
+
+
+def test_it_is_cancelled_by_the_queue_that_it_goes_to_as_well(clock: Clock) -> None:
+    """As in Artemis, which has no queues of such messages."""
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    (seq,) = clock.core.journal.store.times
+    managed = Managed(core=clock.core)
+    managed.manage()
+    client = Client(clock.core)
+    managed.let(partial(request, client, "queue.orders", f"[{seq}]"))
+    assert client.read().get(b"deleted-messages") == "1"
+    clock.pass_ms(100)
+    assert depth(clock) + depth(clock, "orders") == 0
 
 
 def request(client: Client, resource: str, arguments: str) -> None:
@@ -402,7 +415,7 @@ def test_a_message_that_could_not_be_cancelled_comes(
     with monkeypatch.context() as patched:
         patched.setattr(clock.core.journal, "read_window", lambda *ask: asked.append(ask[-1]))
         queue = "orthia.scheduled.anycast.orders"
-        clock.core.broker.cancel_scheduled(anyone(), queue, seq, told.append)
+        clock.core.cancel(queue, seq, told.append)
         clock.pass_ms(150)
     asked[0](StoreUnavailable("for a test"))
     clock.core.settle()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.sending.recurrence import MIN_PERIOD_MS
 from orthia.journal.errors import UnitRefused
-from tests.core.support import Clock, anyone
+from tests.core.support import Clock
 from tests.stomp.test_scheduled import send
 
 SCHEDULE: Final = "orthia.scheduled.anycast.orders"
@@ -64,7 +64,7 @@ class Model:
         seq = waiting[number % len(waiting)]
         row, _ = self.clock.core.journal.store.messages[seq]
         counts: list[int] = []
-        self.clock.core.broker.cancel_scheduled(anyone(), SCHEDULE, seq, counts.append)
+        self.clock.core.cancel(SCHEDULE, seq, counts.append)
         self.clock.core.settle()
         assert counts == [1], "nothing is on its way when all is settled"
         text = next(one for one in self.due if f"<{one}>".encode() in row.record)

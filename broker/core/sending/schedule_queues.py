@@ -120,16 +120,6 @@ class ScheduleQueues:
         """Return all schedules."""
         return [queue for queue in self._book.queues.values() if is_schedule(queue.name)]
 
-    def schedule_named(self, name: str) -> Queue:
-        """Return the schedule of that name; raises DestinationRefused."""
-        queue = self._book.queues.get(name)
-        if queue is None or not is_schedule(name):
-            raise DestinationRefused(
-                f"there is no queue {quoted(name)} of messages that are delivered later; see"
-                " `orthia scheduled list`"
-            )
-        return queue
-
     def route_due(
         self, schedule: Queue, record: Message, client_id: str | None
     ) -> Finding[list[Routed]]:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.selectors import SelectorRefused
+from orthia.broker.management.attributes import Attribute, NodeSeen, version
 from orthia.broker.management.errors import NotFound, WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http import mbeans
@@ -31,18 +32,17 @@ from orthia.broker.management.http.call import (
     refuse_unproven_site,
 )
 from orthia.broker.management.http.mbeans import (
-    Attribute,
     Found,
     Kind,
     LiveObjects,
-    NodeSeen,
     Objects,
-    Operation,
     PassiveObjects,
 )
 from orthia.broker.management.http.object_names import ObjectName, parse
 from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.resources import Operators
+from orthia.broker.management.java_types import BOOLEAN, converted
+from orthia.broker.management.operations import by_name, chosen
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 
@@ -264,7 +264,7 @@ def _flags(given: Mapping[str, Any], defaults: Mapping[str, bool] = _FLAGS) -> d
     for name, value in given.items():
         if name in _FLAGS:
             try:
-                flags[name] = mbeans.converted(value, mbeans.BOOLEAN)
+                flags[name] = converted(value, BOOLEAN)
             except ValueError as error:
                 raise WrongArgument(name, f"{name}: {error}") from None
         elif name not in _SHAPES:
@@ -298,10 +298,10 @@ async def _perform(objects: Objects, asked: Asked | OrthiaError) -> _Value | Ort
 async def _version(objects: Objects, asked: Asked) -> _Value:
     del asked
     value = {
-        "agent": mbeans.version(),
+        "agent": version(),
         "protocol": PROTOCOL,
         "config": {"agentId": objects.name, "agentType": "orthia"},
-        "info": {"product": "orthia", "version": mbeans.version()},
+        "info": {"product": "orthia", "version": version()},
     }
     return lambda: value
 
@@ -421,41 +421,10 @@ async def _exec(objects: Objects, asked: Asked) -> _Value:
     if given is not None and not isinstance(given, list):
         raise WrongArgument("arguments", "arguments is not an array")
     one = await objects.one(name, ())
-    operation = _operation(one.subject.kind, called, len(given or ()))
-    arguments: dict[str, Any] = {}
-    for (parameter, kind), value in zip(operation.parameters.items(), given or (), strict=True):
-        try:
-            arguments[parameter] = mbeans.converted(value, kind)
-        except ValueError as error:
-            raise WrongArgument(parameter, f"{parameter}: {error}") from None
+    operation = chosen(one.subject.kind.operations, called, len(given or ()))
+    arguments = by_name(operation, given or ())
     value = await objects.perform(operation, one.subject, **arguments)
     return lambda: value
-
-
-def _operation(kind: Kind, called: str, number: int) -> Operation:
-    """Return the operation that is meant by its name, or signature; raises WrongArgument."""
-    name, has_signature, _ = called.partition("(")
-    named = [one for one in kind.operations if one.name == name]
-    if not named:
-        expected = ", ".join(dict.fromkeys(one.name for one in kind.operations)) or "none"
-        raise WrongArgument(
-            "operation",
-            f"there is no operation {quoted(name[:100])} here; expected one of {expected}",
-        )
-    signature = called.replace(" ", "")
-    found = [
-        one
-        for one in named
-        if (one.signature == signature if has_signature else True) and len(one.parameters) == number
-    ]
-    if len(found) != 1:
-        expected = ", ".join(one.signature for one in named)
-        raise WrongArgument(
-            "operation",
-            f"{number} arguments and {quoted(called[:300])} mean {len(found)} operations; expected"
-            f" one of {expected}",
-        )
-    return found[0]
 
 
 async def _list(objects: Objects, asked: Asked) -> _Value:

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orthia.broker.management.abc import HealthSource
+from orthia.broker.management.attributes import NodeSeen
 from orthia.broker.management.http import jolokia
 from orthia.broker.management.http.application import application
 from orthia.broker.management.http.console.live import Streams
 from orthia.broker.management.http.console.pages import Console
 from orthia.broker.management.http.gateway import Gateway
-from orthia.broker.management.http.mbeans import NodeSeen
 from orthia.broker.management.http.pace import Pace, followed
 from orthia.broker.management.http.probes import Probes
 from orthia.broker.management.http.resources import Managed, Operators, routes

@@ -1,9 +1,6 @@
 # mypyc compiles this module.
 """The receipts of one connection: those sent at once, and those that wait for the store."""
 
-from collections.abc import Callable
-from functools import partial
-
 from orthia.broker.core.api import Done
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.slices import Steps
@@ -43,11 +40,14 @@ class Receipts:
         self.size = 0
         """Bytes that waiting receipts count for."""
 
-    def now(self, frame: Frame) -> None:
-        """Send the RECEIPT of a frame that is done, if it asks for one."""
+    def now(self, frame: Frame, deleted_messages: int | None = None) -> None:
+        """Send the RECEIPT of a frame that is done, if it asks for one.
+
+        With the number of messages that it deleted, if that is told.
+        """
         receipt_id = frame.get(b"receipt")
         if receipt_id is not None:
-            self._output.write(receipt_frame(receipt_id, self._output.version))
+            self._output.write(receipt_frame(receipt_id, self._output.version, deleted_messages))
 
     def later(self, frame: Frame) -> Done:
         """Return what to call once a frame is stored; it sends the RECEIPT, if any."""
@@ -58,14 +58,6 @@ class Receipts:
         self.size += len(receipt_id) + _COST
         return PendingReceipt(self, receipt_id)
 
-    def later_with_deleted(self, frame: Frame) -> Callable[[int], None]:
-        """Return what to call once a queue is deleted, with the number of its messages."""
-        receipt_id = frame.get(b"receipt")
-        done = self.later(frame)
-        if receipt_id is None:
-            return lambda _: done()
-        return partial(self.send, receipt_id)
-
     def through(self, steps: Steps, done: Done) -> Steps:
         """Do the steps of a frame for which ``later`` returned ``done``."""
         try:
@@ -74,10 +66,10 @@ class Receipts:
             self.take_back(done)
             raise
 
-    def send(self, receipt_id: str, deleted_messages: int | None = None) -> None:
+    def send(self, receipt_id: str) -> None:
         """Send a RECEIPT that has waited."""
         self.size -= len(receipt_id) + _COST
-        self._output.write(receipt_frame(receipt_id, self._output.version, deleted_messages))
+        self._output.write(receipt_frame(receipt_id, self._output.version))
         self._outstanding -= 1
         if self._then is not None:
             self.look()

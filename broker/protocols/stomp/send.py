@@ -10,13 +10,19 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from orthia.broker.core.api import Done, FanOut, OutgoingMessage, TransactionWork
+from orthia.broker.core.api import (
+    Done,
+    FanOut,
+    ManagementRequest,
+    OutgoingMessage,
+    TransactionWork,
+)
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.limits.refusals import refusal_of
-from orthia.broker.core.slices import GO_ON, Slices, Steps, Wait
-from orthia.broker.management.operations import Question, answer
+from orthia.broker.core.management import asking
+from orthia.broker.core.slices import Slices, Steps, Wait
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
@@ -220,23 +226,30 @@ class SendHandler:
 
     # --- management
 
-    def _manage(self, frame: Frame) -> Steps | None:
-        request = read_request(frame)
-        if isinstance(request, Question):
-            return self._answering(request, self._of_core(reply_to(frame)), frame)
-        done = self._receipts.later_with_deleted(frame)
-        request.perform(self._core, self._session.principal, done)
-        return None
+    def _manage(self, frame: Frame) -> Steps:
+        """Have a request done; what makes no answer possible is refused before that."""
+        request, core, principal = read_request(frame), self._core, self._session.principal
+        if core.manager is not None:
+            core.manager.check(principal, request)
+        named = reply_to(frame, request)
+        destination = None if named is None else self._of_core(named)
+        if destination is not None:
+            core.check_send(principal, destination)
+        return self._answering(request, destination, frame)
 
-    def _answering(self, question: Question, destination: str, frame: Frame) -> Steps:
-        """Answer a question: a message in its client's name, which must be allowed to send it."""
-        pieces: list[bytes] = []
-        for piece in answer(question, self._core, self._session.principal):
-            pieces.append(piece)
-            yield GO_ON
-        rest = self._send(destination, reply(frame, b"".join(pieces)), frame)
-        if rest is not None:
-            yield from rest
+    def _answering(
+        self, request: ManagementRequest, destination: str | None, frame: Frame
+    ) -> Steps:
+        """Do what is asked for, and answer it by a message in its client's name, or a RECEIPT."""
+        answer = yield from asking(self._core.manager, self._session.principal, request)
+        if destination is not None:
+            rest = self._send(destination, reply(frame, answer), frame)
+            if rest is not None:
+                yield from rest
+        elif answer.error is not None:
+            raise answer.error
+        else:
+            self._receipts.now(frame, answer.deleted)
 
     # --- what a frame says
 
