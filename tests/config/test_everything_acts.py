@@ -250,7 +250,10 @@ def test_both_roles_and_routing_types_make_a_difference() -> None:
         assert f"{type(one).__name__}.{one.name}" in _attributes_read()
 
 
-_CHECKS = ("security.check", "security.check_new_queue", "security.allows", "self.check")
+_CHECKS = (
+    *("security.check", "security.check_new_queue", "security.allows"),
+    *("self.check", "self.allows"),
+)
 
 
 def test_every_permission_is_asked_for_or_told_of() -> None:
