@@ -2,30 +2,37 @@
 
     python -m benchmarks.amqp [--dbms postgresql sqlite] [--seconds 3] [--rounds 5]
 
-Both protocols take turns in every round, with clients that cost the machine alike: frames encoded
-beforehand, answers counted. Prints the medians of rates and of the node's processor time for a
-message, and of the ratios within each round, AMQP to STOMP: a rate above 1 and a cost below 1 say
-that AMQP is the better one. ``JMS`` is a message with the sections that qpid-jms writes.
+All kinds of clients take turns in every round, with clients that cost the machine alike: frames
+encoded beforehand, answers counted. Prints the medians of rates and of the node's processor time
+for a message, and of the ratios within each round: a rate above 1 and a cost below 1 say that the
+kind is better than STOMP. ``JMS`` is a message with the sections that qpid-jms writes, and
+``STOMP+`` one of STOMP with as many headers: the last two columns are the ratios to that.
 
 ``--compiled DIRECTORY`` is where the node finds compiled modules: ``make compiled`` keeps them.
+
+``--artemis HOME`` is another comparison: the same clients of AMQP at a node and at Artemis with
+its JDBC store, in turns, both on one PostgreSQL. HOME is where Artemis is unpacked, with the JDBC
+driver of PostgreSQL in its ``lib``. The first round, in which Java compiles, does not count.
 """
 
 import argparse
 import statistics
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from benchmarks import amqp_load, stomp_load
+from benchmarks.artemis import Artemis
 from benchmarks.floors import EVERY_DBMS, started
-from benchmarks.throughput import Measured, ratio
+from benchmarks.throughput import Measured, Running, ratio
 from orthia.config.settings import Role
 from tests.process.file_nodes import FileNodeProcess
-from tests.process.nodes import NodeProcess
 from tests.support.servers import StoreServer, url_with_password
 
 CONSUMED = 20_000
-STOMP, AMQP, JMS = "STOMP", "AMQP", "JMS"
+STOMP, STOMP_JMS, AMQP, JMS = "STOMP", "STOMP+", "AMQP", "JMS"
+EVERY_KIND = (STOMP, STOMP_JMS, AMQP, JMS)
 WORKS = {
     "8x200": "8 producers, 200 outstanding",
     "settled": "1 consumer, settled as they come (ack:auto)",
@@ -33,45 +40,105 @@ WORKS = {
 }
 
 
-def run_once(measured: dict[str, Measured], node: NodeProcess, number: int, seconds: float) -> None:
-    """Put a node under each kind of load by each protocol, which take turns to be the first."""
-    port = node.port
-    for protocol in (STOMP, AMQP, JMS) if number % 2 else (JMS, AMQP, STOMP):
-        queue, note = f"{protocol}-{number}", measured[protocol].count
-        kind = amqp_load.JMS if protocol == JMS else amqp_load.PLAIN
-        produce = stomp_load.produce
-        if protocol != STOMP:
-            produce = partial(amqp_load.produce, kind=kind)
+class Work:
+    """Clients of one kind at one broker."""
+
+    def __init__(self, kind: str, broker: Running, port: int) -> None:
+        self.measured = Measured()
+        self._broker = broker
+        self._port = port
+        self._kind = amqp_load.JMS if kind == JMS else amqp_load.PLAIN
+        self._name = kind.replace("+", "-headers")
+        self._is_stomp = kind in (STOMP, STOMP_JMS)
+        self._headers = amqp_load.HEADERS_OF_JMS if kind == STOMP_JMS else ""
+
+    def run_once(self, number: int, seconds: float) -> None:
+        """Put the broker under each kind of load."""
+        port, queue, note = self._port, f"{self._name}-{number}", self.measured.count
+        if self._is_stomp:
+            produce = partial(stomp_load.produce, headers=self._headers)
+        else:
+            produce = partial(amqp_load.produce, kind=self._kind)
         send = partial(produce, port, queue, producers=8, outstanding=200, seconds=seconds)
-        note("8x200", node, send)
+        note("8x200", self._broker, send)
         for work, ack in (("settled", "auto"), ("accepted", "client")):
             from_queue = f"{queue}-{work}"
-            if protocol == STOMP:
-                stomp_load.fill(port, from_queue, CONSUMED)
-                note(work, node, partial(stomp_load.consume, port, from_queue, CONSUMED, ack=ack))
+            if self._is_stomp:
+                stomp_load.fill(port, from_queue, CONSUMED, headers=self._headers)
+                take = partial(stomp_load.consume, port, from_queue, CONSUMED, ack=ack)
             else:
-                amqp_load.fill(port, from_queue, CONSUMED, kind)
+                amqp_load.fill(port, from_queue, CONSUMED, self._kind)
                 is_settled = work == "settled"
                 take = partial(amqp_load.consume, port, from_queue, CONSUMED, is_settled=is_settled)
-                note(work, node, take)
+            note(work, self._broker, take)
 
 
-def measure(
-    server: StoreServer, directory: Path, seconds: float, rounds: int, compiled: str | None
-) -> dict[str, Measured]:
-    """Measure the protocols in turn on one node."""
-    measured = {protocol: Measured() for protocol in (STOMP, AMQP, JMS)}
+def in_turns(works: Sequence[Work], numbers: range, seconds: float) -> None:
+    """Let each have its turn in every round, and each order be had."""
+    for number in numbers:
+        for work in works if number % 2 else reversed(works):
+            work.run_once(number, seconds)
+
+
+def node_of(server: StoreServer, directory: Path, compiled: str | None) -> FileNodeProcess:
+    """Return a node on a database of its own."""
     url = url_with_password(server.settings(server.create_database()))
     node = FileNodeProcess(Role.LIVE, url, directory, "live")
     if compiled is not None:
         node.environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": compiled}
+    return node
+
+
+def beside_stomp(
+    dbms: str, server: StoreServer, directory: Path, arguments: argparse.Namespace
+) -> None:
+    """Measure the kinds in turn on one node, and print a row for each."""
+    node = node_of(server, directory, arguments.compiled)
     try:
         node.start().wait_serving()
-        for number in range(rounds):
-            run_once(measured, node, number, seconds)
+        works = {kind: Work(kind, node, node.port) for kind in EVERY_KIND}
+        in_turns(tuple(works.values()), range(arguments.rounds), arguments.seconds)
     finally:
         node.end()
-    return measured
+    for work, text in WORKS.items():
+        for kind, one in works.items():
+            rates, costs = one.measured.rates[work], one.measured.cpu_us[work]
+            line = f"{dbms:12}{text:52}{kind:8}"
+            line += f"{statistics.median(rates):10,.0f}{statistics.median(costs):8.1f}"
+            for other in (works[STOMP].measured, works[STOMP_JMS].measured):
+                line += f"{ratio(rates, other.rates[work]):8.2f}"
+                line += f"{ratio(costs, other.cpu_us[work]):6.2f}"
+            print(line, flush=True)
+
+
+def beside_artemis(server: StoreServer, directory: Path, arguments: argparse.Namespace) -> None:
+    """Measure a node and Artemis in turn, and print a row for each kind of work and message."""
+    node = node_of(server, directory, arguments.compiled)
+    artemis = Artemis(arguments.artemis, server, directory)
+    try:
+        node.start().wait_serving()
+        artemis.start()
+        for warms_up in (True, False):
+            works = [
+                (kind, Work(kind, node, node.port), Work(kind, artemis, artemis.port))
+                for kind in (AMQP, JMS)
+            ]
+            turns = [one for _, ours, theirs in works for one in (ours, theirs)]
+            rounds = range(1) if warms_up else range(1, arguments.rounds + 1)
+            in_turns(turns, rounds, arguments.seconds)
+    finally:
+        artemis.end()
+        node.end()
+    for work, text in WORKS.items():
+        for kind, ours, theirs in works:
+            line = f"{text:52}{kind:8}"
+            for figures, other, form in (
+                (ours.measured.rates[work], theirs.measured.rates[work], "10,.0f"),
+                (ours.measured.cpu_us[work], theirs.measured.cpu_us[work], "10.1f"),
+            ):
+                line += f"{statistics.median(figures):{form}}{statistics.median(other):{form}}"
+                line += f"{ratio(figures, other):8.2f}"
+            print(line, flush=True)
 
 
 def main() -> None:
@@ -81,28 +148,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--compiled", help="a directory with compiled modules")
+    parser.add_argument("--artemis", type=Path, help="where Artemis is unpacked")
     arguments = parser.parse_args()
-    print(f"{'':12}{'work':52}{'':7}{'a second':>10}{'ratio':>8}{'cpu us':>8}{'ratio':>8}")
-    for dbms in arguments.dbms:
+    is_beside_artemis = arguments.artemis is not None
+    if is_beside_artemis:
+        print(f"{'work':52}{'':8}{'a second':>10}{'Artemis':>10}{'ratio':>8}", end="")
+        print(f"{'cpu us':>10}{'Artemis':>10}{'ratio':>8}")
+    else:
+        print(f"{'':12}{'work':52}{'':8}{'a second':>10}{'cpu us':>8}", end="")
+        print(f"{'of STOMP':>14}{'of STOMP+':>14}")
+    for dbms in ("postgresql",) if is_beside_artemis else arguments.dbms:
         with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
             Path(directory).chmod(0o755)
-            measured = measure(
-                server,
-                Path(directory),
-                arguments.seconds,
-                arguments.rounds,
-                arguments.compiled,
-            )
-        stomp = measured[STOMP]
-        for work, text in WORKS.items():
-            for protocol, found in measured.items():
-                rates, costs = found.rates[work], found.cpu_us[work]
-                print(
-                    f"{dbms:12}{text:52}{protocol:7}"
-                    f"{statistics.median(rates):10,.0f}{ratio(rates, stomp.rates[work]):8.2f}"
-                    f"{statistics.median(costs):8.1f}{ratio(costs, stomp.cpu_us[work]):8.2f}",
-                    flush=True,
-                )
+            if is_beside_artemis:
+                beside_artemis(server, Path(directory), arguments)
+            else:
+                beside_stomp(dbms, server, Path(directory), arguments)
 
 
 if __name__ == "__main__":

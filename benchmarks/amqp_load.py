@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from benchmarks.floors import BODY
 from benchmarks.stomp_load import Client, LoadError, pump
@@ -40,6 +41,7 @@ from orthia.broker.protocols.amqp.sections import (
     encode_header,
     encode_properties,
 )
+from orthia.broker.protocols.amqp.types import LIST_32
 from orthia.broker.protocols.amqp.values import Byte, Int, Symbol, Timestamp, Value
 
 _IDS = 4_096
@@ -59,27 +61,42 @@ _QUEUE = Symbol("queue")
 PLAIN = "plain"
 JMS = "JMS"
 """A message as qpid-jms sends it, with its properties and two of the application."""
+HEADERS_OF_JMS = (
+    "persistent:true\nJMSXMessageType:3\nJMSXDestinationType:0\n"
+    "message:ID\\c000000000000000000000000000000000000\\c1\\c1\\c1-100000\n"
+    "content-type:application/octet-stream\ncreated:1700000000000\ncolour:red\nnumber:100000\n"
+)
+"""As many headers of STOMP as that says of itself, of the same length."""
 
 
-def message(kind: str, queue: str) -> bytes:
-    """Return a durable message of 1 KiB."""
+def message(kind: str, queue: str, number: int = 0) -> bytes:
+    """Return a durable message of 1 KiB; those of JMS differ by their ``number``."""
     before = encode_header(Header(durable=True))
     if kind == JMS:
+        number += 100_000
         jms: dict[object, Value] = {
             Symbol("x-opt-jms-msg-type"): Byte(3),
             Symbol("x-opt-jms-dest"): Byte(0),
         }
         before += encode_annotations(jms)
-        before += encode_properties(
-            Properties(
-                message_id="ID:" + "0" * 36 + ":1:1:1-1",
-                to=queue,
-                content_type=Symbol("application/octet-stream"),
-                creation_time=Timestamp(1_700_000_000_000),
+        before += _wide(
+            encode_properties(
+                Properties(
+                    message_id=f"ID:{'0' * 36}:1:1:1-{number}",
+                    to=queue,
+                    content_type=Symbol("application/octet-stream"),
+                    creation_time=Timestamp(1_700_000_000_000 + number),
+                )
             )
         )
-        before += encode_application_properties({"colour": "red", "number": Int(7)})
+        before += encode_application_properties({"colour": "red", "number": Int(number)})
     return before + data_prefix(len(BODY)) + BODY
+
+
+def _wide(section: bytes) -> bytes:
+    """Return a short list with its size and count in 4 bytes each, as Java's clients write it."""
+    size, count = section[4] + 3, section[5]
+    return section[:3] + struct.pack(">BII", LIST_32, size, count) + section[6:]
 
 
 def produce(
@@ -89,7 +106,7 @@ def produce(
     ends = time.perf_counter() + seconds
     count, took = _produce(
         port,
-        message(kind, queue),
+        partial(message, kind, queue),
         queue,
         producers,
         outstanding,
@@ -100,13 +117,13 @@ def produce(
 
 def fill(port: int, queue: str, count: int, kind: str = PLAIN) -> None:
     """Send ``count`` messages, 200 or more, and wait until all are accepted."""
-    payload = message(kind, queue)
+    payload = partial(message, kind, queue)
     _produce(port, payload, queue, 1, 200, lambda answered, sent: min(answered, count - sent))
 
 
 def _produce(
     port: int,
-    payload: bytes,
+    payload: Callable[[int], bytes],
     queue: str,
     producers: int,
     outstanding: int,
@@ -174,20 +191,20 @@ def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
 
         pump([client], answered, lambda: received >= count)
         # Its outcome comes after all that was settled before is stored.
-        client.send(_Transfers(message(PLAIN, "behind"), handle=1).some(0, 1))
+        client.send(_Transfers(partial(message, PLAIN, "behind"), handle=1).some(0, 1))
         outcomes = _Outcomes()
         pump([client], lambda _, data: outcomes.add(data), lambda: outcomes.found > 0)
         return count / (time.perf_counter() - began)
 
 
 class _Transfers:
-    """The same message for each of many delivery ids, encoded once."""
+    """A message for each of many delivery ids, encoded once; all are of one length."""
 
-    def __init__(self, payload: bytes, handle: int = 0) -> None:
+    def __init__(self, payload: Callable[[int], bytes], handle: int = 0) -> None:
         frames = [
             encode_frame(
                 encode_performative(Transfer(handle, number, number.to_bytes(4, "big"), 0))
-                + payload
+                + payload(number)
             )
             for number in range(_FIRST_ID, _FIRST_ID + _IDS)
         ]

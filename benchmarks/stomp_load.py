@@ -99,12 +99,22 @@ def produce(
     outstanding: int,
     seconds: float,
     tls: ssl.SSLContext | None = None,
+    headers: str = "",
 ) -> float:
-    """Return receipts a second of ``producers``, each with ``outstanding`` messages unanswered."""
+    """Return receipts a second of ``producers``, each with ``outstanding`` messages unanswered.
+
+    ``headers`` are those of every message beside what it needs.
+    """
     if producers == outstanding == 1:
-        return _produce_one_by_one(port, _frame(queue), seconds, tls)
+        return _produce_one_by_one(port, _frame(queue, headers), seconds, tls)
     count, took = produce_counted(
-        port, queue, producers=producers, outstanding=outstanding, seconds=seconds, tls=tls
+        port,
+        queue,
+        producers=producers,
+        outstanding=outstanding,
+        seconds=seconds,
+        tls=tls,
+        headers=headers,
     )
     return count / took
 
@@ -117,9 +127,10 @@ def produce_counted(
     outstanding: int,
     seconds: float,
     tls: ssl.SSLContext | None = None,
+    headers: str = "",
 ) -> tuple[int, float]:
     """Return how many messages the same producers sent, and in how many seconds."""
-    frame = _frame(queue)
+    frame = _frame(queue, headers)
     receipted = 0
     with clients(port, producers, tls) as connected:
         began = time.perf_counter()
@@ -141,8 +152,9 @@ def produce_counted(
         return receipted, time.perf_counter() - began
 
 
-def _frame(queue: str) -> bytes:
-    head = f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n"
+def _frame(queue: str, headers: str = "") -> bytes:
+    said = f"{headers}receipt:r\ncontent-length:{len(BODY)}"
+    head = f"SEND\ndestination:/queue/{queue}\n{said}\n\n"
     return head.encode() + BODY + b"\0"
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.floor_clients import FloorClients
 from benchmarks.floors import EVERY_DBMS, Floor, started
@@ -72,7 +73,26 @@ def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
     return int(found[1]) / 1024
 
 
-def cpu_seconds(node: NodeProcess) -> float:
+class _Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+
+class Running(Protocol):
+    """A broker that runs as a process."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def process(self) -> _Process | None:
+        """None if it does not run."""
+        ...
+
+
+def cpu_seconds(node: Running) -> float:
     """Return the processor seconds that a node's process has used so far."""
     if node.process is None:
         raise RuntimeError(f"{node.name} does not run")
@@ -130,7 +150,7 @@ class Measured:
     """Microseconds of processor time of the node, a message: what a busy machine changes least."""
     memory: list[str] = field(default_factory=list)
 
-    def count(self, work: str, node: NodeProcess, run: Callable[[], float]) -> None:
+    def count(self, work: str, node: Running, run: Callable[[], float]) -> None:
         """Note the rate that ``run`` returns, and what the run costs ``node``."""
         used, began = cpu_seconds(node), time.perf_counter()
         rate = run()
