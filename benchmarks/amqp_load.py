@@ -261,9 +261,8 @@ def _clients(port: int, count: int) -> Iterator[list[Client]]:
 def _attach_sending(client: Client, handle: int, queue: str) -> None:
     """Attach a link by which messages are sent, and wait for its credit."""
     target = Target(queue, capabilities=(_QUEUE,))
-    client.send(
-        _frame(Attach(f"s{handle}", handle, SENDER, UNSETTLED, source=Source(), target=target))
-    )
+    said = Attach(f"s{handle}", handle, SENDER, UNSETTLED, source=Source(), target=target)
+    client.send(_frame(said._replace(initial_delivery_count=0)))
     data = b""
 
     def answered(_: Client, more: bytes) -> None:

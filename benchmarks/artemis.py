@@ -53,4 +53,8 @@ class Artemis:
         """End it."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(60)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

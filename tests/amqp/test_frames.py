@@ -13,6 +13,7 @@ from orthia.broker.protocols.amqp.frames import (
     ProtocolHeader,
     accepted_frame,
     continued_frame,
+    delivery_frame,
     encode_frame,
     transfer_frame,
 )
@@ -151,6 +152,14 @@ def test_a_delivery_is_written_as_a_transfer(tag: bytes, *, settled: bool, more:
     transfer, at = decode_performative(frame.body)
     assert transfer == Transfer(2**32 - 1, 9, tag, 0, settled, more)
     assert frame.body[at:] == b"message"
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_whole_delivery_is_written_as_a_transfer(*, settled: bool) -> None:
+    """Its tag is its id."""
+    tag = (300).to_bytes(4, "big")
+    said = transfer_frame(7, 2**32 - 1, 300, tag, b"headbody", settled=settled)
+    assert delivery_frame(7, 2**32 - 1, 300, b"head", b"body", settled=settled) == said
 
 
 @pytest.mark.parametrize("more", [False, True])

@@ -192,6 +192,25 @@ def transfer_frame(
     return b"".join((head, tag, end, payload))
 
 
+_WHOLE: Final = struct.Struct(">IBBH4sBBBIBI2sI2s")
+_TAG_OF_FOUR: Final = b"\xa0\x04"
+_SETTLED: Final = b"CA"
+_UNSETTLED: Final = b"CB"
+
+
+def delivery_frame(
+    channel: int, handle: int, delivery_id: int, head: bytes, body: bytes, *, settled: bool
+) -> bytes:
+    """Return a whole delivery in one frame: as ``transfer_frame``, with its id as the tag."""
+    size = _WHOLE.size + len(head) + len(body)
+    end = _SETTLED if settled else _UNSETTLED
+    begin = _WHOLE.pack(
+        *(size, 2, AMQP_FRAME, channel, b"\0S\x14\xc0", 19, 5, _UINT, handle),
+        *(_UINT, delivery_id, _TAG_OF_FOUR, delivery_id, end),
+    )
+    return b"".join((begin, head, body))
+
+
 def continued_frame(channel: int, handle: int, payload: bytes, *, more: bool) -> bytes:
     """Return a further frame of a delivery, which says no more than its link."""
     end = _CONTINUED_END[more]

@@ -55,14 +55,15 @@ class LinkSession(ABC):
         self,
         link: "Link",
         reference: MessageReference,
-        payload: bytes,
+        head: bytes,
+        body: bytes,
         *,
         is_settled: bool,
         more: bool = False,
     ) -> int:
         """Write a message in as many transfers as it needs; return its delivery id.
 
-        If there is ``more`` of it, ``go_on`` follows.
+        ``head`` is what precedes its ``body``. If there is ``more`` of it, ``go_on`` follows.
         """
 
     @abstractmethod

@@ -295,12 +295,6 @@ def _expires(header: Header, routing: Routing, time_ms: Callable[[], int]) -> in
     return time_ms() + header.ttl if header.ttl else 0
 
 
-def payload_of(reference: MessageReference) -> bytes:
-    """Return a message as it is delivered."""
-    record = reference.record
-    return head_of(reference) + record.body
-
-
 def head_of(reference: MessageReference) -> bytes:
     """Return what precedes the bytes of a message's body as it is delivered.
 

@@ -22,7 +22,7 @@ from orthia.broker.protocols.amqp.conditions import (
 )
 from orthia.broker.protocols.amqp.large import LargeDelivery
 from orthia.broker.protocols.amqp.link import Link, LinkSession
-from orthia.broker.protocols.amqp.messages import head_of, payload_of
+from orthia.broker.protocols.amqp.messages import head_of
 from orthia.broker.protocols.amqp.performatives import (
     RELEASED,
     SETTLED,
@@ -114,7 +114,7 @@ class Sender(Link):
             self._begin_large(reference, large)
             return
         delivery_id = self.session.deliver(
-            self, reference, payload_of(reference), is_settled=self._is_settled
+            self, reference, head_of(reference), reference.record.body, is_settled=self._is_settled
         )
         if not self._is_settled:
             self.unsettled[delivery_id] = reference
@@ -127,7 +127,7 @@ class Sender(Link):
         if large is None:
             raise RuntimeError("a large message in a broker that stores none")
         delivery_id = session.deliver(
-            self, reference, head_of(reference), is_settled=self._is_settled, more=True
+            self, reference, head_of(reference), b"", is_settled=self._is_settled, more=True
         )
         if not self._is_settled:
             self.unsettled[delivery_id] = reference

@@ -31,6 +31,7 @@ from orthia.broker.protocols.amqp.conditions import (
 from orthia.broker.protocols.amqp.frames import (
     accepted_frame,
     continued_frame,
+    delivery_frame,
     encode_frame,
     transfer_frame,
 )
@@ -157,31 +158,31 @@ class AmqpSession(LinkSession):
         self,
         link: Link,
         reference: MessageReference,
-        payload: bytes,
+        head: bytes,
+        body: bytes,
         *,
         is_settled: bool,
         more: bool = False,
     ) -> int:
-        client = self.client
+        client, channel, handle = self.client, self.channel, link.handle
         delivery_id = self._next_delivery_id
         self._next_delivery_id = (delivery_id + 1) & _MASK
-        most = client.max_frame_size - _TRANSFER_BYTES
-        is_in_one = len(payload) <= most
-        frame = transfer_frame(
-            self.channel,
-            link.handle,
-            delivery_id,
-            delivery_id.to_bytes(4, "big"),
-            payload if is_in_one else payload[:most],
-            settled=is_settled,
-            more=more or not is_in_one,
-        )
+        most, rest = client.max_frame_size - _TRANSFER_BYTES, b""
+        if more or len(head) + len(body) > most:
+            payload, tag = head + body, delivery_id.to_bytes(4, "big")
+            payload, rest = payload[:most], payload[most:]
+            has_more = more or bool(rest)
+            frame = transfer_frame(
+                channel, handle, delivery_id, tag, payload, settled=is_settled, more=has_more
+            )
+        else:
+            frame = delivery_frame(channel, handle, delivery_id, head, body, settled=is_settled)
         self._sent()
         reference.written_at = client.socket.write(frame) - len(frame)
         if not self._remote_window:
             self._ask_for_window()
-        if not is_in_one:
-            self.go_on(link, payload[most:], more=more)
+        if rest:
+            self.go_on(link, rest, more=more)
         if not is_settled:
             self._deliveries[delivery_id] = link
         return delivery_id
