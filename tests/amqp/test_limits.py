@@ -221,9 +221,10 @@ def test_a_window_that_stays_shut_holds_one_message_at_most() -> None:
     core.send("/queue/orders", "x" * 5_000, "y" * 5_000)
     client = Client(core, max_frame_size=512)
     receiver = client.receiver("orders")
-    before = client.connection.held
+    before, sent = client.connection.held, client.connection.sent
     client.say(Flow(0, 1, 0, WINDOW, receiver, 0, 10))
     assert [type(one) for one in client.all()] == [Transfer, Flow]
+    assert client.connection.sent == sent  # what it does not take is nothing that it sends
     held = client.connection.held - before
     assert 4_500 < held - client.connection.unacknowledged < 6_000
     client.say(Detach(receiver, closed=True))

@@ -135,6 +135,18 @@ def test_a_shared_subscription_that_is_not_durable_ends_with_its_last_consumer()
     assert core.takeover().counted().broker.queues() == {}
 
 
+def test_a_shared_subscription_that_an_operator_deletes_begins_anew() -> None:
+    """Whoever subscribes next shares it with nobody of before, and may want another selector."""
+    core = CoreUnderTest()
+    first = subscribe(core, VOLATILE)
+    core.broker.delete_queue(ANYONE, "c.all:shared-volatile", lambda _: None, force=True)
+    core.settle()
+    assert first.failures
+    second = subscribe(core, VOLATILE, selector="n IS NULL")
+    core.send(TOPIC, "a")
+    assert second.texts == ["a"]
+
+
 @pytest.mark.parametrize("to", ["/queue/news", "/topic/news::q"])
 def test_a_shared_subscription_is_to_a_topic(to: str) -> None:
     """A queue is shared without one."""

@@ -81,12 +81,13 @@ class SharedSubscriptions:
         return queue
 
     def _look(self, queue: Queue) -> None:
-        """End a subscription that nobody consumes."""
-        if queue.consumers or queue.is_leaving:
+        """End a subscription that nobody consumes, or forget one that an operator deletes."""
+        if queue.consumers:
             return
         if self._queues.get(queue.name) is queue:
             del self._queues[queue.name]
-        self._deletions.end_temporary(queue)
+        if not queue.is_leaving:
+            self._deletions.end_temporary(queue)
 
 
 class _EndsWithConsumers(Policy):

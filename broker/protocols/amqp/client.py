@@ -47,7 +47,9 @@ class Client(ProtocolConnection):
         self.links_size = 0
         """Bytes that they count for."""
         self.buffered = 0
-        """Bytes of messages, of either direction, that are not whole yet; none of uploads."""
+        """Bytes of messages that it sends and that are not whole yet; none of uploads."""
+        self.unwritten = 0
+        """Bytes of the message that each link delivers for which there was no room yet."""
         self.unacknowledged = 0
         """Bytes of deliveries that wait for an outcome."""
         self.acknowledged = 0

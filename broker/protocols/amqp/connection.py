@@ -256,6 +256,7 @@ class AmqpConnection(Client):
             + self._transactions.size
             + self.links_size
             + self.buffered
+            + self.unwritten
             + self.uploads.held
             + self.unacknowledged
             + _SESSION_COST * len(self._sessions)
@@ -265,7 +266,7 @@ class AmqpConnection(Client):
     @property
     @override
     def sent(self) -> int:
-        return self.held - self.unacknowledged - self._transactions.aside
+        return self.held - self.unacknowledged - self.unwritten - self._transactions.aside
 
     @property
     @override

@@ -30,7 +30,7 @@ class LargeDelivery:
 
     def hold(self, change: int) -> None:
         """Count bytes that are held for the client."""
-        self._session.client.buffered += change
+        self._session.client.unwritten += change
 
     def write_piece(self, data: bytes, *, is_last: bool) -> None:
         """Write more of the message."""

@@ -209,7 +209,7 @@ class AmqpSession(LinkSession):
 
     def _hold(self, change: int) -> None:
         self._pending_bytes += change
-        self.client.buffered += change
+        self.client.unwritten += change
 
     def _drop_pending(self, link: Link) -> None:
         if self._pending:
