@@ -46,6 +46,7 @@ from tests.support.waiting import wait_until
 RECOVERY_SECONDS = 120
 """After the last fault's end, and with every node running again, a node must serve by then."""
 DRAIN_SECONDS = 300
+"""At the end some confirmed message is acknowledged in so much time, until all of them are."""
 _STUCK = (AssertionError, OrthiaError, RuntimeError, SQLAlchemyError)
 _DOUBLE_PROBABILITY = 0.2
 _LEFT_DOWN_PROBABILITY = 0.2
@@ -390,13 +391,20 @@ class Run:
             ground.expect(IO_ERROR)
             ground.step_clocks(2 * FARTHEST_STEP_SECONDS)
 
+        least = checker.missing
+
         def drained() -> bool:
-            self._revive(ground)
             is_settled = business is None or business.is_settled()
             return is_settled and not checker.missing
 
+        def went_on() -> bool:
+            self._revive(ground)
+            return drained() or checker.missing < least
+
         try:
-            wait_until(drained, DRAIN_SECONDS, what="every confirmed message is acknowledged")
+            while not drained():
+                least = min(least, checker.missing)
+                wait_until(went_on, DRAIN_SECONDS, what="every confirmed message is acknowledged")
         except AssertionError as error:
             state = "" if business is None else f"; {business.state()}"
             raise AssertionError(f"{error}; {checker.missing} are not{state}") from None

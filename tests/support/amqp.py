@@ -349,10 +349,17 @@ class AmqpConnection:
     # --- what comes
 
     def exchange(self, timeout_seconds: float) -> list[Event]:
-        """Write what waits, wait for something to come, and return what came since last time."""
+        """Write what waits, wait for something to come, and return what came since last time.
+
+        Whoever has got messages may have others: so no more of them wait than were asked for.
+        """
         if not self._events:
             self._exchange(timeout_seconds)
         events, self._events = self._events, []
+        for handle in {one.handle for one in events if isinstance(one, Delivery)}:
+            link = self._links.get(handle)
+            if link is not None and link.credit <= link.prefetch // 2:
+                self._give_credit(handle, link)
         return events
 
     def _exchange(self, timeout_seconds: float) -> None:
@@ -454,8 +461,6 @@ class AmqpConnection:
             if not said.aborted:
                 whole = Delivery(link.said.handle, link.partial_id, b"".join(parts))
                 self._events.append(whole)
-        if link.credit <= link.prefetch // 2:
-            self._give_credit(link.said.handle, link)
 
     # --- waiting
 
