@@ -37,6 +37,7 @@ _AT_ONCE: Final = "2"
 pytestmark = [
     pytest.mark.extended,
     pytest.mark.timeout(_SECONDS),
+    pytest.mark.xdist_group("interop"),  # one after the other: its programs wait for a minute each
     pytest.mark.skipif(
         "QIT" not in os.environ,
         reason="needs a checkout of qpid-interop-test: run make test-amqp QIT=CHECKOUT",
@@ -101,5 +102,5 @@ def test_messages_come_as_they_were_sent(node: NodeProcess, suite: str) -> None:
 
 @pytest.mark.parametrize(("node", "frames"), FRAMES.items(), indirect=["node"])
 def test_large_messages_come_as_they_were_sent(node: NodeProcess, frames: str) -> None:
-    """A mebibyte in one value and in lists and arrays; ten, maps and described values."""
-    run_suite(node, "large_content", "--large-content", "-k", frames)
+    """A mebibyte in one value, and in lists and arrays of values that end amid a frame."""
+    run_suite(node, "large_content", "-k", frames)
