@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -29,7 +30,7 @@ from orthia.broker.core.limits.quota import ShownUse
 from orthia.broker.core.sending.relay import RelayStatus
 from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.histogram import LoopHistogram
-from orthia.broker.management.http.bounds import Bounds
+from orthia.broker.management.http.bounds import MAX_CONNECTIONS, Bounded, Bounds
 from orthia.broker.management.http.exposition import Exposition, RenderingError
 from orthia.broker.management.http.gateway import Gateway
 from orthia.broker.management.http.node_server import NodeServer
@@ -407,6 +408,62 @@ def test_a_probe_that_waits_outlives_a_flood() -> None:
         return b"".join(answers)
 
     assert asyncio.run(run()).startswith(b"HTTP/1.1 503 ")
+
+
+def test_who_has_to_go_for_another() -> None:
+    """Of silent clients, probes and users that wait, in this order; of each the oldest first."""
+
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        bounds = Bounds(5.0)
+        gone: list[str] = []
+
+        class Ended(asyncio.Transport):
+            def __init__(self, name: str) -> None:
+                super().__init__()
+                self._name = name
+
+            @override
+            def abort(self) -> None:
+                gone.append(self._name)
+
+        class Protocol:
+            """Uvicorn's, as far as its connection asks it."""
+
+            def __init__(self, path: str | None, *, is_over: bool) -> None:
+                waits = SimpleNamespace(scope={"path": path}, response_complete=is_over)
+                self.cycle = None if path is None else waits
+
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                """Do nothing."""
+
+            def connection_lost(self, error: Exception | None) -> None:
+                """Do nothing."""
+
+        def connect(name: str, path: str | None, *, user: bool = False, over: bool = False) -> None:
+            protocol = cast("H11Protocol", Protocol(path, is_over=over))
+            connection = bounds.around(protocol, loop)
+            connection.connection_made(Ended(name))
+            made.append(connection)
+            if user:
+                connection.logged_in()
+
+        made: list[Bounded] = []
+        connect("user", "/api/v1/queues", user=True)
+        connect("later user", "/api/v1/queues", user=True)
+        connect("probe", "/live")
+        connect("stranger", "/api/v1/queues")
+        connect("answered user", "/api/v1/queues", user=True, over=True)
+        for _ in range(MAX_CONNECTIONS - len(made)):
+            connect("silent", None)
+        for _ in range(MAX_CONNECTIONS):
+            connect("last", "/live")
+        for one in made:
+            one.connection_lost(None)
+        return gone
+
+    silent = ["silent"] * (MAX_CONNECTIONS - 5)
+    assert asyncio.run(run()) == ["stranger", "answered user", *silent, "probe", "last", "last"]
 
 
 def test_requests_without_end_take_a_share() -> None:
