@@ -22,6 +22,7 @@ from orthia.broker.protocols.amqp.conditions import (
     LinkFault,
 )
 from orthia.broker.protocols.amqp.link import Link, cost_of
+from orthia.broker.protocols.amqp.management import DESTINATIONS, MOST_BYTES, ManagementSink
 from orthia.broker.protocols.amqp.nodes import (
     COPY,
     Filters,
@@ -108,6 +109,10 @@ def _attach_sending(session: AmqpSession, said: Attach) -> None:
         target = target._replace(address=node)
     elif target.address:
         destination = nodes.of_core(target.address, kind_of(target.capabilities))
+        if destination in DESTINATIONS:
+            answers = Producer(session, nodes, session.transactions, None)
+            _add(session, said, ManagementSink(session, nodes, answers), target, NEVER, MOST_BYTES)
+            return
         client.core.check_send(client.principal, destination)
     producer = Producer(session, nodes, session.transactions, destination)
     uploads = client.uploads

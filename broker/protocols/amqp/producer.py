@@ -165,6 +165,21 @@ class Producer(Sink):
             return None
         return self._awaiting(delivery, sent, message)
 
+    def answer(
+        self, delivery: Delivery, destination: str, message: OutgoingMessage
+    ) -> Steps | None:
+        """Send what answers a delivery, which is accepted once that is stored, or rejected.
+
+        Returns steps to be done before the next frame, if there are any. Raises NotLive.
+        """
+        try:
+            return self._send(delivery, destination, message)
+        except NotLive:
+            raise
+        except BrokerError as error:
+            self.refuse(delivery, error)
+            return None
+
     def _awaiting(
         self, delivery: Delivery, sent: FanOut | Steps, message: OutgoingMessage
     ) -> Steps:
