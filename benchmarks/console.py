@@ -126,6 +126,8 @@ def loaded(port: int) -> Iterator[None]:
     sender.start()
     try:
         yield
+        if not sender.is_alive():
+            raise RuntimeError("the producers have ended: what was timed was not under load")
     finally:
         sender.kill()
         sender.join()
@@ -140,10 +142,10 @@ def taken(port: int, path: str) -> list[float]:
     return found
 
 
-def time_pages(port: int) -> None:
+def time_pages(node: NodeProcess, port: int) -> None:
     """Print how long pages take, of a node that rests and under load."""
     at_rest = {path: taken(port, path) for path in PATHS}
-    with loaded(port):
+    with loaded(node.port):
         under_load = {path: taken(port, path) for path in PATHS}
     print(f"{'page':45}{'median ms':>10}{'most':>8}{'under load':>12}{'most':>8}")
     for path in PATHS:
@@ -192,7 +194,7 @@ def main() -> None:
     with live_node(arguments.dbms, arguments.queues) as (node, port):
         if arguments.connections:
             with clients(node.port, arguments.connections):
-                time_pages(port)
+                time_pages(node, port)
         if not arguments.rounds:
             return
         produce(node.port, "queue.1", producers=8, outstanding=200, seconds=arguments.seconds)
