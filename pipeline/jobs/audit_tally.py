@@ -32,12 +32,13 @@ def tallied(faults: DataFrame, listed: int, suspects: int) -> DataFrame:
 
     Of each name and each task ``listed`` faults at most, and ``suspects`` suspects.
     """
-    return faults.mapInArrow(partial(_tally, listed=listed, suspects=suspects), PACKED)
+    return faults.mapInArrow(partial(tally, listed=listed, suspects=suspects), PACKED)
 
 
-def _tally(
+def tally(
     batches: Iterable[pa.RecordBatch], listed: int, suspects: int
 ) -> Iterator[pa.RecordBatch]:
+    """Yield, packed, the counts of ``marked`` faults of one task, and the first of each name."""
     counts: dict[tuple[str, bool], int] = {}
     first: dict[tuple[str, bool], pa.Table] = {}
     for batch in batches:

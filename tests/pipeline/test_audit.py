@@ -3,11 +3,13 @@
 Decisions are pure and are tested without Spark.
 """
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.model.large_check import StoredPiece, judge_body
-from orthia.pipeline.jobs import audit, audit_messages, audit_summary
+from orthia.pipeline.jobs import audit, audit_messages, audit_summary, audit_tally
 from orthia.pipeline.jobs.audit_limits import (
     BindingRow,
     Limits,
@@ -240,3 +242,20 @@ def test_the_live_set_counts_each_queue(spark: SparkSession) -> None:
     assert [(one["xid"], one["prepared_at"]) for one in in_doubt] == [
         ("1:ab:cd", "2026-01-31T12:00:00.000Z")
     ]
+
+
+def test_the_first_faults_are_kept_by_seq_and_those_without_one_before_them() -> None:
+    """Of each name as many as are listed, from all batches; nothing is said on standard error."""
+    batches = [
+        pa.RecordBatch.from_pylist(
+            [{"fault": "wrong-id", "is_suspect": False, "seq": seq} for seq in seqs],
+            schema=pa.schema(
+                [("fault", pa.string()), ("is_suspect", pa.bool_()), ("seq", pa.int64())]
+            ),
+        )
+        for seqs in ([9, -4, 7], [1, None, 8])
+    ]
+    (told,) = audit_tally.tally(batches, listed=3, suspects=1)
+    kept = json.loads(told.column("row")[0].as_py())
+    assert [one["seq"] for one in kept["first"]] == [None, -4, 1]
+    assert kept["rows"] == 6
