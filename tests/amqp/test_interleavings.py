@@ -5,12 +5,14 @@ import itertools
 import pytest
 
 from orthia.broker.core.errors import Refusal
+from orthia.broker.protocols.amqp.conditions import UNATTACHED_HANDLE
 from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     RELEASED,
     Attach,
+    Begin,
     Detach,
     Disposition,
     End,
@@ -95,19 +97,23 @@ def test_windows_that_open_and_close_wake_the_links_once() -> None:
     assert before < 5_000
 
 
-def test_a_subscription_that_is_asked_for_again_while_it_ends_is_made_anew() -> None:
-    """The client need not wait; what the old one had is gone with it."""
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_subscription_that_is_asked_for_again_while_it_ends_is_made_anew(channel: int) -> None:
+    """By any session. The client need not wait; what the old one had is gone with it."""
     core = CoreUnderTest()
     client = Client(core)
+    client.say(Begin(None, 0, WINDOW, WINDOW), channel=1)
+    client.take(Begin)
     audit = Source("news", 2, Symbol("never"), capabilities=(Symbol("topic"),))
     old, new = client.receiver("", source=audit, name="audit"), client.new_handle()
     core.send("/topic/news", "kept")
     said = (
-        Detach(old, closed=True),
-        Attach("audit", new, RECEIVER, source=audit, target=Target()),
-        Flow(0, WINDOW, 0, WINDOW, new, 0, 5),
+        (0, Detach(old, closed=True)),
+        (channel, Attach("audit", new, RECEIVER, source=audit, target=Target())),
+        (channel, Flow(0, WINDOW, 0, WINDOW, new, 0, 5)),
     )
-    client.connection.receive(b"".join(encode_frame(encode_performative(one)) for one in said))
+    frames = [encode_frame(encode_performative(one), where) for where, one in said]
+    client.connection.receive(b"".join(frames))
     core.settle()
     ended, attached = client.all()
     assert ended == Detach(old, closed=True)
@@ -128,6 +134,29 @@ def test_a_session_may_end_before_the_end_of_a_subscription_is_answered() -> Non
     core.settle()
     assert client.take(End) == End()
     assert not core.broker.queues()
+
+
+def test_a_link_that_is_closed_twice_while_its_subscription_ends_is_a_fault() -> None:
+    """Its handle is no other link's before the client is answered: that link would be lost."""
+    core = CoreUnderTest()
+    client = Client(core)
+    audit = Source("news", 2, Symbol("never"), capabilities=(Symbol("topic"),))
+    handle = client.receiver("", source=audit, name="audit")
+    core.send("/queue/orders", "a")
+    said = (
+        Detach(handle, closed=True),
+        Detach(handle, closed=True),
+        Attach("orders", handle, RECEIVER, source=Source("orders"), target=Target()),
+        Flow(0, WINDOW, 0, WINDOW, handle, 0, 5),
+    )
+    client.connection.receive(b"".join(encode_frame(encode_performative(one)) for one in said))
+    core.settle()
+    ended = client.take(End)
+    assert ended.error is not None
+    assert ended.error.condition == UNATTACHED_HANDLE
+    client.connection.connection_lost()
+    core.settle()
+    assert core.consume("/queue/orders").texts == ["a"]
 
 
 # --- transactions

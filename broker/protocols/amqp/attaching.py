@@ -281,8 +281,8 @@ def _subscribe_by_name(
     Returns None if the client left meanwhile.
     """
     session = asked.session
-    if name in session.ending:
-        yield session.ending[name]
+    if name in session.client.ending:
+        yield session.client.ending[name]
         if session.is_ended or session.client.is_over:
             return None
     try:

@@ -7,9 +7,11 @@
 from abc import abstractmethod
 from collections.abc import Callable
 
+from orthia.broker.core.api import SubscriptionName
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.slices import Wait
 from orthia.broker.protocols.abc import ProtocolConnection, Socket
 from orthia.broker.protocols.amqp.drains import Drains
 from orthia.broker.protocols.amqp.frames import MIN_MAX_FRAME_SIZE, encode_frame
@@ -46,6 +48,8 @@ class Client(ProtocolConnection):
         """How many links it has."""
         self.links_size = 0
         """Bytes that they count for."""
+        self.ending: dict[SubscriptionName, Wait] = {}
+        """The durable subscriptions that it has ended, as long as they are not deleted."""
         self.buffered = 0
         """Bytes of messages that it sends and that are not whole yet; none of uploads."""
         self.unwritten = 0

@@ -84,8 +84,8 @@ class AmqpSession(LinkSession):
     __slots__ = (
         "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
         "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids", "channel",
-        "client", "ending", "is_ended", "nodes", "transactions",
+        "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids",
+        "_unanswered", "channel", "client", "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -113,8 +113,8 @@ class AmqpSession(LinkSession):
         """All of these."""
         self._accepted: list[int] = []
         """What is to be said accepted of what the client sent."""
-        self.ending: dict[SubscriptionName, Wait] = {}
-        """The durable subscriptions that the client has ended, as long as they are not deleted."""
+        self._unanswered: set[int] = set()
+        """The handles of links that the client has closed, and is not told so yet."""
         self._next_incoming_id = said.next_outgoing_id
         self._incoming_left = INCOMING_WINDOW
         self._next_outgoing_id = _FIRST_OUTGOING
@@ -362,7 +362,7 @@ class AmqpSession(LinkSession):
 
     def detach(self, said: Detach) -> None:
         """End a link as the client asks for."""
-        if said.handle not in self._links:
+        if said.handle not in self._links or said.handle in self._unanswered:
             raise SessionFault(UNATTACHED_HANDLE, f"handle {said.handle} is of no link")
         link = self._links.pop(said.handle)
         if link is None:
@@ -384,7 +384,8 @@ class AmqpSession(LinkSession):
         """
         client = self.client
         self._keep_handle(handle, [])
-        self.ending[name] = Wait(lambda _: None)
+        self._unanswered.add(handle)
+        client.ending[name] = Wait(lambda _: None)
         try:
             client.core.end_by_name(
                 client.principal, name, partial(self._subscription_ended, handle, name)
@@ -392,16 +393,17 @@ class AmqpSession(LinkSession):
         except NotLive:
             raise
         except BrokerError as refused:
-            del self.ending[name]
+            del client.ending[name]
             has_others = name.is_shared and isinstance(refused, QueueInUse)
             self._say_detached(handle, None if has_others else error_of(refused))
 
     def _subscription_ended(self, handle: int, name: SubscriptionName) -> None:
         self._say_detached(handle)
-        self.ending.pop(name)()
+        self.client.ending.pop(name)()
 
     def _say_detached(self, handle: int, error: Error | None = None) -> None:
         """Answer a client that closed a link a while ago, and forget its handle."""
+        self._unanswered.discard(handle)
         if handle in self._links:
             del self._links[handle]
             self._forget_handle(handle)
