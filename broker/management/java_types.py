@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from orthia.broker.management.json_text import read_json
 from orthia.broker.quoting import quoted
 
 STRING: Final = "java.lang.String"
@@ -39,7 +40,7 @@ def converted(value: Any, kind: str) -> Any:
     elif isinstance(value, dict):
         return value
     elif isinstance(value, str):
-        found = json.loads(value)
+        found = read_json(value)
         if isinstance(found, dict):
             return found
     raise ValueError(f"{quoted(json.dumps(value)[:100])} is no {kind}")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from orthia.broker.core.destinations import QUALIFIED
+from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
 from orthia.broker.management.facade import MOST_MESSAGES_OF_A_PAGE, Management
@@ -29,6 +30,7 @@ from orthia.broker.management.java_types import (
     converted,
     is_of,
 )
+from orthia.broker.management.json_text import read_json
 from orthia.broker.management.views import JobKind, JobState, MessageView, QueueView
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import RoutingType
@@ -37,8 +39,12 @@ JOB_SECONDS: Final = 50.0
 """How long an operation on many messages is waited for, which goes on after that."""
 MOST_BROWSED: Final = 10_000
 """How far into a queue pages are looked for."""
+LONGEST_PAGE: Final = 16 * 1024 * 1024
+"""Bytes of the messages of a page, with as much of their bodies as is shown."""
 _BROWSED: Final = 200
 """Messages that browse() returns, as Artemis' management-browse-page-size."""
+_SHOWN_BYTES: Final = 1_024
+"""Of a message's body."""
 _TEXT_TYPE: Final = 3
 """What Artemis calls a text message by; the bodies of others are base64."""
 
@@ -165,7 +171,7 @@ async def _browse(
         )
     skipped, after, found = (page - 1) * pageSize, None, list[MessageView]()
     wanted = page * pageSize
-    seen = 0
+    seen = size = 0
     while seen < wanted:
         some = await node.browse(
             who,
@@ -173,9 +179,16 @@ async def _browse(
             filter,
             after,
             min(wanted - seen, MOST_MESSAGES_OF_A_PAGE),
-            body_bytes=1_024,
+            body_bytes=_SHOWN_BYTES,
         )
-        found += some.messages[max(0, skipped - seen) :]
+        shown = some.messages[max(0, skipped - seen) :]
+        size += sum(one.size - one.body_size + min(one.body_size, _SHOWN_BYTES) for one in shown)
+        if size > LONGEST_PAGE:
+            raise LimitExceeded(
+                f"page {page} of {pageSize} messages has more than {LONGEST_PAGE} bytes: ask for"
+                " fewer on a page"
+            )
+        found += shown
         seen += len(some.messages)
         after = some.next
         if after is None:
@@ -238,7 +251,7 @@ async def _send(
         )
     if createMessageId:
         raise WrongArgument("createMessageId", "no id is given to messages that are sent here")
-    data = (body or "").encode(errors="surrogatepass")
+    data = (body or "").encode()
     if type != _TEXT_TYPE:
         try:
             data = base64.b64decode(data, validate=True)
@@ -471,7 +484,7 @@ def _options(said: Mapping[str, Any]) -> dict[str, Any]:
 def _configuration(text: str) -> dict[str, Any]:
     """Return what a queue's configuration says; raises WrongArgument."""
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except (ValueError, RecursionError) as error:
         raise WrongArgument("queueConfiguration", f"it is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -38,6 +38,7 @@ from orthia.broker.management.attributes import (
 from orthia.broker.management.errors import NotPossible, WrongArgument
 from orthia.broker.management.facade import Management
 from orthia.broker.management.java_types import VOID
+from orthia.broker.management.json_text import read_json
 from orthia.broker.management.operations import (
     ADDRESS_OPERATIONS,
     BROKER_OPERATIONS,
@@ -177,16 +178,12 @@ def _arguments(text: bytes) -> list[Any]:
             " as such, and change many things by several requests"
         )
     try:
-        given = json.loads(text, parse_constant=_refuse_constant) if text.strip() else []
+        given = read_json(text) if text.strip() else []
     except (ValueError, RecursionError) as error:
         raise WrongArgument("body", f"the body is not JSON: {error}") from None
     if not isinstance(given, list):
         raise WrongArgument("body", 'the body is no JSON array of arguments, as ["NAME", true]')
     return given
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number in JSON")
 
 
 def _getter(kind: _Kind, name: str) -> str | None:

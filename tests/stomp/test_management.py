@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.management import requests
+from orthia.broker.management import operations, requests
 from orthia.broker.management.abc import Handover
 from orthia.broker.management.operations import (
     ADDRESS_OPERATIONS,
@@ -279,6 +279,42 @@ def test_a_body_that_would_hold_the_loop_is_not_read(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(requests, "LONGEST_ARGUMENTS", 10)
     succeeded, (reason,) = Scene().ask("queue.orders", "countMessages", "a" * 10)
     assert (succeeded, "more than 10" in reason) == ("false", True)
+
+
+@pytest.mark.parametrize(
+    ("resource", "operation", "arguments"),
+    [
+        ("broker", "createQueue", ["a", "a", "x = '\ud800'", True]),
+        ("broker", "createQueue", [json.dumps({"name": "q", "last-value-key": "\udfff"})]),
+        ("queue.orders", "moveMessages", ["x <> '\ud800'", "other"]),
+        ("queue.orders", "sendMessage", [{"a": "\ud800"}, 3, "b", True, None, None]),
+        ("queue.orders", "sendMessage", [json.dumps({"\ud800": "a"}), 3, "b", True, None, None]),
+    ],
+)
+def test_what_is_no_text_is_refused(resource: str, operation: str, arguments: list[Any]) -> None:
+    """Half of a surrogate pair could not be stored."""
+    scene = Scene(SETTINGS, "a")
+    scene.core.send("/queue/other", "b")
+    succeeded, (reason,) = scene.ask(resource, operation, *arguments)
+    assert (succeeded, "half of a surrogate pair" in reason) == ("false", True)
+    assert {"orders", "other"} == {one for one in scene.core.broker.queues() if "temp" not in one}
+
+
+def test_a_refusal_shows_the_beginning_of_a_long_name() -> None:
+    """To escape all of it would hold the loop."""
+    succeeded, (reason,) = Scene().ask("broker", "destroyQueue", "\xa0" * 40_000)
+    assert (succeeded, len(reason) < 5_000) == ("false", True)
+    assert reason.endswith("...' (40000 characters)")
+
+
+def test_a_page_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the bodies, of which the beginning is shown."""
+    scene = Scene(SETTINGS, "a" * 5_000, "b" * 5_000)
+    monkeypatch.setattr(operations, "LONGEST_PAGE", 2_000)
+    succeeded, (reason,) = scene.ask("queue.orders", "browse")
+    assert (succeeded, "more than 2000 bytes" in reason) == ("false", True)
+    succeeded, (found,) = scene.ask("queue.orders", "browse", 2, 1)
+    assert (succeeded, [one["messageID"] for one in found]) == ("true", ["3"])
 
 
 def test_a_fault_of_the_broker_is_told_and_logged(

@@ -293,7 +293,7 @@ async def _send(
     body_base64: str | None = None,
     **given: Any,
 ) -> Any:
-    data = body.encode(errors="surrogatepass")
+    data = body.encode()
     if body_base64 is not None:
         if body:
             raise WrongArgument("body-base64", "body and body-base64 are both given")

@@ -6,7 +6,6 @@ something is JSON, comes from no other site, and names the host that this node h
 
 import asyncio
 import base64
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -17,6 +16,7 @@ from orthia.broker.core.errors import AuthenticationFailed, BrokerError, LimitEx
 from orthia.broker.management.abc import Caller
 from orthia.broker.management.errors import WrongArgument
 from orthia.broker.management.http.bounds import CERTIFICATE, LOGGED_IN
+from orthia.broker.management.json_text import read_json
 from orthia.broker.quoting import quoted
 from orthia.config.exposure import is_loopback
 
@@ -193,18 +193,6 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def from_json(sent: bytes) -> Any:
-    """Return what a body says; raises ValueError, RecursionError.
-
-    Python reads ``NaN`` and the like too, which no client reads in what it is answered.
-    """
-    return json.loads(sent, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number in JSON")
-
-
 async def body(request: Request) -> Mapping[str, Any]:
     """Return the JSON object of a request; {} without a body. Raises BrokerError."""
     given = await data(request)
@@ -214,7 +202,7 @@ async def body(request: Request) -> Mapping[str, Any]:
     if kind != "application/json":
         raise NotJson(f"expected Content-Type: application/json, not {quoted(kind)}")
     try:
-        found = from_json(given)
+        found = read_json(given)
     except (ValueError, RecursionError) as error:
         raise WrongArgument("body", f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):

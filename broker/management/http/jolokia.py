@@ -27,7 +27,6 @@ from orthia.broker.management.http import mbeans
 from orthia.broker.management.http.call import (
     MAX_BODY_BYTES,
     data,
-    from_json,
     query,
     refuse_unproven_site,
 )
@@ -42,6 +41,7 @@ from orthia.broker.management.http.object_names import ObjectName, parse
 from orthia.broker.management.http.pace import Pace
 from orthia.broker.management.http.resources import Operators
 from orthia.broker.management.java_types import BOOLEAN, converted
+from orthia.broker.management.json_text import read_json
 from orthia.broker.management.operations import by_name, chosen
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
@@ -212,7 +212,7 @@ def _argument(text: str) -> str | None:
 
 def _read_json(sent: bytes) -> Any:
     try:
-        found = from_json(sent)
+        found = read_json(sent)
     except (ValueError, RecursionError) as error:
         raise WrongArgument("body", f"the body is not JSON: {error}") from None
     if isinstance(found, list) and not 0 < len(found) <= MOST_REQUESTS:
