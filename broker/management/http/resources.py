@@ -13,7 +13,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.management.abc import OperatorLogins
 from orthia.broker.management.facade import Management
 from orthia.broker.management.http.api import OPERATIONS, Created, Operation
-from orthia.broker.management.http.arguments import of_body, of_query
+from orthia.broker.management.http.arguments import Argument, of_body, of_query
 from orthia.broker.management.http.call import (
     body,
     caller,
@@ -169,6 +169,12 @@ def openapi() -> dict[str, Any]:
     }
 
 
+def _of_member(argument: Argument) -> dict[str, Any]:
+    """Return the schema of a member of a body: null is as good as to leave it out."""
+    schema = argument.schema()
+    return schema if argument.required else {"anyOf": [schema, {"type": "null"}]}
+
+
 def _described(operation: Operation) -> dict[str, Any]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     described: dict[str, Any] = {
@@ -211,7 +217,7 @@ def _described(operation: Operation) -> dict[str, Any]:
                         "additionalProperties": False,
                         "required": [one.name for one in operation.body if one.required],
                         "properties": {
-                            one.name: one.schema() | {"description": one.about}
+                            one.name: _of_member(one) | {"description": one.about}
                             for one in operation.body
                         },
                     }
