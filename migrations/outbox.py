@@ -110,7 +110,7 @@ def outbox_functions(dialect: Dialect, table: str) -> list[str]:
 def _postgresql_destination(text: str) -> str:
     """Return the condition that a text may be a destination, but for the length of its names."""
     return (
-        f"{text} !~ '{_PREFIX}?$' AND {text} !~ '{_TEMPORARY}' AND {text} !~ '(^| )$'"
+        f"{text} !~ '{_PREFIX}$' AND {text} !~ '{_TEMPORARY}' AND {text} !~ '(^| )$'"
         f" AND {text} !~ '^ ' AND {text} !~ '[{_CONTROL}]'"
     )
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
+from orthia.broker.core.destinations import parse
 from orthia.broker.protocols.stomp.headers import HEADERS, Rule
 from orthia.config.outbox import (
     KNOWN_HEADERS,
@@ -421,6 +422,20 @@ def test_a_malformed_row_fails_in_the_applications_transaction(
     row = {"destination": "q", "headers": None, "body": b"", column: value}
     insert = f"INSERT INTO {application.table} (destination, headers, body)"
     with application.session() as session, pytest.raises(DBAPIError):
+        session.execute(text(f"{insert} VALUES (:destination, :headers, :body)"), row)
+
+
+@SERVERS
+@pytest.mark.parametrize("headers", [None, "{}", '{"_AMQ_DUPL_ID": "1"}'])
+@pytest.mark.parametrize("destination", ["/queue", "/topic/a", "a b", "/queue/a::b"])
+def test_a_destination_is_taken_whatever_the_headers_are(
+    application: Application, destination: str, headers: str | None
+) -> None:
+    """Each is one that a SEND may have, too."""
+    parse(destination)
+    insert = f"INSERT INTO {application.table} (destination, headers, body)"
+    row = {"destination": destination, "headers": headers, "body": b""}
+    with application.session() as session:
         session.execute(text(f"{insert} VALUES (:destination, :headers, :body)"), row)
 
 
