@@ -19,8 +19,14 @@ _OVER = "this node is stopping or is live no more; ask the other node"
 class Answer(Generic[_Result]):
     """What is waited for, once; awaited by one, and set by a callback."""
 
-    def __init__(self, future: "asyncio.Future[_Result]") -> None:
+    def __init__(
+        self,
+        future: "asyncio.Future[_Result]",
+        awaited: "Callable[[asyncio.Future[_Result]], None] | None" = None,
+    ) -> None:
+        """``awaited`` hears of it once somebody waits, and may raise NotLive."""
         self.future = future
+        self._awaited = awaited
 
     def set(self, result: _Result) -> None:
         """Give the result; nothing if nobody waits any more."""
@@ -33,6 +39,8 @@ class Answer(Generic[_Result]):
             self.future.set_exception(error)
 
     def __await__(self) -> Generator[Any, None, _Result]:
+        if self._awaited is not None:
+            self._awaited(self.future)
         return self.future.__await__()
 
 
@@ -47,16 +55,17 @@ class Waiting:
     def answer(self, kind: Callable[..., _Result]) -> Answer[_Result | None]:
         """Return what one call is answered by, of a ``kind`` or None."""
         del kind
-        return Answer(self._future())
+        return Answer(self._future(), self._note)
 
     def future(self, kind: Callable[..., _Result]) -> Answer[_Result]:
         """Return the same of what is always answered by that kind."""
         del kind
-        return Answer(self._future())
+        return Answer(self._future(), self._note)
 
     def begin(self, finding: Working[_Result]) -> "asyncio.Future[_Result]":
         """Do steps in turn with all other work of the loop; return their result's future."""
         future: asyncio.Future[_Result] = self._future()
+        self._note(future)
         self._slices.run(_into(finding, Answer(future)))
         return future
 
@@ -83,10 +92,14 @@ class Waiting:
 
     def _future(self) -> "asyncio.Future[Any]":
         self.refuse_if_over()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
-        return future
+        return asyncio.get_running_loop().create_future()
+
+    def _note(self, future: "asyncio.Future[Any]") -> None:
+        """Keep what somebody waits for: what is refused before nobody waits for, nor keeps."""
+        if not future.done():
+            self.refuse_if_over()
+            self._futures.add(future)
+            future.add_done_callback(self._futures.discard)
 
 
 def _into(finding: Working[_Result], answer: Answer[_Result]) -> Steps:

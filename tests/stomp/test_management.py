@@ -1,5 +1,7 @@
 """What a client can have the broker do by a SEND to the management address."""
 
+import asyncio
+import gc
 import json
 from typing import Any
 
@@ -305,6 +307,23 @@ def test_a_refusal_shows_the_beginning_of_a_long_name() -> None:
     succeeded, (reason,) = Scene().ask("broker", "destroyQueue", "\xa0" * 40_000)
     assert (succeeded, len(reason) < 5_000) == ("false", True)
     assert reason.endswith("...' (40000 characters)")
+
+
+def test_nothing_is_kept_of_what_is_refused() -> None:
+    """However often it is asked for."""
+    scene = Scene(settings("full", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL))
+    scene.core.send("/queue/full", "a")
+    client = scene.listening()
+
+    def ask() -> int:
+        for _ in range(20):
+            scene.answer(client, "broker", "destroyQueue", '["nowhere"]')
+            scene.answer(client, "address.full", "sendMessage", '[{}, 3, "b", true, null, null]')
+        gc.collect()
+        return sum(isinstance(one, asyncio.Future) for one in gc.get_objects())
+
+    before = ask()
+    assert ask() < before + 20
 
 
 def test_a_page_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
