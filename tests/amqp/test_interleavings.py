@@ -1,5 +1,6 @@
 """What a client and the broker do at the same time: nothing is lost, doubled, or left waiting."""
 
+import gc
 import itertools
 
 import pytest
@@ -11,11 +12,13 @@ from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     RELEASED,
+    Accepted,
     Attach,
     Begin,
     Detach,
     Disposition,
     End,
+    Error,
     Flow,
     Outcome,
     Rejected,
@@ -157,6 +160,27 @@ def test_a_link_that_is_closed_twice_while_its_subscription_ends_is_a_fault() ->
     client.connection.connection_lost()
     core.settle()
     assert core.consume("/queue/orders").texts == ["a"]
+
+
+def test_of_a_message_on_its_way_to_the_store_no_more_is_kept_than_its_answer_needs() -> None:
+    """Whatever its transfer says beside it, which nobody counts."""
+    core = CoreUnderTest()
+    client = Client(core)
+    sender = client.sender("orders")
+    state = Rejected(Error(Symbol("a"), "why" * 1_000))
+    transfer = Transfer(sender, 0, b"0", 0, state=state)
+    frame = encode_frame(encode_performative(transfer) + encoded("a"))
+    gc.collect()
+    before = rejections()
+    client.connection.receive(frame)
+    assert rejections() == before
+    core.settle()
+    assert isinstance(client.take(Disposition).state, Accepted)
+
+
+def rejections() -> int:
+    """Return how many there are in memory."""
+    return sum(isinstance(one, Rejected) for one in gc.get_objects())
 
 
 # --- transactions

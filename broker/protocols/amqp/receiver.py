@@ -197,9 +197,11 @@ class Receiver(Link):
                 raise LinkFault(NOT_IMPLEMENTED, "deliveries are not resumed: send it anew")
             self._count()
             if not said.more and not said.aborted and len(payload) < self._whole:
-                delivery = Delivery(
-                    self, said.delivery_id, said.state, is_settled=bool(said.settled)
-                )
+                state: DeliveryState | None = None
+                if isinstance(said.state, TransactionalState):
+                    # Kept until the message is stored: nothing else that a client may write there.
+                    state = TransactionalState(said.state.txn_id)
+                delivery = Delivery(self, said.delivery_id, state, is_settled=bool(said.settled))
                 return self._sink.take(delivery, payload)
             delivery = Delivery(self, said.delivery_id, None, is_settled=False)
             partial = self._partial = _Partial(delivery)
