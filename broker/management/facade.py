@@ -49,8 +49,8 @@ from orthia.broker.management.messages import (
     Messages,
     Place,
     content_of,
-    properties_of,
     returns_of,
+    shown_properties_of,
 )
 from orthia.broker.management.options import (
     changed,
@@ -548,7 +548,7 @@ class Management:
 
         def show(found: Found) -> MessageView:
             record = found.record
-            properties = properties_of(record)
+            properties = shown_properties_of(record)
             content = content_of(record, body_bytes) if body_bytes else None
             due_ms = decode_fields(record.stated).delivery_ms if record.stated else None
             return MessageView(

@@ -6,7 +6,9 @@ where the next one begins, whatever came and went meanwhile.
 """
 
 import heapq
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from math import isfinite
 from typing import Final, NamedTuple
 
 from orthia.broker.core.api import MessageReference
@@ -168,6 +170,14 @@ def properties_of(record: Message) -> dict[str, Property]:
         return dict(record.properties())
     except ValueError:
         return {}
+
+
+def shown_properties_of(record: Message) -> dict[str, Property]:
+    """Return the same as JSON can say it, which has no number that is not finite."""
+    return {
+        name: json.dumps(value) if isinstance(value, float) and not isfinite(value) else value
+        for name, value in properties_of(record).items()
+    }
 
 
 def returns_of(properties: Mapping[str, Property]) -> int:

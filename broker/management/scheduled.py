@@ -12,7 +12,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.management.errors import NotFound, NotPossible, WrongArgument
-from orthia.broker.management.messages import properties_of
+from orthia.broker.management.messages import shown_properties_of
 from orthia.broker.management.views import ScheduledPage, ScheduledView
 from orthia.broker.management.waiting import Waiting
 from orthia.broker.quoting import quoted
@@ -144,7 +144,7 @@ def _view(timed: TimedMessage, queue: Queue) -> ScheduledView:
         expires_ms=record.expires_ms,
         size=len(record.head) + len(record.stated) + record.body_size,
         body_size=record.body_size,
-        properties=properties_of(record),
+        properties=shown_properties_of(record),
     )
 
 

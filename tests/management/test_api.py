@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,8 +20,10 @@ from orthia.broker.management.abc import Caller, OperatorLogins
 from orthia.broker.management.http.call import credentials
 from orthia.broker.management.http.node_server import NodeServer
 from orthia.broker.management.http.resources import Managed
+from orthia.broker.protocols.amqp.values import Value
 from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings
+from tests.amqp.support import Client as AmqpClient
 from tests.management import support
 from tests.management.support import OPERATOR
 from tests.management.test_probes import Node
@@ -140,6 +143,17 @@ def api() -> Api:
             == 201
         )
     return made
+
+
+def test_a_property_that_json_has_no_number_for_is_told_as_a_text() -> None:
+    """Whatever a client of AMQP sends, its queue can be browsed."""
+    api = Api()
+    sender = AmqpClient(api.node.core)
+    said: dict[str, Value] = {"a": math.nan, "b": math.inf}
+    sender.send(sender.sender("orders"), "x", application=said)
+    api.node.core.settle()
+    answer = api.ask("GET", "/api/v1/queues/orders/messages")
+    assert answer.body["messages"][0]["properties"] == {"a": "NaN", "b": "Infinity"}
 
 
 def test_queues_are_listed_by_page(api: Api) -> None:

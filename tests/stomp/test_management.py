@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import math
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from orthia.broker.management.operations import (
     QUEUE_OPERATIONS,
 )
 from orthia.broker.management.views import HandoverView
+from orthia.broker.protocols.amqp.values import Value
 from orthia.broker.protocols.prefixes import Prefixes
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.security.audit import Audit
 from orthia.broker.security.permissions import PermissionRules
 from orthia.config.address_settings import AddressFullPolicy, RoutingType
 from orthia.config.settings import AcceptorSettings, Settings
+from tests.amqp.support import Client as AmqpClient
 from tests.core.support import SETTINGS, settings
 from tests.management.support import OPERATOR, FakeClients, Managed, connection
 from tests.stomp.support import PASSCODE, QUEUE, Client, bodies, secured
@@ -307,6 +310,19 @@ def test_a_refusal_shows_the_beginning_of_a_long_name() -> None:
     succeeded, (reason,) = Scene().ask("broker", "destroyQueue", "\xa0" * 40_000)
     assert (succeeded, len(reason) < 5_000) == ("false", True)
     assert reason.endswith("...' (40000 characters)")
+
+
+def test_what_json_has_no_number_for_is_told_as_a_text() -> None:
+    """No client reads ``NaN`` in an answer."""
+    scene = Scene()
+    sender = AmqpClient(scene.core)
+    said: dict[str, Value] = {"a": math.nan, "b": -math.inf, "c": 1.5}
+    sender.send(sender.sender("orders"), "x", application=said)
+    scene.core.settle()
+    succeeded, (found,) = scene.ask("queue.orders", "browse")
+    assert succeeded == "true"
+    assert found[0]["StringProperties"] == {"a": "NaN", "b": "-Infinity"}
+    assert found[0]["DoubleProperties"] == {"c": 1.5}
 
 
 def test_nothing_is_kept_of_what_is_refused() -> None:
