@@ -44,8 +44,8 @@ from orthia.broker.protocols.amqp.sections import (
 from orthia.broker.protocols.amqp.types import LIST_32
 from orthia.broker.protocols.amqp.values import Byte, Int, Symbol, Timestamp, Value
 
-_IDS = 4_096
-"""How many delivery ids are used, again and again: more than are ever outstanding."""
+_IDS = 24_576
+"""How many delivery ids there are before they begin anew: Artemis takes them in sequence only."""
 _FIRST_ID = 2**16
 """All ids from here on take as many bytes, and so do their frames."""
 _WINDOW = 2**31 - 1
@@ -212,7 +212,7 @@ class _Transfers:
         self._size = len(frames[0])
 
     def some(self, before: int, count: int) -> bytes:
-        """Return ``count`` transfers, after so many others; at most 4,096."""
+        """Return ``count`` transfers, after so many others; at most as many as there are ids."""
         at = before % _IDS * self._size
         return self._block[at : at + count * self._size]
 

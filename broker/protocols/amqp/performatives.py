@@ -556,11 +556,10 @@ def _all_flags() -> Iterator[tuple[bytes, _Flags]]:
     codes = (some, some, null, null, some, some, some)
     for count in range(len(codes) + 1):
         for chosen in product(*codes[:count]):
-            settled, more, _, _, *others = (
-                _BOOLEANS[code] for code in chosen + (NULL,) * (len(codes) - count)
-            )
-            resume, aborted, batchable = map(bool, others)
-            yield bytes((UINT_0, *chosen)), (settled, bool(more), resume, aborted, batchable)
+            said = [_BOOLEANS[code] for code in chosen] + [None] * (len(codes) - count)
+            settled, more = said[0], bool(said[1])
+            resume, aborted, batchable = bool(said[4]), bool(said[5]), bool(said[6])
+            yield bytes((UINT_0, *chosen)), (settled, more, resume, aborted, batchable)
 
 
 _FLAGS: Final[dict[bytes, _Flags]] = dict(_all_flags())

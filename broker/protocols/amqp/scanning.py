@@ -80,7 +80,7 @@ _OF_JMS: Final = 10
 """How many properties there are, up to the time of creation, which nearly every message of JMS
 says; what follows is of groups."""
 _TIME_BYTES: Final = 8
-_NOTHING_READ: Final = 1 << 62
+_NOTHING_READ: Final = 1 << 40
 
 
 class Routing(NamedTuple):
