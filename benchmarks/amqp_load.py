@@ -103,14 +103,13 @@ def produce(
     port: int, queue: str, *, producers: int, outstanding: int, seconds: float, kind: str = PLAIN
 ) -> float:
     """Return messages accepted a second, each producer with ``outstanding`` without an outcome."""
-    ends = time.perf_counter() + seconds
     count, took = _produce(
         port,
         partial(message, kind, queue),
         queue,
         producers,
         outstanding,
-        lambda count, _: count if time.perf_counter() < ends else 0,
+        lambda count, _, since: count if since < seconds else 0,
     )
     return count / took
 
@@ -118,7 +117,7 @@ def produce(
 def fill(port: int, queue: str, count: int, kind: str = PLAIN) -> None:
     """Send ``count`` messages, 200 or more, and wait until all are accepted."""
     payload = partial(message, kind, queue)
-    _produce(port, payload, queue, 1, 200, lambda answered, sent: min(answered, count - sent))
+    _produce(port, payload, queue, 1, 200, lambda answered, sent, _: min(answered, count - sent))
 
 
 def _produce(
@@ -127,11 +126,12 @@ def _produce(
     queue: str,
     producers: int,
     outstanding: int,
-    more: Callable[[int, int], int],
+    more: Callable[[int, int, float], int],
 ) -> tuple[int, float]:
     """Send messages; return how many were accepted in how many seconds.
 
-    ``more`` returns how many to send next, given how many were accepted last and sent so far.
+    ``more`` returns how many to send next, given how many were accepted last and sent so far, and
+    how many seconds ago the first was sent.
     """
     transfers = _Transfers(payload)
     accepted = sent = 0
@@ -153,7 +153,7 @@ def _produce(
             count = read[client].count(data)
             accepted += count
             if count:
-                send(client, more(count, sent))
+                send(client, more(count, sent, time.perf_counter() - began))
 
         for client in connected:
             send(client, outstanding)
@@ -166,6 +166,7 @@ def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
 
     They come settled, or each read is accepted by one frame.
     """
+    last = _Transfers(partial(message, PLAIN, "behind"), handle=1, ids=1)
     with _clients(port, 1) as (client,):
         _attach_sending(client, 1, "behind")
         mode = SETTLED if is_settled else UNSETTLED
@@ -191,7 +192,7 @@ def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
 
         pump([client], answered, lambda: received >= count)
         # Its outcome comes after all that was settled before is stored.
-        client.send(_Transfers(partial(message, PLAIN, "behind"), handle=1).some(0, 1))
+        client.send(last.some(0, 1))
         outcomes = _Outcomes()
         pump([client], lambda _, data: outcomes.add(data), lambda: outcomes.found > 0)
         return count / (time.perf_counter() - began)
@@ -200,20 +201,21 @@ def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
 class _Transfers:
     """A message for each of many delivery ids, encoded once; all are of one length."""
 
-    def __init__(self, payload: Callable[[int], bytes], handle: int = 0) -> None:
+    def __init__(self, payload: Callable[[int], bytes], handle: int = 0, ids: int = _IDS) -> None:
         frames = [
             encode_frame(
                 encode_performative(Transfer(handle, number, number.to_bytes(4, "big"), 0))
                 + payload(number)
             )
-            for number in range(_FIRST_ID, _FIRST_ID + _IDS)
+            for number in range(_FIRST_ID, _FIRST_ID + ids)
         ]
         self._block = b"".join(frames) * 2
         self._size = len(frames[0])
+        self._ids = ids
 
     def some(self, before: int, count: int) -> bytes:
         """Return ``count`` transfers, after so many others; at most as many as there are ids."""
-        at = before % _IDS * self._size
+        at = before % self._ids * self._size
         return self._block[at : at + count * self._size]
 
 
