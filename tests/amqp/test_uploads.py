@@ -13,6 +13,7 @@ import pytest
 from orthia.broker.core.api import Answer, MessageReference, Settlement
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.queue.queue import Queue
+from orthia.broker.protocols.amqp.composites import encode_composite
 from orthia.broker.protocols.amqp.conditions import (
     DECODE_ERROR,
     MESSAGE_SIZE,
@@ -196,6 +197,23 @@ def test_a_large_message_comes_back_byte_for_byte(node: LargeNode, body: bytes, 
     assert outcome.settled
     assert len(node.bodies) == 1
     assert consumed(node).payload == sent
+
+
+def test_each_transfer_of_a_message_that_is_a_body_only_carries_some_of_it(node: LargeNode) -> None:
+    """Also the first, before any of the body is read: rhea cannot read an empty one."""
+    client, body = amqp(node), encode_described(0x77, encode([LONG]))
+    upload(node, client, client.sender("orders"), body)
+    consumer = amqp(node, container_id="consumer")
+    consumer.receiver("orders", 1)
+    parts: list[bytes] = []
+
+    def came() -> bool:
+        parts.extend(data for said, data in consumer.came() if isinstance(said, Transfer))
+        return b"".join(parts).endswith(body)
+
+    node.wait(came, "the message")
+    assert all(parts)
+    assert b"".join(parts) == encode_composite(Header()) + body
 
 
 def replace_frame(frame: int, body: bytes) -> int:

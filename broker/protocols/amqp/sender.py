@@ -44,6 +44,8 @@ from orthia.journal.model.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 _MASK: Final = 0xFFFFFFFF
+_EMPTY_HEADER: Final = b"\x00\x53\x70\x45"
+"""A header that says nothing: rhea cannot read a message whose first transfer is empty."""
 _DETACHING: Final = {Refusal.DESTINATION: RESOURCE_DELETED, Refusal.AUTHORIZATION: UNAUTHORIZED}
 """Why a link is ended and its connection goes on, with the condition that says so."""
 
@@ -126,8 +128,9 @@ class Sender(Link):
         session, large = self.session, self.session.client.core.large
         if large is None:
             raise RuntimeError("a large message in a broker that stores none")
+        head = head_of(reference) or _EMPTY_HEADER
         delivery_id = session.deliver(
-            self, reference, head_of(reference), b"", is_settled=self._is_settled, more=True
+            self, reference, head, b"", is_settled=self._is_settled, more=True
         )
         if not self._is_settled:
             self.unsettled[delivery_id] = reference
