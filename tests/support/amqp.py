@@ -155,7 +155,8 @@ class AmqpConnection:
     ) -> "AmqpConnection":
         """Connect, log in and begin a session; a node silent for ``idle_ms`` is lost.
 
-        The login is a user and a password; None is ANONYMOUS.
+        Each answer may take ``timeout_seconds`` until then. Afterwards it may take as long as a
+        commit of a busy database. The login is a user and a password; None is ANONYMOUS.
         """
         try:
             channel = socket.create_connection(("127.0.0.1", port), timeout_seconds)
@@ -165,6 +166,7 @@ class AmqpConnection:
         connection = cls(channel, timeout_seconds)
         try:
             connection._begin(container_id, idle_ms, login)
+            connection._timeout_seconds = _PATIENCE_SECONDS
         except BaseException:
             connection.close()
             raise
