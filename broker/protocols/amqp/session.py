@@ -177,10 +177,8 @@ class AmqpSession(LinkSession):
             )
         else:
             frame = delivery_frame(channel, handle, delivery_id, head, body, settled=is_settled)
-        self._sent()
         reference.written_at = client.socket.write(frame) - len(frame)
-        if not self._remote_window:
-            self._ask_for_window()
+        self._sent()
         if rest:
             self.go_on(link, rest, more=more)
         if not is_settled:
@@ -221,18 +219,18 @@ class AmqpSession(LinkSession):
         while self._pending and self._remote_window > 0:
             _, frame = self._pending.popleft()
             self._hold(-len(frame))
-            self._sent()
             self.client.write(frame)
-            if not self._remote_window:
-                self._ask_for_window()
-
-    def _ask_for_window(self) -> None:
-        """Ask for the client's window, now used up: rhea gives a new one only when it is asked."""
-        self.say(Flow(*self.windows(), echo=True))
+            self._sent()
 
     def _sent(self) -> None:
+        """Count a transfer that was written; ask for another window once this one is used up.
+
+        rhea gives a new one only when it is asked.
+        """
         self._remote_window -= 1
         self._next_outgoing_id = (self._next_outgoing_id + 1) & _MASK
+        if not self._remote_window:
+            self.say(Flow(*self.windows(), echo=True))
 
     @override
     def accept(self, delivery_id: int) -> None:
