@@ -11,6 +11,7 @@ from typing import Final
 
 from orthia.broker.core.api import SingleSubscription, SubscriptionName
 from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.management import DESTINATIONS
 from orthia.broker.core.routing.durable import SubscriptionChanged
 from orthia.broker.core.selectors import parsing
 from orthia.broker.core.selectors.selector import CHARACTER_BYTES
@@ -22,7 +23,7 @@ from orthia.broker.protocols.amqp.conditions import (
     LinkFault,
 )
 from orthia.broker.protocols.amqp.link import Link, cost_of
-from orthia.broker.protocols.amqp.management import DESTINATIONS, MOST_BYTES, ManagementSink
+from orthia.broker.protocols.amqp.management import MOST_BYTES, ManagementSink
 from orthia.broker.protocols.amqp.nodes import (
     COPY,
     Filters,

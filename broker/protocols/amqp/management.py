@@ -18,9 +18,16 @@ from typing import Final
 from typing_extensions import override
 
 from orthia.broker.core.api import ManagementAnswer, ManagementRequest, OutgoingMessage
-from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.management import asking, only_asks
+from orthia.broker.core.management import (
+    ATTRIBUTE,
+    IN_TRANSACTION,
+    OPERATION,
+    RESOURCE,
+    SUCCEEDED,
+    asking,
+    only_asks,
+)
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.amqp.conditions import (
     INVALID_FIELD,
@@ -49,16 +56,11 @@ from orthia.broker.protocols.amqp.values import AmqpDecodeError, Value
 from orthia.config.errors import OrthiaError
 from orthia.journal.model.message import DEFAULT_PRIORITY
 
-DESTINATIONS: Final = frozenset({MANAGEMENT_ADDRESS, f"/queue/{MANAGEMENT_ADDRESS}"})
 MOST_BYTES: Final = 512 * 1024
-_RESOURCE: Final = "_AMQ_ResourceName"
-_OPERATION: Final = "_AMQ_OperationName"
-_ATTRIBUTE: Final = "_AMQ_Attribute"
-_SUCCEEDED: Final = "_AMQ_OperationSucceeded"
 
 
 class ManagementSink(Sink):
-    """Has done what the messages of a link ask for; ``producer`` sends the answers."""
+    """Does what the messages of a link ask for; ``producer`` sends the answers."""
 
     __slots__ = ("_nodes", "_producer", "_session")
 
@@ -148,20 +150,18 @@ def read_request(delivery: Delivery, payload: bytes) -> tuple[ManagementRequest,
     Raises AmqpDecodeError and LinkFault.
     """
     if isinstance(delivery.state, TransactionalState):
-        raise LinkFault(
-            NOT_ALLOWED, "a management request is done at once, and cannot be in a transaction"
-        )
+        raise LinkFault(NOT_ALLOWED, IN_TRANSACTION)
     sections = sections_of(payload)
     head, body = payload[: sections.head], payload[sections.head :]
     named = application_properties_of(head, sections)
-    resource, operation = _named(named, _RESOURCE), _named(named, _OPERATION)
-    attribute = _named(named, _ATTRIBUTE)
+    resource, operation = _named(named, RESOURCE), _named(named, OPERATION)
+    attribute = _named(named, ATTRIBUTE)
     if not resource:
-        raise LinkFault(INVALID_FIELD, f"a management request has the property {_RESOURCE}")
+        raise LinkFault(INVALID_FIELD, f"a management request has the property {RESOURCE}")
     if bool(operation) is bool(attribute):
         raise LinkFault(
             INVALID_FIELD,
-            f"a management request has one of the properties {_OPERATION} and {_ATTRIBUTE}",
+            f"a management request has one of the properties {OPERATION} and {ATTRIBUTE}",
         )
     arguments = decode_body(sections, body).value
     if isinstance(arguments, str):
@@ -185,7 +185,7 @@ def reply(answer: ManagementAnswer, said: Properties) -> OutgoingMessage:
     head = b"".join(
         (
             encode_properties(Properties(correlation_id=about)),
-            encode_application_properties({_SUCCEEDED: answer.error is None}),
+            encode_application_properties({SUCCEEDED: answer.error is None}),
         )
     )
     body = text_prefix(len(answer.body)) + answer.body

@@ -18,26 +18,24 @@ What only asks needs a ``reply-to``. Artemis does not answer without one.
 
 from typing import Final
 
+from orthia.broker.core import management
 from orthia.broker.core.api import ManagementAnswer, ManagementRequest, OutgoingMessage
-from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
-from orthia.broker.core.management import only_asks
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.composite import destinations_of
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.journal.model.message import DEFAULT_PRIORITY
 
-DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
-_RESOURCE: Final = b"_AMQ_ResourceName"
-_OPERATION: Final = b"_AMQ_OperationName"
-_ATTRIBUTE: Final = b"_AMQ_Attribute"
-_SUCCEEDED: Final = "_AMQ_OperationSucceeded"
+DESTINATIONS: Final = frozenset(one.encode() for one in management.DESTINATIONS)
+_RESOURCE: Final = management.RESOURCE.encode()
+_OPERATION: Final = management.OPERATION.encode()
+_ATTRIBUTE: Final = management.ATTRIBUTE.encode()
 
 
 def read_request(frame: Frame) -> ManagementRequest:
     """Return what a SEND asks for; raises ProtocolError."""
     if b"transaction" in frame.raw:
-        raise ProtocolError("a management request is done at once, and cannot be in a transaction")
+        raise ProtocolError(management.IN_TRANSACTION)
     attribute = frame.get(_ATTRIBUTE)
     if not attribute:
         return ManagementRequest(
@@ -52,7 +50,7 @@ def reply_to(frame: Frame, request: ManagementRequest) -> str | None:
     """Return the destination of the answer; None if the RECEIPT is. Raises ProtocolError."""
     destination = frame.get(b"reply-to")
     if not destination:
-        if not only_asks(request):
+        if not management.only_asks(request):
             return None
         raise ProtocolError(
             f"{request.operation[:100]} has no reply-to header: it is answered there, and changes"
@@ -66,7 +64,7 @@ def reply_to(frame: Frame, request: ManagementRequest) -> str | None:
 def reply(frame: Frame, answer: ManagementAnswer) -> OutgoingMessage:
     """Return the message that answers a request; it is not persistent, as in Artemis."""
     succeeded = "true" if answer.error is None else "false"
-    headers = {_SUCCEEDED: succeeded, "persistent": "false"}
+    headers = {management.SUCCEEDED: succeeded, "persistent": "false"}
     correlation_id = frame.get(b"correlation-id")
     if correlation_id is not None:
         headers["correlation-id"] = correlation_id

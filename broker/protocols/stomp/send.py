@@ -227,7 +227,7 @@ class SendHandler:
     # --- management
 
     def _manage(self, frame: Frame) -> Steps:
-        """Have a request done; what makes no answer possible is refused before that."""
+        """Begin a management request; one that cannot be answered is refused before that."""
         request, core, principal = read_request(frame), self._core, self._session.principal
         if core.manager is not None:
             core.manager.check(principal, request)
