@@ -39,7 +39,7 @@ from orthia.broker.management.abc import ConnectedClients, Handover
 from orthia.broker.management.connection_lists import ConnectionLists
 from orthia.broker.management.errors import AlreadyThere, NotFound, NotPossible, WrongArgument
 from orthia.broker.management.in_doubt import InDoubt
-from orthia.broker.management.job import Order
+from orthia.broker.management.job import Job, Order
 from orthia.broker.management.jobs import MOST_IDS, Jobs
 from orthia.broker.management.kept import Kept
 from orthia.broker.management.listing import FIRST, Asked, Page
@@ -922,10 +922,14 @@ class Management:
             self._parts.gate.refuse_if_stopped()
             queues = self._queues_of(order)  # it may have been deleted meanwhile
             self._check_order(order)
+        return self._begin(principal, order, queues).view()
+
+    def _begin(self, principal: Principal, order: Order, queues: Sequence[Queue]) -> Job:
+        """Begin a job; raises LimitExceeded, and NotPossible if another works on its queues."""
         self._jobs.refuse_if_busy(queues)
         job = self._jobs.start(order, principal.name)
         self._forget_lists()
-        return job.view()
+        return job
 
     async def remove_message(self, principal: Principal, queue: str, message: int) -> bool:
         """Delete one message of a queue, or one that is to be delivered to it later, by its id.
@@ -945,8 +949,8 @@ class Management:
         self._parts.gate.refuse_if_stopped()
         order = Order(JobKind.DELETE, queue, ids=(message,))
         self._check_order(order)
-        self._jobs.refuse_if_busy(self._queues_of(order))  # it may have been deleted meanwhile
-        job = self._jobs.start(order, principal.name)
+        queues = self._queues_of(order)  # it may have been deleted meanwhile
+        job = self._begin(principal, order, queues)
         await self._jobs.finished(job)
         self._forget_lists()
         if job.state is not JobState.DONE:

@@ -254,7 +254,7 @@ class Listing(Generic[_Item, _View]):
 
     def _indexing(self, version: object, now: float) -> Finding[_Index[_Item]]:
         members = yield from self._kind.members()
-        names = yield from _values(members, self._kind.readers[self._kind.name])
+        names = yield from values_of(members, self._kind.readers[self._kind.name])
         order = yield from sorting(range(len(members)), names.__getitem__)
         return _Index([members[one] for one in order], version, now)
 
@@ -262,7 +262,7 @@ class Listing(Generic[_Item, _View]):
         """Return a field of all members, made anew where that is due."""
         column, now = index.columns.get(name), self._clock()
         if column is None or self._is_due(column.made, now, asked):
-            values = yield from self._timed(_values(index.items, self._kind.readers[name]))
+            values = yield from self._timed(values_of(index.items, self._kind.readers[name]))
             if column is None or values != column.values:
                 column = index.columns[name] = _Column(values)
             column.made, column.made_ms = now, self._time_ms()
@@ -280,10 +280,10 @@ class Listing(Generic[_Item, _View]):
         if asked.search:
             texts = yield from self._texts(index)
             part = asked.search.casefold()
-            order = yield from _keeping(order, lambda one: part in texts[one])
+            order = yield from keeping(order, lambda one: part in texts[one])
         for name, value in asked.where:
             values, wanted = columns[name].values, _plain(value)
-            order = yield from _keeping(order, lambda one, v=values, w=wanted: v[one] == w)  # type: ignore[misc]
+            order = yield from keeping(order, lambda one, v=values, w=wanted: v[one] == w)  # type: ignore[misc]
         return order
 
     def _texts(self, index: _Index[_Item]) -> Finding[list[str]]:
@@ -297,7 +297,8 @@ class Listing(Generic[_Item, _View]):
         return index.texts
 
 
-def _values(items: Sequence[_Item], read: Callable[[_Item], Any]) -> Finding[list[Any]]:
+def values_of(items: Sequence[_Item], read: Callable[[_Item], Any]) -> Finding[list[Any]]:
+    """Return what is read of each item, in short steps."""
     values: list[Any] = []
     for start in range(0, len(items), _STEP):
         values += map(read, items[start : start + _STEP])
@@ -320,16 +321,17 @@ def _ordering(column: _Column, *, descending: bool) -> Finding[Sequence[int]]:
         some: Sequence[int] = range(len(values))
         rest: Sequence[int] = ()
         if None in values:
-            rest = yield from _keeping(some, lambda one: values[one] is None)
-            some = yield from _keeping(some, lambda one: values[one] is not None)
+            rest = yield from keeping(some, lambda one: values[one] is None)
+            some = yield from keeping(some, lambda one: values[one] is not None)
         ordered = yield from sorting(some, values.__getitem__, reverse=descending)
         order = column.orders[descending] = [*ordered, *rest]
     return order
 
 
-def _keeping(places: Sequence[int], keeps: Callable[[int], bool]) -> Finding[list[int]]:
-    found: list[int] = []
-    for start in range(0, len(places), _STEP):
-        found += [one for one in places[start : start + _STEP] if keeps(one)]
+def keeping(items: Sequence[_Item], keeps: Callable[[_Item], bool]) -> Finding[list[_Item]]:
+    """Return those of some items that are kept, in short steps."""
+    found: list[_Item] = []
+    for start in range(0, len(items), _STEP):
+        found += [one for one in items[start : start + _STEP] if keeps(one)]
         yield GO_ON
     return found

@@ -573,9 +573,12 @@ async def _close_connection(node: Management, who: Principal, _: Target, *, ID: 
     return True
 
 
+_MESSAGES: Final = "[Ljavax.management.openmbean.CompositeData;"
+"""The type of a list of messages."""
 _FILTER: Final = {"filter": STRING}
 _ID: Final = {"messageID": LONG}
 _OTHER: Final = {"otherQueueName": STRING}
+_PAGE: Final = {"page": INT, "pageSize": INT}
 _REJECT: Final = {"rejectDuplicates": BOOLEAN}
 _FLUSH: Final = {"flushLimit": INT}
 _SENT: Final = {
@@ -600,20 +603,10 @@ _PRIORITY: Final = {"newPriority": INT}
 QUEUE_OPERATIONS: Final = (
     Operation("countMessages", {}, LONG, _count),
     Operation("countMessages", _FILTER, LONG, _count),
-    Operation("browse", {}, "[Ljavax.management.openmbean.CompositeData;", _browse),
-    Operation("browse", _FILTER, "[Ljavax.management.openmbean.CompositeData;", _browse),
-    Operation(
-        "browse",
-        {"page": INT, "pageSize": INT},
-        "[Ljavax.management.openmbean.CompositeData;",
-        _browse,
-    ),
-    Operation(
-        "browse",
-        {"page": INT, "pageSize": INT, **_FILTER},
-        "[Ljavax.management.openmbean.CompositeData;",
-        _browse,
-    ),
+    Operation("browse", {}, _MESSAGES, _browse),
+    Operation("browse", _FILTER, _MESSAGES, _browse),
+    Operation("browse", _PAGE, _MESSAGES, _browse),
+    Operation("browse", {**_PAGE, **_FILTER}, _MESSAGES, _browse),
     Operation("removeAllMessages", {}, INT, _of_queue(JobKind.PURGE)),
     Operation("removeMessages", _FILTER, INT, _PURGE),
     Operation("removeMessages", {**_FLUSH, **_FILTER}, INT, _PURGE),

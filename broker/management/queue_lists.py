@@ -12,7 +12,7 @@ from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.queue.seen import oldest_ms
 from orthia.broker.core.slices import GO_ON, Finding
 from orthia.broker.management.kept import Kept
-from orthia.broker.management.listing import Asked, Kind, Listing, Page, sorting
+from orthia.broker.management.listing import Asked, Kind, Listing, Page, keeping, sorting, values_of
 from orthia.broker.management.scheduled import Scheduled
 from orthia.broker.management.views import QueueView
 from orthia.broker.management.waiting import Waiting
@@ -89,13 +89,10 @@ class QueueLists:
         In steps.
         """
         queues = yield from self._consumable()
-        names: list[str] = []
-        for start in range(0, len(queues), _STEP):
-            some = queues[start : start + _STEP]
-            names += [one.name for one in some if routing_type in (None, one.routing_type)]
-            yield GO_ON
-        order = yield from sorting(range(len(names)), names.__getitem__)
-        return [names[one] for one in order]
+        if routing_type is not None:
+            queues = yield from keeping(queues, lambda one: one.routing_type is routing_type)
+        names = yield from values_of(queues, attrgetter("name"))
+        return (yield from sorting(names, str))
 
     def view(self, queue: Queue) -> QueueView:
         """Return one queue as it is now."""
@@ -105,12 +102,8 @@ class QueueLists:
         return self._book.queues.get(queue.name) is queue
 
     def _consumable(self) -> Finding[list[Queue]]:
-        found: list[Queue] = []
         known = list(self._book.queues.values())
-        for start in range(0, len(known), _STEP):
-            found += [one for one in known[start : start + _STEP] if not is_schedule(one.name)]
-            yield GO_ON
-        return found
+        return (yield from keeping(known, lambda one: not is_schedule(one.name)))
 
     def _all_views(self) -> Finding[tuple[QueueView, ...]]:
         found: list[QueueView] = []
@@ -135,11 +128,8 @@ class QueueLists:
             for one in every[start : start + _STEP]:
                 counters.add(one.counters)
             yield GO_ON
-        addresses, known = 0, list(self._book.known.values())
-        for start in range(0, len(known), _STEP):
-            addresses += sum(one.is_used for one in known[start : start + _STEP])
-            yield GO_ON
-        return QueueTotals(len(queues), consumers, messages, delivering, addresses, counters)
+        used = yield from keeping(list(self._book.known.values()), lambda one: one.is_used)
+        return QueueTotals(len(queues), consumers, messages, delivering, len(used), counters)
 
     def _scheduled_for(self, queue: Queue) -> int:
         """Return how many messages are not due yet that go to a queue, as it is now."""

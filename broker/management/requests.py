@@ -77,7 +77,7 @@ _QUEUE: Final = _Kind(QUEUE_OPERATIONS, OF_QUEUE)
 
 
 class Requests(Manager):
-    """Has the facade of a live node do what clients ask for."""
+    """Does what clients ask for by the facade of a live node."""
 
     def __init__(self, node: Management, security: Security) -> None:
         self._node = node
