@@ -34,10 +34,6 @@ _PLAIN_DESTINATION: Final = (
     " NOT IN ('', '/queue/', '/topic/') AND left(destination, 6) <> '/temp-'"
 )
 """The condition that PostgreSQL finds one of those."""
-_PARTS_OF_RESERVED: Final = tuple(
-    one for one in RESERVED_PREFIXES if not any(o in one for o in RESERVED_PREFIXES if o != one)
-)
-"""What each reserved prefix has in it: ``_AMQ_`` has ``AMQ_``."""
 
 
 def outbox_checks(dialect: Dialect, table: str) -> dict[str, str]:
@@ -235,7 +231,7 @@ def _plain_headers() -> str:
 
     Others may be right, too: with names like the reserved ones, white space in front, or escapes.
     """
-    unwanted = (*(f"'{one}'" for one in (*_PARTS_OF_RESERVED, "null", "[")), r"E'\\'")
+    unwanted = (*(f"'{one}'" for one in (*RESERVED_PREFIXES, "null", "[")), r"E'\\'")
     found = " AND ".join(f"strpos(headers, {one}) = 0" for one in unwanted)
     refused = "{" + ",".join(REFUSED_HEADERS) + "}"
     return (
