@@ -6,11 +6,10 @@
 First how long pages of the console and of the API take, asked for by one client with pauses, so
 that some lists are made anew, of a node that rests, and while 8 producers with 200 messages
 outstanding each send 1 KiB messages; with no connections that is left out, and with no rounds what
-follows. Then the same producers
-send, after a run that does not count, in turn with nobody at the console and with so many pages
-that follow the fullest queues. The node has 50,000 queues by then, too. Read the median of the
-rounds' ratios, and how far the quartiles are apart: on a machine that does something else a rate
-says little, and the processor time of a message more.
+follows. Then the same producers send, after a run that does not count, in turn with nobody at the
+console and with so many pages that follow the fullest queues. The node has 50,000 queues by then,
+too. Read the median of the rounds' ratios, and how far the quartiles are apart: on a machine that
+does something else a rate says little, and the processor time of a message more.
 """
 
 import argparse
@@ -121,7 +120,7 @@ def _load(port: int) -> None:
 
 @contextmanager
 def loaded(port: int) -> Iterator[None]:
-    """Have 8 producers send during the block."""
+    """Send by 8 producers during the block."""
     sender = multiprocessing.get_context("fork").Process(target=_load, args=(port,), daemon=True)
     sender.start()
     try:

@@ -46,7 +46,7 @@ class Scene:
         self.core.settle()
 
     def request(self, client: Client, body: str = "", **headers: Any) -> None:
-        """Have a client send a request, and wait for what comes of it."""
+        """Send a request by a client, and wait for what comes of it."""
         given = MANAGEMENT | headers
         said = {name: value for name, value in given.items() if value}
         self.managed.let(lambda: client.say("SEND", said, body))
