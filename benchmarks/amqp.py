@@ -52,15 +52,18 @@ class Work:
         self._is_stomp = kind in (STOMP, STOMP_JMS)
         self._headers = amqp_load.HEADERS_OF_JMS if kind == STOMP_JMS else ""
 
-    def run_once(self, number: int, seconds: float) -> None:
+    def run_once(self, number: int, seconds: float, *, only_sends: bool) -> None:
         """Put the broker under each kind of load."""
         port, queue, note = self._port, f"{self._name}-{number}", self.measured.count
         if self._is_stomp:
             produce = partial(stomp_load.produce, headers=self._headers)
         else:
-            produce = partial(amqp_load.produce, kind=self._kind)
+            encoded = amqp_load.transfers(self._kind, queue)
+            produce = partial(amqp_load.produce, encoded=encoded)
         send = partial(produce, port, queue, producers=8, outstanding=200, seconds=seconds)
         note("8x200", self._broker, send)
+        if only_sends:
+            return
         for work, ack in (("settled", "auto"), ("accepted", "client")):
             from_queue = f"{queue}-{work}"
             if self._is_stomp:
@@ -73,11 +76,11 @@ class Work:
             note(work, self._broker, take)
 
 
-def in_turns(works: Sequence[Work], numbers: range, seconds: float) -> None:
+def in_turns(works: Sequence[Work], numbers: range, arguments: argparse.Namespace) -> None:
     """Let each have its turn in every round, and each order be had."""
     for number in numbers:
         for work in works if number % 2 else reversed(works):
-            work.run_once(number, seconds)
+            work.run_once(number, arguments.seconds, only_sends=arguments.only_sends)
 
 
 def node_of(server: StoreServer, directory: Path, compiled: str | None) -> FileNodeProcess:
@@ -97,10 +100,10 @@ def beside_stomp(
     try:
         node.start().wait_serving()
         works = {kind: Work(kind, node, node.port) for kind in EVERY_KIND}
-        in_turns(tuple(works.values()), range(arguments.rounds), arguments.seconds)
+        in_turns(tuple(works.values()), range(arguments.rounds), arguments)
     finally:
         node.end()
-    for work, text in WORKS.items():
+    for work, text in list(WORKS.items())[: 1 if arguments.only_sends else None]:
         for kind, one in works.items():
             rates, costs = one.measured.rates[work], one.measured.cpu_us[work]
             line = f"{dbms:12}{text:52}{kind:8}"
@@ -125,11 +128,11 @@ def beside_artemis(server: StoreServer, directory: Path, arguments: argparse.Nam
             ]
             turns = [one for _, ours, theirs in works for one in (ours, theirs)]
             rounds = range(1) if warms_up else range(1, arguments.rounds + 1)
-            in_turns(turns, rounds, arguments.seconds)
+            in_turns(turns, rounds, arguments)
     finally:
         artemis.end()
         node.end()
-    for work, text in WORKS.items():
+    for work, text in list(WORKS.items())[: 1 if arguments.only_sends else None]:
         for kind, ours, theirs in works:
             line = f"{text:52}{kind:8}"
             for figures, other, form in (
@@ -147,6 +150,7 @@ def main() -> None:
     parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=["sqlite"])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only-sends", action="store_true", help="leave the consumers out")
     parser.add_argument("--compiled", help="a directory with compiled modules")
     parser.add_argument("--artemis", type=Path, help="where Artemis is unpacked")
     arguments = parser.parse_args()

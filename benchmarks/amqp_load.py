@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from benchmarks.floors import BODY
-from benchmarks.stomp_load import Client, LoadError, pump
+from benchmarks.stomp_load import Client, LoadError, Run, pump
 from orthia.broker.protocols.amqp.frames import (
     AMQP_ID,
     ProtocolHeader,
@@ -99,41 +99,50 @@ def _wide(section: bytes) -> bytes:
     return section[:3] + struct.pack(">BII", LIST_32, size, count) + section[6:]
 
 
+def transfers(kind: str, queue: str) -> "Transfers":
+    """Return the messages that ``produce`` sends; encoding them takes up to a second."""
+    return Transfers(partial(message, kind, queue))
+
+
 def produce(
-    port: int, queue: str, *, producers: int, outstanding: int, seconds: float, kind: str = PLAIN
-) -> float:
-    """Return messages accepted a second, each producer with ``outstanding`` without an outcome."""
-    count, took = _produce(
+    port: int,
+    queue: str,
+    encoded: "Transfers",
+    *,
+    producers: int,
+    outstanding: int,
+    seconds: float,
+) -> Run:
+    """Send by ``producers``, each with ``outstanding`` messages without an outcome."""
+    return _produce(
         port,
-        partial(message, kind, queue),
+        encoded,
         queue,
         producers,
         outstanding,
         lambda count, _, since: count if since < seconds else 0,
     )
-    return count / took
 
 
 def fill(port: int, queue: str, count: int, kind: str = PLAIN) -> None:
     """Send ``count`` messages, 200 or more, and wait until all are accepted."""
-    payload = partial(message, kind, queue)
-    _produce(port, payload, queue, 1, 200, lambda answered, sent, _: min(answered, count - sent))
+    encoded = transfers(kind, queue)
+    _produce(port, encoded, queue, 1, 200, lambda answered, sent, _: min(answered, count - sent))
 
 
 def _produce(
     port: int,
-    payload: Callable[[int], bytes],
+    encoded: "Transfers",
     queue: str,
     producers: int,
     outstanding: int,
     more: Callable[[int, int, float], int],
-) -> tuple[int, float]:
-    """Send messages; return how many were accepted in how many seconds.
+) -> Run:
+    """Send messages until ``more`` are not asked for, and wait until all are accepted.
 
     ``more`` returns how many to send next, given how many were accepted last and sent so far, and
     how many seconds ago the first was sent.
     """
-    transfers = _Transfers(payload)
     accepted = sent = 0
     with _clients(port, producers) as connected:
         for client in connected:
@@ -144,7 +153,7 @@ def _produce(
 
         def send(client: Client, count: int) -> None:
             nonlocal sent
-            client.send(transfers.some(sent_by[client], count))
+            client.send(encoded.some(sent_by[client], count))
             sent_by[client] += count
             sent += count
 
@@ -158,15 +167,15 @@ def _produce(
         for client in connected:
             send(client, outstanding)
         pump(connected, answered, lambda: accepted == sent)
-        return accepted, time.perf_counter() - began
+        return Run(accepted, time.perf_counter() - began)
 
 
-def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
-    """Return messages a second of one consumer that takes ``count`` messages from a queue.
+def consume(port: int, queue: str, count: int, *, is_settled: bool) -> Run:
+    """Take ``count`` messages from a queue by one consumer.
 
     They come settled, or each read is accepted by one frame.
     """
-    last = _Transfers(partial(message, PLAIN, "behind"), handle=1, ids=1)
+    last = Transfers(partial(message, PLAIN, "behind"), handle=1, ids=1)
     with _clients(port, 1) as (client,):
         _attach_sending(client, 1, "behind")
         mode = SETTLED if is_settled else UNSETTLED
@@ -195,10 +204,10 @@ def consume(port: int, queue: str, count: int, *, is_settled: bool) -> float:
         client.send(last.some(0, 1))
         outcomes = _Outcomes()
         pump([client], lambda _, data: outcomes.add(data), lambda: outcomes.found > 0)
-        return count / (time.perf_counter() - began)
+        return Run(count, time.perf_counter() - began)
 
 
-class _Transfers:
+class Transfers:
     """A message for each of many delivery ids, encoded once; all are of one length."""
 
     def __init__(self, payload: Callable[[int], bytes], handle: int = 0, ids: int = _IDS) -> None:

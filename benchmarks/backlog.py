@@ -88,9 +88,9 @@ def measure(
             f" {resident_mib(serving):.0f} MiB, {resident_mib(serving, 'VmHWM'):.0f} MiB at most"
         )
         full, serving = take_over_and_over(nodes, serving, rounds, "full")
-        rate = consume(serving.port, QUEUE, messages, ack="client")
+        run = consume(serving.port, QUEUE, messages, ack="client")
         say(
-            f"consumed all at {rate:,.0f}/s;"
+            f"consumed all at {run.rate:,.0f}/s;"
             f" {resident_mib(serving, 'VmHWM'):.0f} MiB at most while that lasted"
         )
     return empty, full

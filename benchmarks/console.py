@@ -204,17 +204,16 @@ def main() -> None:
             for pages in order:
                 with following(port, pages) as seen:
                     time.sleep(2)
-                    before, began = cpu_seconds(node), time.perf_counter()
-                    rate = produce(
+                    before = cpu_seconds(node)
+                    run = produce(
                         node.port,
                         f"queue.{number + 1}",
                         producers=8,
                         outstanding=200,
                         seconds=arguments.seconds,
                     )
-                    sent = rate * (time.perf_counter() - began)
-                    rates[pages].append(rate)
-                    used[pages].append((cpu_seconds(node) - before) / sent * 1e6)
+                    rates[pages].append(run.rate)
+                    used[pages].append((cpu_seconds(node) - before) / run.messages * 1e6)
                     if pages and not seen.value:
                         raise RuntimeError("the consoles were sent nothing")
         print(f"\n{'consoles':10}{'8x200 a second':>16}{'quartiles':>18}{'cpu us':>8}")

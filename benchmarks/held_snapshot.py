@@ -35,7 +35,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from benchmarks.floors import started
-from benchmarks.stomp_load import Client, clients, consume, produce_counted, pump
+from benchmarks.stomp_load import Client, Run, clients, consume, produce, pump
 from orthia.config.settings import Role
 from orthia.database import Database
 from tests.process.file_nodes import FileNodeProcess
@@ -54,8 +54,6 @@ _BEFORE: Final = 4
 _PATIENCE_SECONDS: Final = 300.0
 _PATIENCE_MS: Final = 3_600_000
 _ID: Final = re.compile(rb"\nmessage-id:(\d+)\n")
-
-_Done = tuple[int, float]
 
 
 class Side:
@@ -123,29 +121,28 @@ class Side:
 
     # --- what is measured: each returns how many messages, and in how many seconds
 
-    def relay(self) -> _Done:
+    def relay(self) -> Run:
         """Relay rows that are committed."""
         last = self.fill(OUTBOX, ROWS)
         began = time.perf_counter()
         self.gone(OUTBOX, "id", last, last)
-        return ROWS, time.perf_counter() - began
+        return Run(ROWS, time.perf_counter() - began)
 
-    def consume(self) -> _Done:
+    def consume(self) -> Run:
         """Consume what was relayed."""
-        return ROWS, ROWS / consume(self.node.port, "orders", ROWS, ack="client")
+        return consume(self.node.port, "orders", ROWS, ack="client")
 
-    def produce(self) -> _Done:
+    def produce(self) -> Run:
         """Send by STOMP; nobody consumes meanwhile."""
-        self._sent, took = produce_counted(
-            self.node.port, "plain", producers=8, outstanding=200, seconds=_STOMP_SECONDS
-        )
-        return self._sent, took
+        run = produce(self.node.port, "plain", producers=8, outstanding=200, seconds=_STOMP_SECONDS)
+        self._sent = run.messages
+        return run
 
-    def consume_plain(self) -> _Done:
+    def consume_plain(self) -> Run:
         """Consume what was sent by STOMP."""
-        return self._sent, self._sent / consume(self.node.port, "plain", self._sent, ack="client")
+        return consume(self.node.port, "plain", self._sent, ack="client")
 
-    def acknowledge(self) -> _Done:
+    def acknowledge(self) -> Run:
         """Process messages in transactions of an application."""
         last = self.fill(OUTBOX, ACKED, "accounts")
         self.gone(OUTBOX, "id", last, last)
@@ -170,7 +167,7 @@ class Side:
             pump([client], answered, lambda: processed >= ACKED)
             processed_last = sorted(map(int, some))
             self.gone(ACKS, "message_id", processed_last[0], processed_last[-1])
-        return ACKED, time.perf_counter() - began
+        return Run(ACKED, time.perf_counter() - began)
 
     def _process(self, session: sa.Connection, ids: list[str]) -> None:
         if self.is_postgresql:
@@ -181,7 +178,7 @@ class Side:
         session.exec_driver_sql("INSERT INTO business VALUES (%s)", (ids[0],))
         session.commit()
 
-    def bare(self) -> _Done:
+    def bare(self) -> Run:
         """Take rows out of a table by two workers."""
         self.fill("bare", BARE_ROWS)
         began = time.perf_counter()
@@ -201,7 +198,7 @@ class Side:
             worker.start()
         for worker in workers:
             worker.join()
-        return BARE_ROWS, time.perf_counter() - began
+        return Run(BARE_ROWS, time.perf_counter() - began)
 
     def hold(self) -> sa.Connection:
         """Return a session whose transaction holds a snapshot."""
@@ -212,7 +209,7 @@ class Side:
         return session
 
 
-_Work = tuple[str, Callable[[Side], _Done]]
+_Work = tuple[str, Callable[[Side], Run]]
 _WORKS: Final[tuple[_Work, ...]] = (
     ("relay", Side.relay),
     ("consume", Side.consume),

@@ -99,9 +99,10 @@ def relay(on: Bench, seconds: float) -> None:
     sent: list[float] = []
     with on.node() as node:
         for number in range(_ROUNDS):
-            sent.append(
-                produce(node.port, f"stomp{number}", producers=8, outstanding=200, seconds=seconds)
+            run = produce(
+                node.port, f"stomp{number}", producers=8, outstanding=200, seconds=seconds
             )
+            sent.append(run.rate)
             began = time.perf_counter()
             on.fill(_ROWS, f"sql{number}")
             inserted = time.perf_counter() - began

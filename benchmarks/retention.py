@@ -62,7 +62,7 @@ def measure(
             for name, node in live.items():
                 queue = f"consume-{number}"
                 fill(node.port, queue, messages)
-                rates[name].append(consume(node.port, queue, messages, ack="client"))
+                rates[name].append(consume(node.port, queue, messages, ack="client").rate)
         beside = overhead(settings[ON], messages * rounds)
     return {name: statistics.median(rate) for name, rate in rates.items()}, beside
 

@@ -32,15 +32,16 @@ def measure(server: StoreServer, messages: int, one_in: int, say: Callable[[str]
             fill(live.port, QUEUE, one_in - 1, headers="kind:hay\nweight:12\n")
             fill(live.port, QUEUE, 1, headers="kind:needle\nweight:12\n")
         say(f"{messages:,} messages waiting, {resident_mib(live, 'VmHWM'):.0f} MiB at most")
-        seconds = few / consume(
+        _, seconds = consume(
             live.port, QUEUE, few, ack="client", selector="kind = 'needle' AND weight > 10"
         )
         say(
             f"selected {few} in {seconds:.1f} s, {messages / seconds:,.0f} looked at in a second;"
             f" {resident_mib(live, 'VmHWM'):.0f} MiB at most"
         )
-        rate = consume(live.port, QUEUE, messages - few, ack="client")
-        say(f"consumed the rest at {rate:,.0f}/s; {resident_mib(live, 'VmHWM'):.0f} MiB at most")
+        run = consume(live.port, QUEUE, messages - few, ack="client")
+        most = resident_mib(live, "VmHWM")
+        say(f"consumed the rest at {run.rate:,.0f}/s; {most:.0f} MiB at most")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from benchmarks.floors import BODY
 
@@ -18,6 +19,18 @@ _CHUNK = 262_144
 
 class LoadError(Exception):
     """The broker answered with an ERROR frame, or not at all."""
+
+
+class Run(NamedTuple):
+    """How many messages were sent or consumed, or clients connected, in how many seconds."""
+
+    messages: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """How many a second."""
+        return self.messages / self.seconds
 
 
 class Client:
@@ -100,37 +113,14 @@ def produce(
     seconds: float,
     tls: ssl.SSLContext | None = None,
     headers: str = "",
-) -> float:
-    """Return receipts a second of ``producers``, each with ``outstanding`` messages unanswered.
+) -> Run:
+    """Send by ``producers``, each with ``outstanding`` messages unanswered, for some seconds.
 
     ``headers`` are those of every message beside what it needs.
     """
-    if producers == outstanding == 1:
-        return _produce_one_by_one(port, _frame(queue, headers), seconds, tls)
-    count, took = produce_counted(
-        port,
-        queue,
-        producers=producers,
-        outstanding=outstanding,
-        seconds=seconds,
-        tls=tls,
-        headers=headers,
-    )
-    return count / took
-
-
-def produce_counted(
-    port: int,
-    queue: str,
-    *,
-    producers: int,
-    outstanding: int,
-    seconds: float,
-    tls: ssl.SSLContext | None = None,
-    headers: str = "",
-) -> tuple[int, float]:
-    """Return how many messages the same producers sent, and in how many seconds."""
     frame = _frame(queue, headers)
+    if producers == outstanding == 1:
+        return _produce_one_by_one(port, frame, seconds, tls)
     receipted = 0
     with clients(port, producers, tls) as connected:
         began = time.perf_counter()
@@ -149,7 +139,7 @@ def produce_counted(
                 client.send(frame * count)
 
         pump(connected, answered, lambda: not any(unanswered.values()))
-        return receipted, time.perf_counter() - began
+        return Run(receipted, time.perf_counter() - began)
 
 
 def _frame(queue: str, headers: str = "") -> bytes:
@@ -158,9 +148,7 @@ def _frame(queue: str, headers: str = "") -> bytes:
     return head.encode() + BODY + b"\0"
 
 
-def _produce_one_by_one(
-    port: int, frame: bytes, seconds: float, tls: ssl.SSLContext | None
-) -> float:
+def _produce_one_by_one(port: int, frame: bytes, seconds: float, tls: ssl.SSLContext | None) -> Run:
     """Send and wait in the plainest way: the client's own time is a part of every round trip."""
     with clients(port, 1, tls) as (client,):
         client.socket.settimeout(30)
@@ -171,7 +159,7 @@ def _produce_one_by_one(
             if not client.socket.recv(_CHUNK).startswith(b"RECEIPT"):
                 raise LoadError("the broker sent something else than a receipt")
             count += 1
-        return count / (time.perf_counter() - began)
+        return Run(count, time.perf_counter() - began)
 
 
 def fill(port: int, queue: str, count: int, *, headers: str | Callable[[int], str] = "") -> None:
@@ -215,8 +203,8 @@ def consume(
     ack: str,
     selector: str = "",
     tls: ssl.SSLContext | None = None,
-) -> float:
-    """Return messages a second of one consumer that takes ``count`` messages from a queue."""
+) -> Run:
+    """Take ``count`` messages from a queue by one consumer."""
     asked = f"selector:{selector}\n" if selector else ""
     received = 0
     with clients(port, 1, tls) as (client,):
@@ -243,7 +231,7 @@ def consume(
         # The receipt of DISCONNECT comes after all acknowledgements are stored.
         client.send(b"DISCONNECT\nreceipt:bye\n\n\0")
         pump([client], answered, lambda: received > count)
-        return count / (time.perf_counter() - began)
+        return Run(count, time.perf_counter() - began)
 
 
 def pump(

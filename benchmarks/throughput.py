@@ -22,7 +22,6 @@ import ssl
 import statistics
 import subprocess
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from typing import Protocol
 
 from benchmarks.floor_clients import FloorClients
 from benchmarks.floors import EVERY_DBMS, Floor, started
-from benchmarks.stomp_load import consume, fill, produce
+from benchmarks.stomp_load import Run, consume, fill, produce
 from benchmarks.timers import timer_options
 from orthia import migrations
 from orthia.config.settings import Role
@@ -150,13 +149,12 @@ class Measured:
     """Microseconds of processor time of the node, a message: what a busy machine changes least."""
     memory: list[str] = field(default_factory=list)
 
-    def count(self, work: str, node: Running, run: Callable[[], float]) -> None:
-        """Note the rate that ``run`` returns, and what the run costs ``node``."""
-        used, began = cpu_seconds(node), time.perf_counter()
-        rate = run()
-        messages = rate * (time.perf_counter() - began)
-        self.rates[work].append(rate)
-        self.cpu_us[work].append((cpu_seconds(node) - used) / messages * 1e6)
+    def count(self, work: str, node: Running, run: Callable[[], Run]) -> None:
+        """Note the rate of a run, and what each of its messages costs ``node``."""
+        used = cpu_seconds(node)
+        done = run()
+        self.rates[work].append(done.rate)
+        self.cpu_us[work].append((cpu_seconds(node) - used) / done.messages * 1e6)
 
 
 def ratio(ones: list[float], others: list[float]) -> float:

@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
-from benchmarks.stomp_load import clients
+from benchmarks.stomp_load import Run, clients
 from benchmarks.throughput import Measured, send_and_consume
 from orthia.config.settings import Role
 from tests.process.nodes import CLI, NodeProcess
@@ -56,8 +56,8 @@ class TwoDoors(NodeProcess):
         return [*CLI, "run", str(path)]
 
 
-def connect(port: int, tls: ssl.SSLContext | None, seconds: float) -> float:
-    """Return connections a second."""
+def connect(port: int, tls: ssl.SSLContext | None, seconds: float) -> Run:
+    """Connect again and again for some seconds."""
     counts: list[int] = []
     began = time.perf_counter()
 
@@ -75,7 +75,7 @@ def connect(port: int, tls: ssl.SSLContext | None, seconds: float) -> float:
         thread.join()
     if len(counts) < AT_ONCE:
         raise RuntimeError("not every client could connect")
-    return sum(counts) / (time.perf_counter() - began)
+    return Run(sum(counts), time.perf_counter() - began)
 
 
 def measure(
