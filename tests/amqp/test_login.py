@@ -72,6 +72,25 @@ def test_a_login_that_fails_ends_the_connection(mechanism: str, response: bytes 
     assert client.closed
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_user_acts_for_itself_alone(*, is_asked: bool) -> None:
+    """Which it may say; whoever is to act for another is not let in as itself in silence."""
+    for acts_for, code in ((b"ann", 0), (b"operator", 1)):
+        client = Client(secure(), opens=False)
+        response = acts_for + plain("ann", PASSCODE)
+        if is_asked:
+            client.header(SASL_ID)
+            client.all()
+            client.say_sasl(SaslInit(Symbol("PLAIN")))
+            client.take(SaslChallenge)
+            client.say_sasl(SaslResponse(response))
+            assert client.take(SaslOutcome).code == code
+        else:
+            assert client.log_in("PLAIN", response).code == code
+        assert client.closed is bool(code)
+        assert client.connection.principal.name == ("" if code else "ann")
+
+
 def test_where_security_is_off_anybody_is_let_in() -> None:
     """By whatever mechanism, and without SASL."""
     client = Client(CoreUnderTest(), opens=False)

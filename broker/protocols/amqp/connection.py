@@ -397,18 +397,28 @@ class AmqpConnection(Client):
         if frame.type != SASL_FRAME:
             raise AmqpFramingError(5, f"a frame of SASL, found one of type {frame.type}")
         said = decode_sasl(frame.body)
-        if self._stage is Stage.CHOOSING and isinstance(said, SaslInit):
-            found = credentials(said, self._mechanisms)
-            if found is None:
-                self._say_sasl(SaslChallenge(b""))
-                self._enter(Stage.RESPONDING)
-                return None
-        elif self._stage is Stage.RESPONDING and isinstance(said, SaslResponse):
-            found = plain(said.response)
-        else:
-            raise ConnectionFault(NOT_ALLOWED, f"{type(said).__name__} was not asked for")
+        try:
+            found = self._credentials(said)
+        except BrokerError as error:
+            self._refuse_login(error, by_sasl=True)
+            return None
+        if found is None:
+            self._say_sasl(SaslChallenge(b""))
+            self._enter(Stage.RESPONDING)
+            return None
         self._enter(Stage.LOGGING_IN)
         return self._log_in(found, by_sasl=True)
+
+    def _credentials(self, said: object) -> Credentials | None:
+        """Return what the client logs in with; None if it is to be asked for it first.
+
+        Raises ConnectionFault and AuthenticationFailed.
+        """
+        if self._stage is Stage.CHOOSING and isinstance(said, SaslInit):
+            return credentials(said, self._mechanisms)
+        if self._stage is Stage.RESPONDING and isinstance(said, SaslResponse):
+            return plain(said.response)
+        raise ConnectionFault(NOT_ALLOWED, f"{type(said).__name__} was not asked for")
 
     def _log_in(self, found: Credentials, *, by_sasl: bool) -> Steps:
         answer = _Answer()

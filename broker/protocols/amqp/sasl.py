@@ -1,13 +1,14 @@
 # mypyc compiles this module.
 """SASL: what a client says in its login, by PLAIN, ANONYMOUS or EXTERNAL.
 
-PLAIN (RFC 4616) has a name to act for, which is of no use here, the user and the password.
+PLAIN (RFC 4616) has a name to act for, the user and the password. A user acts for itself alone.
 ANONYMOUS (RFC 4505) has nothing that counts: the client is a guest, if there are any. EXTERNAL
 (RFC 4422) is a certificate that was shown before.
 """
 
 from typing import Final, NamedTuple
 
+from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.protocols.amqp.conditions import NOT_ALLOWED, ConnectionFault
 from orthia.broker.protocols.amqp.performatives import SaslInit
 from orthia.broker.protocols.amqp.values import Symbol
@@ -21,8 +22,6 @@ OK: Final = 0
 """The code of an outcome: the client is logged in."""
 AUTH: Final = 1
 """User or password are wrong."""
-SYS_PERM: Final = 3
-"""The broker cannot log the client in, however often it tries."""
 SYS_TEMP: Final = 4
 """The broker cannot log the client in for now."""
 
@@ -43,7 +42,7 @@ def offered(allowed: tuple[str, ...], *, has_certificate: bool) -> tuple[Symbol,
 def credentials(init: SaslInit, mechanisms: tuple[Symbol, ...]) -> Credentials | None:
     """Return what a client logs in with; None if it is to be asked for it first.
 
-    Raises ConnectionFault.
+    Raises ConnectionFault and AuthenticationFailed.
     """
     if init.mechanism not in mechanisms:
         raise ConnectionFault(
@@ -57,7 +56,10 @@ def credentials(init: SaslInit, mechanisms: tuple[Symbol, ...]) -> Credentials |
 
 
 def plain(response: bytes) -> Credentials:
-    """Return what the response of PLAIN says; raises ConnectionFault."""
+    """Return what the response of PLAIN says.
+
+    Raises ConnectionFault for what is none, AuthenticationFailed for one that acts for another.
+    """
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise ConnectionFault(
@@ -66,7 +68,12 @@ def plain(response: bytes) -> Credentials:
             " the user and the password",
         )
     try:
-        _, user, password = (one.decode() for one in parts)
+        acts_for, user, password = (one.decode() for one in parts)
     except UnicodeDecodeError:
         raise ConnectionFault(NOT_ALLOWED, "the response of PLAIN is not UTF-8") from None
+    if acts_for not in ("", user):
+        raise AuthenticationFailed(
+            f"the response of PLAIN asks to act for {quoted(acts_for[:80])}; expected none to act"
+            " for, or the user that logs in"
+        )
     return Credentials(user, password)
