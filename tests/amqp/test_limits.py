@@ -245,17 +245,28 @@ def test_a_silent_client_is_ended_after_the_time_that_was_agreed_on() -> None:
     assert "amqpIdleTimeout 60000" in (client.error().description or "")
 
 
+def test_time_in_which_the_node_stood_still_is_no_silence_of_its_clients() -> None:
+    """They may have sent what is not read yet."""
+    client = Client(CoreUnderTest())
+    client.connection.tick(50.0)
+    client.connection.tick(100.0, paused=45.0)
+    assert not client.closed
+    client.connection.tick(106.0)
+    assert client.closed
+
+
 def test_a_client_hears_from_the_broker_as_often_as_it_asks_for() -> None:
     """By empty frames, at half of its time."""
     client = Client(CoreUnderTest(), idle_time_out=10_000)
     client.connection.tick(4.0)
     assert client.next() is None
-    client.connection.tick(5.1)
-    client.connection.tick(6.0)
-    beat = client.next()
-    assert isinstance(beat, Frame)
-    assert beat.body == b""
-    assert client.next() is None
+    for now in (5.1, 10.2, 15.3):
+        client.connection.tick(now)
+        client.connection.tick(now + 1)
+        beat = client.next()
+        assert isinstance(beat, Frame)
+        assert beat.body == b""
+        assert client.next() is None
 
 
 def test_without_a_time_nobody_is_ended_for_silence() -> None:

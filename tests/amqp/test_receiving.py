@@ -16,6 +16,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Disposition,
     Flow,
     Modified,
+    Outcome,
     Received,
     Rejected,
     Source,
@@ -260,6 +261,20 @@ def test_a_modified_message_counts_as_an_attempt_if_its_delivery_failed() -> Non
     client.flow(receiver, 1, count=3)
     assert client.messages() == []
     assert core.broker.depths()["dead"] == 1
+
+
+@pytest.mark.parametrize("state", [RELEASED, Modified()])
+def test_a_released_message_is_no_attempt_however_often(state: Outcome) -> None:
+    """It becomes no dead letter: nobody failed with it, as a client that closes early."""
+    core = started("a", max_delivery_attempts=1)
+    client = Client(core)
+    receiver = client.receiver("orders")
+    for delivery in range(3):
+        client.flow(receiver, 1, count=delivery)
+        (message,) = client.messages()
+        assert message.header.delivery_count == min(delivery, 1)
+        client.settle(message, state=state)
+    assert core.broker.depths() == {"orders": 1, "dead": 0}
 
 
 def test_annotations_of_a_modified_message_are_left_out() -> None:
