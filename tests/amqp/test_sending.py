@@ -2,6 +2,7 @@
 
 import pytest
 
+from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
@@ -9,7 +10,9 @@ from orthia.broker.protocols.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
+    Close,
     Detach,
+    Disposition,
     End,
     Flow,
     Open,
@@ -17,6 +20,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    encode_performative,
 )
 from orthia.broker.protocols.amqp.sections import Header, Properties, encode_annotations
 from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte
@@ -402,3 +406,31 @@ def test_nothing_is_said_of_a_session_that_is_over(*, settled: bool) -> None:
     core.settle()
     assert client.all() == []
     assert client.connection.held < 10_000
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        Detach(0, closed=True),
+        Transfer(0, 1, b"1", 7),
+        Transfer(9, 1, b"1", 0),
+        End(),
+        Close(),
+        Begin(None, 0, 1, 1),
+    ],
+)
+def test_what_is_stored_is_accepted_before_the_end_of_what_it_came_by(end: object) -> None:
+    """Whoever ends link, session or connection: the client would send it again otherwise."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.sender("orders", handle=0)
+    core.journal.auto_commit = False
+    client.send(0, "a")
+    core.journal.commit()
+    core.journal.run_posted()
+    assert client.all() == []
+    client.connection.receive(encode_frame(encode_performative(end)))
+    accepted, *rest = client.all()
+    assert isinstance(accepted, Disposition)
+    assert accepted.state == ACCEPTED
+    assert [type(one) for one in rest if isinstance(one, Detach | End | Close)]
