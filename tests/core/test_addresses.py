@@ -255,11 +255,12 @@ def test_there_are_as_many_queues_as_may_be_and_not_one_more() -> None:
 
 
 def _with_users(**limits: int) -> Settings:
-    everybody = {"send": _ALL, "consume": _ALL, "createAddress": _ALL, "createDurableQueue": _ALL}
+    may = ("send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue")
+    everybody = SecuritySetting("#", dict.fromkeys(may, _ALL))
     return replace(
         SETTINGS,
         security_enabled=True,
-        security_settings=(SecuritySetting("#", everybody),),
+        security_settings=(everybody,),
         stomp_limits=ClientLimits(**limits),
     )
 
@@ -283,6 +284,36 @@ def test_a_connection_creates_so_many_queues_and_no_more() -> None:
         _create(core, first, "c")
     _create(core, _connection("ada"), "c")
     _create(core, first, "c")
+
+
+@pytest.mark.parametrize("kind", list(RoutingType))
+def test_a_connection_may_make_temporary_destinations_again_and_again(kind: RoutingType) -> None:
+    """One for each request, which is gone with its answer: it never has more than it may."""
+    core = CoreUnderTest(_with_users(max_queues_per_connection=2))
+    ada = _connection("ada")
+    for _ in range(5):
+        made = [core.broker.create_temporary(ada, kind, "answers") for _ in range(2)]
+        with pytest.raises(LimitExceeded, match="max-queues-per-connection 2 already"):
+            core.broker.create_temporary(ada, kind, "answers")
+        for one in made:
+            core.broker.end_temporary(ada, one)
+        core.settle()
+
+
+def test_a_queue_of_a_connection_that_is_deleted_does_not_count_any_more() -> None:
+    """By whomever; nor does one whose connection is gone by then."""
+    core = CoreUnderTest(_with_users(max_queues_per_connection=2))
+    ada = _connection("ada")
+    for name in "abcd":
+        _create(core, ada, name)
+        core.broker.delete_queue(ANYONE, name, lambda _: None, force=True)
+        core.settle()
+    gone = _connection("ada")
+    _create(core, gone, "a")
+    del gone
+    core.broker.delete_queue(ANYONE, "a", lambda _: None, force=True)
+    core.settle()
+    assert not core.broker.queues()
 
 
 def test_a_user_creates_so_many_queues_whatever_connects_and_whoever_serves() -> None:

@@ -3,13 +3,16 @@
 Whatever else has a row of BINDINGS of its own counts as a queue: the messages of a queue that have
 another priority than most, and the duplicate ids of an address that has no queue.
 
+What is deleted does not count any more, neither for its user nor for its connection: a client that
+asks by temporary queues makes one for each request, and never has many.
+
 A queue stays: it is stored, opened by every node that takes over, and nobody needs to use it. Its
 binding says who created it, so a user does not begin at zero by a new connection or a takeover.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
@@ -28,6 +31,8 @@ class QueueCreations:
         self._count = 0
         self._by_user: Counter[str] = Counter()
         self._by_connection: WeakKeyDictionary[Principal, int] = WeakKeyDictionary()
+        self._creators: dict[object, ref[Principal]] = {}
+        """Which connection created what there is."""
 
     def refuse_if_too_many(self, principal: Principal, named: str) -> None:
         """Raise LimitExceeded if a client must not create one more queue.
@@ -79,9 +84,20 @@ class QueueCreations:
         """Return which user a binding names as the creator; None if it is unknown."""
         return None if principal.unrestricted else principal.name
 
-    def created(self, principal: Principal) -> None:
-        """Count a queue for its connection; ``opened`` counts it for its user."""
+    def created(self, principal: Principal, what: object) -> None:
+        """Count a queue for its connection; ``opened`` counts it for its user.
+
+        ``what`` is its name, or whatever else says to ``gone`` which it is.
+        """
         self._by_connection[principal] = self._by_connection.get(principal, 0) + 1
+        self._creators[what] = ref(principal)
+
+    def gone(self, what: object) -> None:
+        """Stop counting what is deleted for the connection that created it, if that is there."""
+        creator = self._creators.pop(what, None)
+        principal = None if creator is None else creator()
+        if principal is not None:
+            self._by_connection[principal] -= 1
 
     def opened(self, user: str | None) -> None:
         """Count a queue that a user created, on this node or an earlier one."""

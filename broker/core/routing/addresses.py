@@ -345,6 +345,7 @@ class AddressBook:
         self.version += 1
         del self.bindings[queue.name]
         self._creations.deleted(queue.user, len(queue.log.ids))
+        self._creations.gone(queue.name)
         self.filters.release(queue.name)
 
     # --- what the broker itself sends

@@ -195,7 +195,7 @@ class AutoCreation:
             user=user,
             options=options,
         )
-        self._creations.created(principal)
+        self._creations.created(principal, name)
         return queue
 
     def create_subscription(
@@ -237,7 +237,7 @@ class AutoCreation:
             options=options,
             durable=subscription is not None,
         )
-        self._creations.created(principal)
+        self._creations.created(principal, name)
         filters.hold(name, owner_of(principal), selector)
         return queue
 

@@ -140,6 +140,7 @@ class DuplicateIds:
         cache = self._caches.pop(address, None)
         if cache is not None and cache.user is not None:
             self._creations.deleted(cache.user or None)
+            self._creations.gone(cache)
         return cache
 
     def most_stored(self, address: str) -> int:
@@ -161,7 +162,7 @@ class DuplicateIds:
         except JournalClosed as error:
             raise NotLive(str(error)) from None
         if counts:
-            creations.created(principal)
+            creations.created(principal, binding)
             creations.opened(user)
         return binding
 

@@ -113,7 +113,7 @@ class ScheduleQueues:
             options=PLAIN,
             durable=where.address not in self._book.temporary,
         )
-        self._creations.created(principal)
+        self._creations.created(principal, name)
         return queue
 
     def schedules(self) -> list[Queue]:

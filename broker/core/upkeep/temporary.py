@@ -71,7 +71,7 @@ class TemporaryDestinations:
                 options=PLAIN,
                 durable=False,
             )
-        creations.created(principal)
+        creations.created(principal, address)
         self._owned.setdefault(principal, []).append(address)
         return REMOTE_PREFIXES[kind] + address
 
@@ -95,6 +95,8 @@ class TemporaryDestinations:
         own = (*address.anycast_queues, *address.schedules)
         for queue in [queue for queue in own if not queue.is_leaving]:
             self._deletions.end_temporary(queue)
+        if name not in self._addresses.queues:
+            self._creations.gone(name)  # a topic; a queue counts until it is deleted
 
     def deleting_left(self) -> Steps:
         """Delete temporary and other non-durable queues that earlier nodes left."""
