@@ -35,7 +35,7 @@ from orthia.broker.protocols.amqp.sections import (
 from orthia.broker.protocols.amqp.types import encode_map, encode_string, has_more_values
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.journal.model.message import Message
-from tests.amqp.support import WINDOW, Client
+from tests.amqp.support import WINDOW, Client, Received
 from tests.core.support import CoreUnderTest
 
 _A_SEQUENCE = b"\0SvE"
@@ -332,3 +332,24 @@ def test_many_answers_of_a_transaction_are_rolled_back_together() -> None:
     client.all()
     client.settle(*messages)
     assert client.connection.unacknowledged == 0
+
+
+def test_what_a_topics_subscriber_gives_back_comes_again_in_turns_with_others() -> None:
+    """However much credit it gives at once; a drain is answered behind all of it."""
+    core = CoreUnderTest()
+    client = Client(core)
+    receiver = client.receiver("/topic/news", 300)
+    core.send("/topic/news", *(str(one) for one in range(300)))
+    messages = client.messages()
+    client.say(Disposition(RECEIVER, 0, 299, settled=True, state=RELEASED))
+    flow = Flow(300, WINDOW, 0, WINDOW, receiver, 300, 1_000, drain=True)
+    client.connection.receive(encode_frame(encode_performative(flow)))
+    at_once = client.messages()
+    assert 0 < len(at_once) <= 128
+    core.pass_time(1)
+    *transfers, (last, _) = client.came()
+    rest = [Received(said, body) for said, body in transfers if isinstance(said, Transfer)]
+    assert [one.text for one in at_once + rest] == [one.text for one in messages]
+    assert isinstance(last, Flow)
+    assert last.drain
+    assert last.delivery_count == 1_300

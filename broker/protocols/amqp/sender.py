@@ -13,6 +13,8 @@ from typing import Final
 
 from orthia.broker.core.api import Answer, Done, MessageReference, SingleSubscription
 from orthia.broker.core.errors import Refusal
+from orthia.broker.core.queue.pace import AT_ONCE
+from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.amqp.conditions import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
@@ -55,8 +57,8 @@ class Sender(Link):
 
     __slots__ = (
         "_again", "_asked_for_drain", "_asked_for_echo", "_browses", "_credit", "_delivery_count",
-        "_is_settled", "_large", "answer", "connection", "core", "default_outcome", "holds",
-        "principal",
+        "_goes_on_later", "_is_settled", "_large", "answer", "connection", "core",
+        "default_outcome", "holds", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +84,8 @@ class Sender(Link):
         """The large message that is being written."""
         self._again: deque[MessageReference] = deque()
         """What the client gave back of a topic, which keeps nothing: it is delivered again."""
+        self._goes_on_later = False
+        """Whether there was more of that than at once, and there is a task for the rest."""
 
     def attach(self, core: SingleSubscription) -> None:
         """Take its end in the core: called once, before that end's ``resume``."""
@@ -183,11 +187,24 @@ class Sender(Link):
         """Deliver again: there is credit, or room for more."""
         if self._large is not None:
             self._large.resume()
-        again = self._again
+        if self._goes_on_later:
+            return
+        again, left = self._again, AT_ONCE
         while again and self._takes_more():
+            if not left:
+                self._goes_on_later = True
+                client = self.session.client
+                client.core.slices.later(self._going_on(), client.socket.usage)
+                return
+            left -= 1
             self.deliver(again.popleft())
         if not again and self.core is not None:
             self.core.resume()
+
+    def _going_on(self) -> Steps:
+        self._goes_on_later = False
+        self.resume()
+        yield GO_ON
 
     # --- credit
 
@@ -230,7 +247,9 @@ class Sender(Link):
         core = self.core
         if not self._asked_for_drain or core is None:
             return True
-        is_busy = self._large is not None or not self.session.takes_messages()
+        is_busy = (
+            self._large is not None or bool(self._again) or not self.session.takes_messages()
+        )
         if self._credit and (is_busy or core.is_looking) and not in_any_case:
             return False
         self._drained()
