@@ -247,9 +247,7 @@ class Sender(Link):
         core = self.core
         if not self._asked_for_drain or core is None:
             return True
-        is_busy = (
-            self._large is not None or bool(self._again) or not self.session.takes_messages()
-        )
+        is_busy = self._large is not None or bool(self._again) or not self.session.takes_messages()
         if self._credit and (is_busy or core.is_looking) and not in_any_case:
             return False
         self._drained()
