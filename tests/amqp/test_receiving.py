@@ -12,8 +12,10 @@ from orthia.broker.protocols.amqp.performatives import (
     SENDER,
     SETTLED,
     Attach,
+    Close,
     Detach,
     Disposition,
+    End,
     Flow,
     Modified,
     Outcome,
@@ -26,7 +28,7 @@ from orthia.broker.protocols.amqp.performatives import (
 from orthia.broker.protocols.amqp.sections import sections_of
 from orthia.broker.protocols.amqp.values import Described, Symbol, ULong
 from orthia.config.address_settings import RoutingType
-from tests.amqp.support import WINDOW, Client, encoded
+from tests.amqp.support import WINDOW, Client, accepted, encoded
 from tests.core.support import CoreUnderTest, declared, settings
 
 SELECTOR = Symbol("jms-selector")
@@ -367,8 +369,6 @@ def test_what_is_not_settled_goes_back_when_the_link_ends(how: str) -> None:
         client.say(Detach(receiver, closed=how == "close"))
         assert client.take(Detach).closed == (how == "close")
     elif how == "end":
-        from orthia.broker.protocols.amqp.performatives import End
-
         client.say(End())
         client.take(End)
     else:
@@ -378,6 +378,52 @@ def test_what_is_not_settled_goes_back_when_the_link_ends(how: str) -> None:
     messages = other.messages()
     assert [one.text for one in messages] == ["a", "c"]
     assert messages[0].header.delivery_count == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "dead"), [("detach", 0), ("end", 0), ("close", 0), ("stop", 0), ("lose", 1)]
+)
+def test_only_a_lost_connection_is_a_failed_attempt(how: str, dead: int) -> None:
+    """Of the oldest message that it had; a client that ends in good order failed with nothing."""
+    core = started("a", "b", max_delivery_attempts=1)
+    client = Client(core)
+    receiver = client.receiver("orders", 2)
+    assert client.texts() == ["a", "b"]
+    if how == "stop":
+        client.connection.go_away()
+    elif how == "lose":
+        client.connection.connection_lost()
+    else:
+        client.say({"detach": Detach(receiver), "end": End(), "close": Close()}[how])
+    core.settle()
+    assert core.broker.depths() == {"orders": 2 - dead, "dead": dead}
+
+
+def test_ids_and_counts_go_on_with_zero() -> None:
+    """After four thousand millions of deliveries; a range of them does, too."""
+    count = 600
+    core = started(*map(str, range(count)))
+    client = Client(core)
+    receiver = client.receiver("orders")
+    session = client.connection._sessions[0]
+    assert session is not None
+    session._next_delivery_id = session._next_outgoing_id = 2**32 - 2
+    link = session.senders[0]
+    link._delivery_count = 2**32 - 2
+    client.say(Flow(2**32 - 2, WINDOW, 0, WINDOW, receiver, 2**32 - 2, 3))
+    messages = client.messages()
+    assert [one.id for one in messages] == [2**32 - 2, 2**32 - 1, 0]
+    client.say(Flow(1, WINDOW, 0, WINDOW, receiver, 2**32 - 1, 3, echo=True))
+    pairs = list(client.came())
+    (flow,) = (said for said, _ in pairs if isinstance(said, Flow))
+    assert (flow.next_outgoing_id, flow.delivery_count, flow.link_credit) == (2, 2, 0)
+    client.say(Disposition(RECEIVER, 2**32 - 2, 0, settled=True, state=ACCEPTED))
+    assert depth(core) == count - 3
+    client.flow(receiver, count, count=2)
+    client.all()
+    client.say(Disposition(RECEIVER, 2**32 - 2, count, settled=False, state=ACCEPTED))
+    assert accepted(client.states()) == count - 3
+    assert depth(core) == 0
 
 
 def test_a_selector_is_echoed_and_acts() -> None:
@@ -507,6 +553,18 @@ def test_a_link_whose_queue_is_deleted_ends_with_an_error() -> None:
     assert client.texts() == ["b"]
 
 
+def test_a_session_has_one_link_of_a_name_in_each_direction() -> None:
+    """A second one is refused; one that sends may be called as one that receives."""
+    client = Client(started("a"))
+    client.receiver("orders", name="orders")
+    client.attach(Attach("orders", 1, SENDER, source=Source(), target=Target("orders")))
+    for said in (
+        Attach("orders", 2, RECEIVER, source=Source("orders"), target=Target()),
+        Attach("orders", 3, SENDER, source=Source(), target=Target("orders")),
+    ):
+        assert client.refused(said).condition == "amqp:session:errant-link"
+
+
 def test_a_node_is_made_for_a_link_and_goes_with_it() -> None:
     """Others send to it by the address that the client is told."""
     core = CoreUnderTest()
@@ -523,6 +581,17 @@ def test_a_node_is_made_for_a_link_and_goes_with_it() -> None:
     assert error.condition == "amqp:not-found"
     client.say(Detach(0, closed=True))
     client.all()
+    core.settle()
+    assert not core.broker.queues()
+
+
+def test_a_node_that_is_made_for_a_link_that_is_refused_goes_with_it() -> None:
+    """Nobody would delete it before the end of its connection, which may try again and again."""
+    core = CoreUnderTest()
+    client = Client(core)
+    found = {Symbol("no-local"): Described(ULong(0x0000468C00000003), [])}
+    source = Source(dynamic=True, filter=found)
+    client.refused(Attach("r", 0, RECEIVER, source=source, target=Target()))
     core.settle()
     assert not core.broker.queues()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.broker.protocols.amqp.frames import encode_frame
+from orthia.broker.protocols.amqp.frames import AMQP_ID, encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
@@ -282,7 +282,29 @@ def test_a_transfer_beyond_the_window_ends_the_session() -> None:
     flows = [one for one in client.all() if isinstance(one, Flow)]
     assert flows
     assert {one.incoming_window for one in flows} == {2_048}
+    assert [one.next_incoming_id for one in flows[:2]] == [1_024, 2_048]
     assert not client.closed
+
+
+def test_ids_and_counts_of_a_client_go_on_with_zero() -> None:
+    """Wherever it begins to count; the broker says how far it is of each."""
+    client = Client(CoreUnderTest(), opens=False)
+    client.header(AMQP_ID)
+    client.say(Open("c"))
+    client.say(Begin(None, 2**32 - 2, 100, 100))
+    client.all()
+    client.say(
+        Attach(
+            "s", 0, SENDER, source=Source(), target=Target("a"), initial_delivery_count=2**32 - 2
+        )
+    )
+    client.all()
+    for delivery_id in (2**32 - 2, 2**32 - 1, 0, 1):
+        client.say(Transfer(0, delivery_id, b"0", 0), encoded("a"))
+    assert accepted(client.states()) == 4
+    client.say(Flow(0, 100, 2, 100, handle=0, echo=True))
+    flow = client.take(Flow)
+    assert (flow.next_incoming_id, flow.delivery_count) == (2, 2)
 
 
 @pytest.mark.parametrize(
