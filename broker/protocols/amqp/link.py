@@ -75,6 +75,10 @@ class LinkSession(ABC):
         """End the message of a link that will not be whole: the client has none."""
 
     @abstractmethod
+    def is_amid(self, link: "Link") -> bool:
+        """Return whether the newest message of a link waits for room in the client's window."""
+
+    @abstractmethod
     def take(self, link: "Link", ids: list[int]) -> list[MessageReference]:
         """Take deliveries out of those that are not settled; return their messages."""
 

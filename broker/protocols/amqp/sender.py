@@ -26,6 +26,7 @@ from orthia.broker.protocols.amqp.large import LargeDelivery
 from orthia.broker.protocols.amqp.link import Link, LinkSession
 from orthia.broker.protocols.amqp.messages import head_of
 from orthia.broker.protocols.amqp.performatives import (
+    ACCEPTED,
     RELEASED,
     SETTLED,
     Accepted,
@@ -57,7 +58,7 @@ class Sender(Link):
 
     __slots__ = (
         "_again", "_asked_for_drain", "_asked_for_echo", "_browses", "_credit", "_delivery_count",
-        "_goes_on_later", "_is_settled", "_large", "answer", "connection", "core",
+        "_goes_on_later", "_is_settled", "_large", "_newest", "answer", "connection", "core",
         "default_outcome", "holds", "principal",
     )  # fmt: skip
 
@@ -82,6 +83,8 @@ class Sender(Link):
         self._asked_for_drain = self._asked_for_echo = False
         self._large: BodyReader | None = None
         """The large message that is being written."""
+        self._newest: int | None = None
+        """The delivery that the client got last, by its id."""
         self._again: deque[MessageReference] = deque()
         """What the client gave back of a topic, which keeps nothing: it is delivered again."""
         self._goes_on_later = False
@@ -124,6 +127,7 @@ class Sender(Link):
         )
         if not self._is_settled:
             self.unsettled[delivery_id] = reference
+            self._newest = delivery_id
         elif self.core is not None:
             self.core.acknowledge((reference,), None)
 
@@ -138,6 +142,7 @@ class Sender(Link):
         )
         if not self._is_settled:
             self.unsettled[delivery_id] = reference
+            self._newest = delivery_id
         ended = partial(self._large_ended, reference, delivery_id)
         self._large = BodyReader(LargeDelivery(session, self, ended), large, body)
         self._large.resume()
@@ -164,10 +169,18 @@ class Sender(Link):
         self.resume()
 
     def settled(self, references: Sequence[MessageReference]) -> None:
-        """Keep messages that an application acknowledged in the database.
+        """Settle messages that an application acknowledged in the database.
 
-        The client still has them, and says an outcome, which means nothing any more.
+        What the client says of them afterwards means nothing. One that is not written whole waits
+        for the client's outcome: no client expects to hear of it before.
         """
+        gone = set(references)
+        ids = [one for one, reference in self.unsettled.items() if reference in gone]
+        if self._newest in ids and (self._large is not None or self.session.is_amid(self)):
+            ids.remove(self._newest)
+        if ids:
+            self.session.take(self, ids)
+            self.session.say_settled(ids, ACCEPTED)
 
     def browsed(self) -> None:
         """Answer a drain: there is nothing more to see."""

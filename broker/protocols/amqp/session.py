@@ -205,6 +205,10 @@ class AmqpSession(LinkSession):
         self._hold(len(frame))
         self._write_pending()
 
+    @override
+    def is_amid(self, link: Link) -> bool:
+        return any(handle == link.handle for handle, _ in self._pending)
+
     def _hold(self, change: int) -> None:
         self._pending_bytes += change
         self.client.unwritten += change
