@@ -99,6 +99,24 @@ def test_what_is_put_aside_comes_again_after_a_takeover(nodes: Cluster) -> None:
     assert backup.is_running
 
 
+def test_a_durable_subscription_that_ends_behind_a_lock_holds_up_nothing(nodes: Cluster) -> None:
+    """Of its own STOMP connection: its RECEIPT alone comes once it is deleted."""
+    live = nodes.live().wait_serving()
+    durable = {"id": "s", "durable_subscription_name": "audit"}
+    with connecting() as connect, closing(session_of(live)) as gui:
+        client = connect(live, client_id="app")
+        client.do("SUBSCRIBE", destination="/topic/news", ack="client", **durable)
+        client.send("/topic/news", "0", "1")
+        gui.cursor().execute("SELECT * FROM messages FOR UPDATE")
+        ended = client.write("UNSUBSCRIBE", **durable)
+        live.wait_log("rows of the journal are locked by session")
+        client.send("other", "2")
+        client.takes(1, "other")
+        assert not client.has(ended)
+        gui.rollback()
+        client.answered(ended)
+
+
 def test_a_subscription_that_ends_behind_a_lock_holds_up_no_other_link(nodes: Cluster) -> None:
     """Of the same AMQP connection: the subscription's end is answered once it is deleted."""
     live = nodes.live().wait_serving()

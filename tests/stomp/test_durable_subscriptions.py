@@ -210,6 +210,66 @@ def test_it_can_be_made_anew_at_once() -> None:
     assert bodies(subscriber.frames()) == ["3"]
 
 
+def test_while_it_is_deleted_its_client_goes_on() -> None:
+    """Which takes long where another session has locked a row; its name alone waits."""
+    core = CoreUnderTest(auto_commit=False)
+    subscriber = client(core)
+    subscribe(subscriber)
+    core.store_all()
+    subscriber.frames()
+    subscriber.send("UNSUBSCRIBE", id="s", receipt="ended", **{NAMES[0]: "paper"})
+    subscriber.send("SUBSCRIBE", id="o", destination="/topic/others", receipt="others")
+    subscriber.send("BEGIN", transaction="t", receipt="begun")
+    assert subscriber.commands() == ["RECEIPT", "RECEIPT"], "all but the first"
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", receipt="anew", **{NAMES[0]: "paper"})
+    subscriber.send("BEGIN", transaction="u", receipt="behind")
+    assert subscriber.commands() == []
+    core.store_all()
+    answered = [frame.get(b"receipt-id") for frame in subscriber.frames()]
+    assert answered == ["ended", "behind", "anew"]
+    assert list(core.broker.queues()) == ["me.paper"]
+
+
+@pytest.mark.parametrize("end", ["DISCONNECT", "lost", "stop"])
+def test_a_client_may_leave_while_its_subscription_is_deleted(end: str) -> None:
+    """It is deleted; a DISCONNECT is answered behind it, and what waits for it is not done."""
+    core = CoreUnderTest(auto_commit=False)
+    subscriber = client(core)
+    subscribe(subscriber)
+    core.store_all()
+    subscriber.frames()
+    subscriber.send("UNSUBSCRIBE", id="s", receipt="ended", **{NAMES[0]: "paper"})
+    if end == "DISCONNECT":
+        subscriber.send("DISCONNECT", receipt="left")
+        assert subscriber.commands() == []
+    else:
+        subscriber.send("UNSUBSCRIBE", id="s", receipt="again", **{NAMES[0]: "paper"})
+        if end == "lost":
+            subscriber.session.connection_lost()
+        else:
+            subscriber.session.stop_serving()
+    core.store_all()
+    left = [frame.get(b"receipt-id") for frame in subscriber.frames()]
+    assert left == {"DISCONNECT": ["ended", "left"], "lost": [], "stop": ["ended"]}[end]
+    assert not core.broker.queues()
+
+
+def test_a_subscription_that_is_ended_twice_is_gone_the_second_time() -> None:
+    """The second UNSUBSCRIBE waits for the first."""
+    core = CoreUnderTest(auto_commit=False)
+    subscriber = client(core)
+    subscribe(subscriber)
+    core.store_all()
+    subscriber.frames()
+    for receipt in ("first", "second"):
+        subscriber.send("UNSUBSCRIBE", id="s", receipt=receipt, **{NAMES[0]: "paper"})
+    core.store_all()
+    first, error = subscriber.frames()
+    assert first.get(b"receipt-id") == "first"
+    assert error.get(b"receipt-id") == "second"
+    assert "has no durable subscription 'paper'" in (error.get(b"message") or "")
+
+
 def test_a_name_that_is_no_subscription_of_the_client_is_refused() -> None:
     """Neither one that is not there, nor another's, nor one of this connection for another name."""
     core = CoreUnderTest()

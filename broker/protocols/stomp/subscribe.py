@@ -34,7 +34,7 @@ class SubscribeHandler:
     """Subscribes a client, and settles what it gets; methods raise ProtocolError, BrokerError."""
 
     __slots__ = (
-        "_leaving", "_receipts", "_resuming", "_session", "_subscriptions",
+        "_ending", "_leaving", "_receipts", "_resuming", "_session", "_subscriptions",
         "_temporary", "_transactions",
     )  # fmt: skip
 
@@ -51,6 +51,8 @@ class SubscribeHandler:
         self._transactions = transactions
         self._temporary = temporary
         self._resuming = Repeating()
+        self._ending: dict[str, Wait] = {}
+        """The durable subscriptions that the client has ended, as long as they are not deleted."""
         self._leaving: ClientSubscription | None = None
         """What is closed once the body of its last message is written."""
 
@@ -77,8 +79,10 @@ class SubscribeHandler:
             except SelectorRefused as error:
                 user = quoted(session.principal.name)
                 raise error.of(f"user {user} for {quoted(asked.destination)}") from None
-            if session.output.is_over:
-                return  # its client left while the selector was read
+        if asked.durable in self._ending:
+            yield self._ending[asked.durable]
+        if session.output.is_over:
+            return  # its client left meanwhile
         named = destinations_of(asked.destination)
         if named is None:
             handle = self._subscribe(asked, frame)
@@ -185,7 +189,11 @@ class SubscribeHandler:
         return found if options.virtual_topics is None else options.virtual_topics.of_core(found)
 
     def unsubscribe(self, frame: Frame) -> Steps | None:
-        """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
+        """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any.
+
+        A durable subscription that it ends is deleted later, and answered then: that takes long
+        where another session of the database has locked a row. Other frames go on meanwhile.
+        """
         session = self._session
         asked = read_unsubscribe(frame, session.version)
         session.options.unknown_headers.look("UNSUBSCRIBE", frame.raw)
@@ -197,14 +205,28 @@ class SubscribeHandler:
         subscription = self._subscriptions.using(asked.key, asked.durable)
         if subscription is not None:
             subscription.close()
+        if asked.durable in self._ending:
+            return self._ending_again(frame, asked.durable)
+        self._end_durable(frame, asked.durable)
+        return None
+
+    def _ending_again(self, frame: Frame, name: str) -> Steps:
+        """End a subscription once the one of that name is deleted which ends already."""
+        yield self._ending[name]
+        if not self._session.output.is_over:
+            self._end_durable(frame, name)
+
+    def _end_durable(self, frame: Frame, name: str) -> None:
+        session, ending = self._session, self._ending
         done = self._receipts.later(frame)
-        ending = _Ending(done)
+        ending[name] = Wait(lambda _: None)
         try:
-            session.core.end_durable(session.principal, asked.durable, ending)
-        except NotLive:
-            self._receipts.take_back(done)
+            session.core.end_durable(session.principal, name, _Ending(ending, name, done))
+        except BrokerError as error:
+            del ending[name]
+            if isinstance(error, NotLive):
+                self._receipts.take_back(done)
             raise
-        return ending.awaited()
 
     def _end(self, subscription: ClientSubscription) -> None:
         subscription.end()
@@ -292,21 +314,18 @@ class SubscribeHandler:
 
 
 class _Ending:
-    """The end of a durable subscription: what its client sends next waits for it."""
+    """The end of a durable subscription: what its client asks of that name next waits for it."""
 
-    __slots__ = ("_then", "_wait")
+    __slots__ = ("_ending", "_name", "_then")
 
-    def __init__(self, then: Done) -> None:
+    def __init__(self, ending: dict[str, Wait], name: str, then: Done) -> None:
+        self._ending = ending
+        self._name = name
         self._then = then
-        self._wait = Wait(lambda _: None)
 
     def __call__(self) -> None:
         self._then()
-        self._wait()
-
-    def awaited(self) -> Steps:
-        """Wait until it is over."""
-        yield self._wait
+        self._ending.pop(self._name)()
 
 
 # --- what frames say
