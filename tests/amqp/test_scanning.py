@@ -7,40 +7,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.protocols.amqp.conditions import LinkFault
+from orthia.broker.protocols.amqp.encoding import TAG
 from orthia.broker.protocols.amqp.messages import Incoming, MessageReader
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     TransactionalState,
     Transfer,
+    TransferForm,
     _plain_transfer,
     decode_performative,
     encode_performative,
 )
 from orthia.broker.protocols.amqp.scanning import (
+    APPLICATION_BEGINS,
+    PROPERTIES_BEGIN,
     PropertiesScanner,
     Routing,
-    elements,
-    is_plain_map,
+    end_of_plain_map,
 )
 from orthia.broker.protocols.amqp.sections import (
-    APPLICATION_PROPERTIES,
-    PROPERTIES,
     Header,
     Properties,
+    body_sections,
     check_application_properties,
+    delivered_head,
     encode_annotations,
     encode_application_properties,
     encode_header,
     encode_properties,
+    header_of,
+    message_annotations_of,
     properties_of,
     sections_of,
 )
 from orthia.broker.protocols.amqp.types import (
-    LIST_8,
-    LIST_32,
-    MAP_8,
-    MAP_32,
     encode_described,
     encode_map,
 )
@@ -53,6 +55,8 @@ from orthia.broker.protocols.amqp.values import (
     ULong,
     Value,
 )
+from orthia.config.address_settings import RoutingType
+from orthia.journal.model.fields import Fields, encode_fields
 from tests.core.support import ANYONE
 from tests.hostile.fuzzing import damaged, fuzzed
 
@@ -70,16 +74,15 @@ MAPS: list[dict[str, Value]] = [
 
 def scanned(section: bytes) -> Routing | None:
     """Return what is found of a section of properties."""
-    first, count, end = elements(section, 0, LIST_8, LIST_32)
-    if not 0 < end == len(section):
+    if not section.startswith(PROPERTIES_BEGIN):
         return None
-    return PropertiesScanner().scan(section, first, count, end)
+    found, end = PropertiesScanner().scan(section, 0)
+    return found if end == len(section) else None
 
 
 def is_plain(section: bytes) -> bool:
     """Return whether a section is a map that need not be decoded."""
-    first, count, end = elements(section, 0, MAP_8, MAP_32)
-    return 0 < end == len(section) and is_plain_map(section, first, count, end)
+    return section.startswith(APPLICATION_BEGINS) and end_of_plain_map(section, 0) == len(section)
 
 
 OTHERS = (Properties(), Properties(to="x"), Properties(UUID(int=1)), FULL._replace(to=None))
@@ -99,7 +102,7 @@ def test_properties_are_found_as_they_are_decoded(said: Properties) -> None:
 def test_what_is_found_of_properties_can_be_decoded(section: bytes) -> None:
     """Whatever bytes they are: what cannot be read is not found."""
     found = scanned(section)
-    if found is None or section[2] != PROPERTIES:
+    if found is None:
         return
     sections = sections_of(section)
     said = properties_of(section, sections)
@@ -122,7 +125,7 @@ def test_a_plain_map_is_known_without_decoding(said: dict[str, Value]) -> None:
 @given(st.sampled_from(MAPS[:2]).map(encode_application_properties).flatmap(damaged))
 def test_a_map_that_is_called_plain_can_be_decoded(section: bytes) -> None:
     """Whatever bytes it is."""
-    if is_plain(section) and section[2] == APPLICATION_PROPERTIES:
+    if is_plain(section):
         check_application_properties(section, sections_of(section))
 
 
@@ -150,9 +153,33 @@ def of_jms(number: int, *, colour: str = "red", is_wide: bool = False, **said: A
 def read(reader: MessageReader, payload: bytes) -> Incoming | str:
     """Return what is read, or why it is refused."""
     try:
-        return reader.read(payload, ANYONE, lambda: 7)
+        return reader.read(b"before" + payload, 6, ANYONE, lambda: 7)
     except (AmqpDecodeError, LinkFault) as error:
         return str(error)
+
+
+def decoded(payload: bytes) -> Incoming | None:
+    """Return what each section says once it is decoded; None if one cannot be read."""
+    try:
+        sections = sections_of(payload)
+        body = payload[sections.head :]
+        list(body_sections(sections, body))
+        header, said = header_of(payload, sections), properties_of(payload, sections)
+        annotations = message_annotations_of(payload, sections)
+        check_application_properties(payload, sections)
+    except AmqpDecodeError:
+        return None
+    message = OutgoingMessage(
+        delivered_head(payload[: sections.head], sections, delivery_count=0),
+        body,
+        header.durable,
+        expires_ms=max(said.absolute_expiry_time or 0, 0) or (7 + header.ttl if header.ttl else 0),
+        priority=min(header.priority, 9),
+        encoding=TAG,
+        stated=encode_fields(Fields(group=said.group_id)) if said.group_id else b"",
+    )
+    is_queue = isinstance(annotations.get(Symbol("x-opt-jms-dest")), int)
+    return message, said.to, RoutingType.ANYCAST if is_queue else None
 
 
 @pytest.mark.parametrize("is_wide", [True, False])
@@ -175,6 +202,33 @@ def test_each_message_of_a_link_is_read_as_if_it_were_the_first(*, is_wide: bool
         assert read(reader, payload) == read(MessageReader(), payload)
 
 
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        (b"ID:", b"I\xff:"),
+        (b"queue", b"\xff" * 5),
+        (b"red", b"\xff" * 3),
+        (b"red", "ü!".encode()),
+        (b"colour", b"\xff" * 6),
+        (b"body", b"bo"),
+        (b"body", b"bodies"),
+        (b"\xa0\x04body", b"\xa0\x04bodies"),
+        (b"\xa0\x04body", b"\xb0\0\0\0\x04body"),
+        (b"\xa0\x04body", b"\xb0\0\0"),
+        (b"\xa0\x04body", b"\x40"),
+    ],
+)
+def test_a_message_is_read_as_if_none_like_it_had_been_before(there: bytes, instead: bytes) -> None:
+    """It is refused if it cannot be read, and is the same if it can."""
+    reader = MessageReader()
+    read(reader, of_jms(1))
+    read(reader, of_jms(2))
+    assert of_jms(3).count(there) == 1
+    payload = of_jms(3).replace(there, instead)
+    found = read(reader, payload)
+    assert (None if isinstance(found, str) else found) == decoded(payload)
+
+
 @MANY
 @given(st.lists(damaged(of_jms(1, is_wide=True)) | damaged(of_jms(2)), min_size=1, max_size=3))
 def test_what_came_before_makes_no_damaged_message_readable(payloads: list[bytes]) -> None:
@@ -183,10 +237,7 @@ def test_what_came_before_makes_no_damaged_message_readable(payloads: list[bytes
     for payload in (of_jms(3), *payloads, of_jms(4, is_wide=True), *payloads):
         found = read(reader, payload)
         assert found == read(MessageReader(), payload)
-        if isinstance(found, Incoming):
-            sections = sections_of(payload)
-            assert properties_of(payload, sections).to == found.to
-            check_application_properties(payload, sections)
+        assert (None if isinstance(found, str) else found) == decoded(payload)
 
 
 @pytest.mark.parametrize("more", [True, False])
@@ -221,6 +272,64 @@ def test_what_is_read_as_a_usual_transfer_is_one(body: bytes) -> None:
     again, _ = decode_performative(encode_performative(said))
     assert again == said
     assert 0 < end <= len(body)
+
+
+FORMS = st.tuples(
+    st.sampled_from([0, 1, 300]),
+    st.sampled_from([0, 1, 2, 300, 301, 70_000]),
+    st.sampled_from([b"", b"t", b"tag", b"gat"]),
+    st.sampled_from([0, 0, 0, None, 1]),
+    st.sampled_from([None, True, False]),
+    st.sampled_from([False, False, False, True]),
+    st.sampled_from([None, None, None, 0]),
+    st.sampled_from([None, None, None, ACCEPTED]),
+).map(lambda said: encode_performative(Transfer(*said)) + b"message")
+
+
+@MANY
+@given(st.lists(FORMS | FORMS.flatmap(damaged), min_size=2, max_size=6))
+def test_a_transfer_that_is_known_by_its_form_is_what_decoding_says(bodies: list[bytes]) -> None:
+    """Whatever bytes it is, and the ones before: else it is decoded as every frame."""
+    form = TransferForm()
+    for body in bodies:
+        delivery_id = form.id_of(body)
+        try:
+            said, end = decode_performative(body)
+        except AmqpDecodeError:
+            assert delivery_id == -1
+            continue
+        if not isinstance(said, Transfer):
+            assert delivery_id == -1
+        elif delivery_id == -1:
+            form.note(said, body, end)
+        else:
+            found = Transfer(form.handle, delivery_id, said.delivery_tag, settled=form.is_settled)
+            plain = said._replace(settled=bool(said.settled), message_format=None)
+            assert plain._replace(rcv_settle_mode=None, batchable=False) == found
+            assert (said.message_format or 0, form.end) == (0, end)
+
+
+@pytest.mark.parametrize("first", [1, 300, 70_000])
+def test_transfers_are_known_whose_ids_and_tags_alone_differ(*, first: int) -> None:
+    """As most do; of another form none is."""
+    form = TransferForm()
+    said = Transfer(1, first, b"tag", 0, False)
+    body = encode_performative(said)
+    assert form.id_of(body + b"a") == -1
+    form.note(said, body + b"a", len(body))
+    again = encode_performative(Transfer(1, first + 1, b"gat", 0, False))
+    assert (form.id_of(again + b"another"), form.end) == (first + 1, len(again))
+    # Its tag is shorter, and its message format not 0, and all that is behind that is the same.
+    tag_at = body.index(b"\xa0\3tagCB")
+    assert form.id_of(body[:tag_at] + b"\xa0\2ta\x52CB" + b"a") == -1
+    for other in (
+        said._replace(handle=2),
+        said._replace(settled=True),
+        said._replace(more=True),
+        said._replace(delivery_tag=b"long"),
+        said._replace(state=ACCEPTED),
+    ):
+        assert form.id_of(encode_performative(other) + b"a") == -1
 
 
 def test_damaged_properties_are_refused_by_the_decoder() -> None:

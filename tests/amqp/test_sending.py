@@ -58,6 +58,34 @@ def test_what_is_stored_together_is_accepted_together() -> None:
     assert (said.role, said.first, said.last, said.settled) == (RECEIVER, 0, 3, True)
 
 
+def test_what_is_accepted_with_a_gap_is_said_by_ranges() -> None:
+    """What is not stored is accepted before what is; each frame names what has no gap."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    sender, other = client.sender("orders"), client.sender("others")
+    core.store_all()
+    client.send(sender, "a", "b")
+    client.send(other, "c", header=Header())
+    client.send(sender, "d")
+    assert [(one.first, one.last) for one in client.outcomes()] == [(2, 2)]
+    core.journal.commit(len(core.journal.waiting))
+    core.settle()
+    assert [(one.first, one.last) for one in client.outcomes()] == [(0, 1), (3, 3)]
+
+
+def test_links_of_one_session_send_in_turns() -> None:
+    """Each message goes where its own link does, whatever came before it."""
+    core = CoreUnderTest()
+    client = Client(core)
+    one, two = client.sender("one"), client.sender("two")
+    for number in range(300):
+        client.send(one if number % 3 else two, str(number), settled=number % 5 == 0)
+    assert core.consume("/queue/one").texts == [str(at) for at in range(300) if at % 3]
+    assert core.consume("/queue/two").texts == [str(at) for at in range(0, 300, 3)]
+    said = {number for one in client.outcomes() for number in range(one.first, (one.last or 0) + 1)}
+    assert said == {number for number in range(300) if number % 5}
+
+
 def test_a_settled_message_is_stored_and_not_answered() -> None:
     """Its client has forgotten it."""
     core = CoreUnderTest()
@@ -258,6 +286,27 @@ def test_a_client_gets_credit_and_more_before_it_has_none() -> None:
     client.send(0, "b")
     (flow,) = [one for one in client.all() if isinstance(one, Flow)]
     assert (flow.delivery_count, flow.link_credit) == (2, 3)
+    client.send(0, "c")
+    client.say(Flow(0, 9, 3, 9, 0, 3, 2, echo=True))
+    (flow,) = [one for one in client.all() if isinstance(one, Flow)]
+    assert (flow.delivery_count, flow.link_credit) == (3, 2)
+
+
+def test_delivery_counts_and_ids_of_transfers_begin_anew_at_their_end() -> None:
+    """As serial numbers of 32 bits do."""
+    client = Client(CoreUnderTest(), opens=False)
+    client.header(0)
+    client.say(Open("c"))
+    client.say(Begin(None, 2**32 - 1, 100, 100))
+    source, target = Source(), Target("orders")
+    client.say(
+        Attach("s", 0, SENDER, source=source, target=target, initial_delivery_count=2**32 - 2)
+    )
+    client.all()
+    client.send(0, "a", "b", "c")
+    client.say(Flow(0, 9, 2, 9, 0, 1, 0, echo=True))
+    (flow,) = [one for one in client.all() if isinstance(one, Flow)]
+    assert (flow.delivery_count, flow.next_incoming_id) == (1, 2)
 
 
 def test_an_aborted_message_counts_against_the_credit_and_is_given_back() -> None:

@@ -341,7 +341,7 @@ class AmqpConnection(Client):
     def _handle(self, frame: ProtocolHeader | Frame) -> Steps | None:
         if isinstance(frame, ProtocolHeader):
             return self._take_header(frame)
-        if self._stage is Stage.OPEN:
+        if self.is_serving:
             return self._take_frame(frame)
         if self._stage in _SASL:
             return self._take_sasl(frame)
@@ -518,19 +518,34 @@ class AmqpConnection(Client):
         return decode_performative(frame.body) if frame.body else None
 
     def _take_frame(self, frame: Frame) -> Steps | None:
+        kind, channel, body = frame
+        session = self._sessions.get(channel)
+        if session is None:
+            return self._take_performative(frame, None)
+        try:
+            if kind == AMQP_FRAME:
+                delivery_id = session.form.id_of(body)
+                if delivery_id >= 0:
+                    return session.transfer_whole(delivery_id, body)
+            return self._take_performative(frame, session)
+        except SessionFault as error:
+            self._end_session(channel, session, error)
+            return None
+
+    def _take_performative(self, frame: Frame, session: AmqpSession | None) -> Steps | None:
+        """Do what a frame says; without a ``session`` its channel has none, or an ended one."""
         said = self._performative(frame)
         if said is None:
             return None
         performative, end = said
-        if isinstance(performative, Transfer):
-            return self._take_transfer(frame.channel, performative, frame.body[end:])
         if isinstance(performative, Begin):
             self._begin(frame.channel, performative)
             return None
         if isinstance(performative, Close):
             self._close()
             return None
-        session = self._session(frame.channel)
+        if frame.channel not in self._sessions:
+            raise ConnectionFault(NOT_ALLOWED, f"channel {frame.channel} has no session")
         if isinstance(performative, End):
             del self._sessions[frame.channel]
             if session is not None:
@@ -539,37 +554,19 @@ class AmqpConnection(Client):
             return None
         if session is None:
             return None  # it is over: the client does not know yet
-        try:
-            if isinstance(performative, Disposition):
-                return session.disposition(performative)
-            if isinstance(performative, Flow):
-                session.flow(performative)
-            elif isinstance(performative, Attach):
-                return session.attach(performative)
-            elif isinstance(performative, Detach):
-                session.detach(performative)
-            else:
-                raise ConnectionFault(NOT_ALLOWED, "the connection is open already")
-        except SessionFault as error:
-            self._end_session(frame.channel, session, error)
+        if isinstance(performative, Transfer):
+            return session.transfer(performative, frame.body, end)
+        if isinstance(performative, Disposition):
+            return session.disposition(performative)
+        if isinstance(performative, Flow):
+            session.flow(performative)
+        elif isinstance(performative, Attach):
+            return session.attach(performative)
+        elif isinstance(performative, Detach):
+            session.detach(performative)
+        else:
+            raise ConnectionFault(NOT_ALLOWED, "the connection is open already")
         return None
-
-    def _take_transfer(self, channel: int, said: Transfer, payload: bytes) -> Steps | None:
-        session = self._session(channel)
-        if session is None:
-            return None
-        try:
-            return session.transfer(said, payload)
-        except SessionFault as error:
-            self._end_session(channel, session, error)
-            return None
-
-    def _session(self, channel: int) -> AmqpSession | None:
-        """Return the session of a channel; None for one that this side has ended."""
-        try:
-            return self._sessions[channel]
-        except KeyError:
-            raise ConnectionFault(NOT_ALLOWED, f"channel {channel} has no session") from None
 
     def _end_session(self, channel: int, session: AmqpSession, error: SessionFault) -> None:
         self.socket.refused(refusal_of(error), str(error))

@@ -128,8 +128,21 @@ class Link(ABC):
     def flow(self, said: Flow) -> None:
         """Take note of how far the client is with the link, and of its credit."""
 
+    def transfer_whole(
+        self, delivery_id: int, data: bytes, begin: int, *, is_settled: bool
+    ) -> Steps | None:
+        """Take a message in one transfer that says nothing else, as ``transfer`` does.
+
+        The message is all of ``data`` from ``begin`` on.
+        """
+        said = Transfer(self.handle, delivery_id, b"", 0, is_settled)
+        return self.transfer(said, data[begin:])
+
     def transfer(self, said: Transfer, payload: bytes) -> Steps | None:
-        """Take a message, or a part of one; raises LinkFault."""
+        """Take a message, or a part of one; raises LinkFault.
+
+        Returns steps to be done before the next frame, if there are any.
+        """
         del said, payload
         raise LinkFault(NOT_ALLOWED, f"link {self.name!r} is for messages to the client")
 

@@ -70,10 +70,10 @@ class ManagementSink(Sink):
         self._producer = producer
 
     @override
-    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
+    def take(self, delivery: Delivery, data: bytes, begin: int) -> Steps | None:
         client = self._session.client
         try:
-            request, said = read_request(delivery, payload)
+            request, said = read_request(delivery, data[begin:])
             if client.core.manager is not None:
                 client.core.manager.check(client.principal, request)
             destination = self._answered_at(request, said)

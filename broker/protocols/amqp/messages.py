@@ -7,7 +7,7 @@ group, its duplicate id, and where it goes if its link does not say so.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from orthia.broker.core.api import MessageReference, OutgoingMessage
 from orthia.broker.core.identity import Principal
@@ -15,11 +15,12 @@ from orthia.broker.core.sending.recurrence import LATEST_MS
 from orthia.broker.protocols.amqp.conditions import INVALID_FIELD, LinkFault
 from orthia.broker.protocols.amqp.encoding import DESTINATION_TYPE, TAG, head_for
 from orthia.broker.protocols.amqp.scanning import (
+    APPLICATION_BEGINS,
     NO_ROUTING,
+    PROPERTIES_BEGIN,
     PropertiesScanner,
     Routing,
-    elements,
-    is_plain_map,
+    end_of_plain_map,
     scan_usual,
 )
 from orthia.broker.protocols.amqp.sections import (
@@ -27,17 +28,16 @@ from orthia.broker.protocols.amqp.sections import (
     VALUE,
     Header,
     Sections,
-    application_properties_of,
     body_sections,
     check_application_properties,
     delivered_head,
+    encode_application_properties,
     header_of,
+    map_in,
     message_annotations_of,
     properties_of,
     sections_of,
-    with_application_properties,
 )
-from orthia.broker.protocols.amqp.types import LIST_8, LIST_32, MAP_8, MAP_32
 from orthia.broker.protocols.amqp.values import AmqpDecodeError, AmqpError, Symbol
 from orthia.config.address_settings import RoutingType
 from orthia.journal.model.fields import Fields, encode_fields
@@ -50,6 +50,7 @@ _MOST_KNOWN: Final = 256
 _LONGEST_KNOWN: Final = 128
 """How many are remembered, and how long they may be, in bytes."""
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_DUPLICATE_AS_BYTES: Final = _DUPLICATE_ID.encode()
 _USERS: Final = ("JMSXUserID", "_AMQ_VALIDATED_USER")
 """Properties that say who sent a message."""
 _USERS_AS_BYTES: Final = tuple(name.encode() for name in _USERS)
@@ -65,20 +66,17 @@ _KINDS: Final = {
 _MOST_PRIORITY: Final = 9
 
 
-class Incoming(NamedTuple):
-    """What a client sent."""
-
-    message: OutgoingMessage
-    to: str | None
-    """The address that the message itself says."""
-    to_kind: RoutingType | None
-    """What the message says that this is."""
+Incoming: TypeAlias = tuple[OutgoingMessage, str | None, RoutingType | None]
+"""What a client sent; the address that the message itself says, and what it says that this is."""
 
 
 class _Beginning(NamedTuple):
     """What a message says before its properties."""
 
-    header: Header
+    durable: bool
+    priority: int
+    ttl: int | None
+    """How long it lives, milliseconds."""
     kind: RoutingType | None = None
     """What its annotations say that its address is."""
     delivery_ms: int | None = None
@@ -91,28 +89,37 @@ class MessageReader:
     A message that begins with the same bytes as one before says the same with them.
     """
 
-    __slots__ = ("_header_end", "_says", "_scanner", "_written")
+    __slots__ = ("_says", "_scanner", "_written")
 
     def __init__(self) -> None:
         self._written = b""
         """The header and the annotations of a message that came before."""
-        self._header_end = 0
-        self._says = _Beginning(NO_HEADER)
+        self._says = _beginning(NO_HEADER)
         """What they say."""
         self._scanner = PropertiesScanner()
 
-    def read(self, payload: bytes, principal: Principal, time_ms: Callable[[], int]) -> Incoming:
-        """Return the message that a transfer carries; raises AmqpDecodeError and LinkFault.
+    def read(
+        self, data: bytes, begin: int, principal: Principal, time_ms: Callable[[], int]
+    ) -> Incoming:
+        """Return the message that is all of ``data`` from ``begin`` on.
 
-        ``time_ms`` is the clock of due and expiring messages.
+        ``time_ms`` is the clock of due and expiring messages. Raises AmqpDecodeError and LinkFault.
         """
         written = self._written
-        if payload.startswith(written):
-            usual = scan_usual(payload, self._header_end, len(written), self._scanner)
+        if data.startswith(written, begin):
+            usual = scan_usual(data, begin, begin + len(written), self._scanner)
             if usual is not None:
-                sections, routing = usual
-                head, body = payload[: sections.head], payload[sections.head :]
-                return _incoming(head, body, sections, self._says, routing, principal, time_ms)
+                properties, application, end, routing = usual
+                return _incoming(
+                    data[begin:end],
+                    data[end:],
+                    (properties - begin, application - begin),
+                    self._says,
+                    routing,
+                    principal,
+                    time_ms,
+                )
+        payload = data[begin:]
         sections = sections_of(payload)
         body = payload[sections.head :]
         if sections.first != len(body):
@@ -145,81 +152,89 @@ class MessageReader:
         delivery_ms: int | None = None
         if sections.message_annotations > sections.delivery_annotations:
             kind, delivery_ms = _annotated(head, sections, time_ms)
-        says = _Beginning(header, kind, delivery_ms)
-        if delivery_ms is None and sections.delivery_annotations == sections.header:
+        says = _beginning(header, kind, delivery_ms)
+        properties, application = sections.properties, sections.application_properties
+        if sections.delivery_annotations != sections.header:
+            whole = len(head)
+            head = delivered_head(head, sections, delivery_count=0)
+            properties += len(head) - whole
+            application += len(head) - whole
+        elif delivery_ms is None:
             self._remember(head, sections, says)
-        return _incoming(head, body, sections, says, routing, principal, time_ms)
+        return _incoming(head, body, (properties, application), says, routing, principal, time_ms)
 
     def _remember(self, head: bytes, sections: Sections, says: _Beginning) -> None:
         if sections.message_annotations <= _LONGEST_KNOWN:
             self._written = head[: sections.message_annotations]
-            self._header_end = sections.header
             self._says = says
 
     def _routing(self, head: bytes, sections: Sections) -> Routing:
         begin, end = sections.message_annotations, sections.properties
         if begin == end:
             return NO_ROUTING
-        first, count, found_end = elements(head, begin, LIST_8, LIST_32)
-        found = self._scanner.scan(head, first, count, end) if found_end == end else None
-        if found is None:
-            said = properties_of(head, sections)
-            expires = said.absolute_expiry_time
-            found = Routing(said.to, None if expires is None else int(expires), said.group_id)
-        return found
+        if head.startswith(PROPERTIES_BEGIN, begin):
+            found, found_end = self._scanner.scan(head, begin)
+            if found is not None and found_end == end:
+                return found
+        said = properties_of(head, sections)
+        expires = said.absolute_expiry_time
+        return Routing(said.to, None if expires is None else int(expires), said.group_id)
 
 
 def _incoming(
     head: bytes,
     body: bytes,
-    sections: Sections,
+    application: tuple[int, int],
     says: _Beginning,
     routing: Routing,
     principal: Principal,
     time_ms: Callable[[], int],
 ) -> Incoming:
-    header, kind, delivery_ms = says
-    to, _, group = routing
+    """Return a message; ``application`` is where in its head its application's properties are."""
+    durable, priority, ttl, kind, delivery_ms = says
+    to, expires_ms, group = routing
+    begin, end = application
     user, duplicate_id, stated = principal.validated_user, None, b""
-    if sections.application_properties != sections.properties:
-        duplicate_id = _duplicate_id(head, sections)
+    if begin != end:
+        if head.find(_DUPLICATE_AS_BYTES, begin, end) >= 0:
+            duplicate_id = _duplicate_id(head, begin, end)
         if user is not None:
-            head = _without_users(head, sections)
+            head = _without_users(head, begin, end)
     if group or user is not None or delivery_ms is not None:
         stated = encode_fields(Fields(delivery_ms=delivery_ms, group=group or None, user_id=user))
-    if sections.delivery_annotations != sections.header:
-        head = delivered_head(head, sections, delivery_count=0)
+    if expires_ms is None or expires_ms <= 0:
+        expires_ms = time_ms() + ttl if ttl else 0
     message = OutgoingMessage(
-        head,
-        body,
-        header.durable,
-        _expires(header, routing, time_ms),
-        min(header.priority, _MOST_PRIORITY),
-        None,
-        TAG,
-        stated,
-        duplicate_id,
+        head, body, durable, expires_ms, priority, None, TAG, stated, duplicate_id
     )
-    return Incoming(message, to, kind)
+    return message, to, kind
+
+
+def _beginning(
+    header: Header, kind: RoutingType | None = None, delivery_ms: int | None = None
+) -> _Beginning:
+    priority = min(header.priority, _MOST_PRIORITY)
+    return _Beginning(header.durable, priority, header.ttl, kind, delivery_ms)
 
 
 def _check_application_properties(head: bytes, sections: Sections) -> None:
     begin, end = sections.properties, sections.application_properties
     if begin != end:
-        first, count, found_end = elements(head, begin, MAP_8, MAP_32)
-        if found_end != end or not is_plain_map(head, first, count, end):
+        is_usual = head.startswith(APPLICATION_BEGINS, begin)
+        if not is_usual or end_of_plain_map(head, begin) != end:
             check_application_properties(head, sections)
 
 
-def _without_users(head: bytes, sections: Sections) -> bytes:
-    """Return a head without properties by which its sender says who it is: the broker says that."""
-    begin, end = sections.properties, sections.application_properties
+def _without_users(head: bytes, begin: int, end: int) -> bytes:
+    """Return a head without properties by which its sender says who it is: the broker says that.
+
+    They would be in those of the application, from ``begin`` to ``end``.
+    """
     if not any(head.find(name, begin, end) >= 0 for name in _USERS_AS_BYTES):
         return head
-    said = application_properties_of(head, sections)
-    return with_application_properties(
-        head, sections, {name: value for name, value in said.items() if name not in _USERS}
-    )
+    said = map_in(head, begin, end)
+    others = {name: value for name, value in said.items() if name not in _USERS}
+    return b"".join((head[:begin], encode_application_properties(others), head[end:]))
 
 
 def _header(head: bytes, sections: Sections) -> Header:
@@ -257,11 +272,8 @@ def _remember(known: dict[bytes, _Found], written: bytes, found: _Found) -> None
         known[written] = found
 
 
-def _duplicate_id(head: bytes, sections: Sections) -> str | None:
-    begin, end = sections.properties, sections.application_properties
-    if head.find(b"_AMQ_DUPL_ID", begin, end) < 0:
-        return None
-    found = application_properties_of(head, sections).get(_DUPLICATE_ID)
+def _duplicate_id(head: bytes, begin: int, end: int) -> str | None:
+    found = map_in(head, begin, end).get(_DUPLICATE_ID)
     if isinstance(found, str) and found:
         return found
     if found is None:
@@ -285,14 +297,6 @@ def _due(annotations: Mapping[object, object], time_ms: Callable[[], int]) -> in
     if due_ms > LATEST_MS:
         raise LinkFault(INVALID_FIELD, "the message asks for a delivery after the year 9999")
     return due_ms
-
-
-def _expires(header: Header, routing: Routing, time_ms: Callable[[], int]) -> int:
-    """Return when a message expires, milliseconds since 1970 UTC; 0 for never."""
-    at_ms = routing.absolute_expiry_time
-    if at_ms is not None and at_ms > 0:
-        return at_ms
-    return time_ms() + header.ttl if header.ttl else 0
 
 
 def head_of(reference: MessageReference) -> bytes:

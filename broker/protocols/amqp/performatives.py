@@ -56,6 +56,12 @@ from orthia.broker.protocols.amqp.values import AmqpDecodeError, Symbol, Value
 
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 """How a transfer begins that is a list of less than 256 bytes."""
+_LIST_AT: Final = 6
+"""Where its first field is."""
+_UINTS: Final = {UINT_0: 0, SMALL_UINT: 1, UINT: 4}
+"""By format code how many bytes a uint has."""
+_NO_TRANSFER: Final = b"\xff"
+"""No frame's body begins so."""
 MAX_PERFORMATIVE_BYTES: Final = 16_384
 """How long a performative may be; what a transfer carries does not count."""
 SENDER: Final = False
@@ -634,6 +640,63 @@ def _plain_transfer(body: bytes) -> tuple[Transfer, int] | None:
         *(handle, delivery_id, tag, 0, settled, more, None, None, resume, aborted, batchable)
     )
     return found, end
+
+
+class TransferForm:
+    """Knows transfers that say the same as one before, but for their delivery ids and tags.
+
+    That is of those that carry a whole message and are of no transaction, which nearly all are.
+    """
+
+    __slots__ = (
+        "_begins", "_ends", "_ends_at", "_id_at", "_tag_at", "_tag_begins", "end", "handle",
+        "is_settled",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Know none so far."""
+        self._begins = _NO_TRANSFER
+        """What is before the delivery id, with its format code."""
+        self._tag_begins = self._ends = b""
+        """The format code and the length of the tag, and what is behind it."""
+        self._id_at = self._tag_at = self._ends_at = self.end = 0
+        """Where the id and both of these are; and where the message begins."""
+        self.handle = 0
+        self.is_settled = False
+
+    def id_of(self, body: bytes) -> int:
+        """Return the delivery id of the transfer that begins a frame's body; -1 if it is another.
+
+        ``handle``, ``is_settled`` and ``end`` are what else there is to know of it.
+        """
+        if (
+            body.startswith(self._begins)
+            and body.startswith(self._tag_begins, self._tag_at)
+            and body.startswith(self._ends, self._ends_at)
+        ):
+            return int.from_bytes(body[self._id_at : self._tag_at], "big")
+        return -1
+
+    def note(self, said: Transfer, body: bytes, end: int) -> None:
+        """Know what is like the transfer that begins ``body``, and ends at ``end``, from now on."""
+        if said.more or said.aborted or said.resume or said.state is not None:
+            return
+        if said.delivery_id is None or said.delivery_tag is None or said.message_format:
+            return
+        if not body.startswith(_TRANSFER):
+            return
+        id_at = _LIST_AT + 2 + _UINTS.get(body[_LIST_AT], 0)
+        tag_at = id_at + _UINTS.get(body[id_at - 1], 0)
+        if body[tag_at] != BINARY_8:
+            return
+        self._begins = body[:id_at]
+        self._tag_begins = body[tag_at : tag_at + 2]
+        self._id_at, self._tag_at = id_at, tag_at
+        self._ends_at = tag_at + 2 + body[tag_at + 1]
+        self._ends = body[self._ends_at : end]
+        self.end = end
+        self.handle = said.handle
+        self.is_settled = bool(said.settled)
 
 
 def decode_sasl(body: bytes) -> SaslFrame:

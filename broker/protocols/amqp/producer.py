@@ -20,7 +20,7 @@ from orthia.broker.protocols.amqp.conditions import (
     unreadable,
 )
 from orthia.broker.protocols.amqp.link import LinkSession
-from orthia.broker.protocols.amqp.messages import Incoming, MessageReader
+from orthia.broker.protocols.amqp.messages import MessageReader
 from orthia.broker.protocols.amqp.nodes import Nodes
 from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
@@ -33,6 +33,7 @@ from orthia.broker.protocols.amqp.sections import find_sections
 from orthia.broker.protocols.amqp.transactions import LINK_ENDED, Transactions, unpin
 from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
+from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
 
 
@@ -58,11 +59,16 @@ class Producer(Sink):
         """The link by which its messages come, once one has come."""
 
     @override
-    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
+    def take(self, delivery: Delivery, data: bytes, begin: int) -> Steps | None:
         client = self._session.client
         try:
-            incoming = self._reader.read(payload, client.principal, client.core.time_ms)
-            return self._pass_on(delivery, self._destination_of(incoming), incoming.message)
+            message, to, kind = self._reader.read(
+                data, begin, client.principal, client.core.time_ms
+            )
+            destination = self._destination
+            if destination is None:
+                destination = self._named(to, kind)
+            return self._pass_on(delivery, destination, message)
         except NotLive:
             raise
         except AmqpDecodeError as error:
@@ -96,14 +102,14 @@ class Producer(Sink):
         if sections is None:
             return None
         client = self._session.client
-        incoming = self._reader.read_head(payload, sections, client.principal, client.core.time_ms)
-        return client.uploads.begin(
-            client.principal,
-            self._destination_of(incoming),
-            incoming.message,
-            sections,
-            payload[sections.head :],
+        message, to, kind = self._reader.read_head(
+            payload, sections, client.principal, client.core.time_ms
         )
+        destination = self._destination
+        if destination is None:
+            destination = self._named(to, kind)
+        body = payload[sections.head :]
+        return client.uploads.begin(client.principal, destination, message, sections, body)
 
     @override
     def finish(self, delivery: Delivery, large: LargeMessage) -> Steps:
@@ -134,16 +140,15 @@ class Producer(Sink):
 
     # --- sending
 
-    def _destination_of(self, incoming: Incoming) -> str:
-        if self._destination is not None:
-            return self._destination
-        if not incoming.to:
+    def _named(self, to: str | None, kind: RoutingType | None) -> str:
+        """Return the destination that a message itself says; raises LinkFault without one."""
+        if not to:
             raise LinkFault(
                 INVALID_FIELD,
                 "the message has no 'to', and its link no address: one of them must say where it"
                 " goes",
             )
-        return self._nodes.of_core(incoming.to, incoming.to_kind)
+        return self._nodes.of_core(to, kind)
 
     def _send(self, delivery: Delivery, destination: str, message: OutgoingMessage) -> Steps | None:
         client = self._session.client

@@ -33,6 +33,7 @@ from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.errors import OrthiaError
 
+_MASK: Final = 0xFFFFFFFF
 _LONGEST_TRANSACTION_ID: Final = 32
 """Bytes of a transaction's id, by the specification."""
 
@@ -72,8 +73,8 @@ class Sink(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
-        """Take a whole message; raises LinkFault.
+    def take(self, delivery: Delivery, data: bytes, begin: int) -> Steps | None:
+        """Take a whole message, which is all of ``data`` from ``begin`` on; raises LinkFault.
 
         Returns steps to be done before the next frame, if there are any.
         """
@@ -126,7 +127,7 @@ class Receiver(Link):
     """A link by which a client sends."""
 
     __slots__ = (
-        "_credit", "_delivery_count", "_least_large", "_low", "_max_bytes", "_most", "_partial",
+        "_credit", "_delivery_limit", "_least_large", "_low", "_max_bytes", "_most", "_partial",
         "_sink", "_whole", "is_closed",
     )  # fmt: skip
 
@@ -145,8 +146,10 @@ class Receiver(Link):
         self._sink = sink
         self.is_closed = False
         """Whether it is over: nothing more that came by it is sent."""
-        self._delivery_count = said.initial_delivery_count or 0
         self._credit = 0
+        """How many messages more the client may send."""
+        self._delivery_limit = said.initial_delivery_count or 0
+        """How many deliveries that are together with all that came before."""
         self._most = options.amqp.credits
         self._low = options.amqp.low_credits
         self._least_large = least_large
@@ -157,6 +160,7 @@ class Receiver(Link):
 
     def give_credit(self) -> None:
         """Let the client send as many messages as it may have under way."""
+        self._delivery_limit += self._most - self._credit
         self._credit = self._most
         self.say_flow()
 
@@ -167,7 +171,7 @@ class Receiver(Link):
             Flow(
                 *session.windows(),
                 handle=self.handle,
-                delivery_count=self._delivery_count,
+                delivery_count=(self._delivery_limit - self._credit) & _MASK,
                 link_credit=self._credit,
             )
         )
@@ -179,11 +183,18 @@ class Receiver(Link):
 
     # --- messages
 
-    def transfer(self, said: Transfer, payload: bytes) -> Steps | None:
-        """Take a message, or a part of one; raises LinkFault.
+    @override
+    def transfer_whole(
+        self, delivery_id: int, data: bytes, begin: int, *, is_settled: bool
+    ) -> Steps | None:
+        if self._partial is not None or len(data) - begin >= self._whole:
+            return super().transfer_whole(delivery_id, data, begin, is_settled=is_settled)
+        self._count()
+        delivery = Delivery(self, delivery_id, None, is_settled=is_settled)
+        return self._sink.take(delivery, data, begin)
 
-        Returns steps to be done before the next frame, if there are any.
-        """
+    @override
+    def transfer(self, said: Transfer, payload: bytes) -> Steps | None:
         partial = self._partial
         if partial is None:
             if said.delivery_id is None:
@@ -202,7 +213,7 @@ class Receiver(Link):
                     # Kept until the message is stored: nothing else that a client may write there.
                     state = TransactionalState(said.state.txn_id)
                 delivery = Delivery(self, said.delivery_id, state, is_settled=bool(said.settled))
-                return self._sink.take(delivery, payload)
+                return self._sink.take(delivery, payload, 0)
             delivery = Delivery(self, said.delivery_id, None, is_settled=False)
             partial = self._partial = _Partial(delivery)
         else:
@@ -264,7 +275,7 @@ class Receiver(Link):
             return None
         if partial.large is not None:
             return sink.finish(delivery, partial.large)
-        return sink.take(delivery, whole)
+        return sink.take(delivery, whole, 0)
 
     def _let_go(self, partial: _Partial) -> None:
         """Hold nothing more here of a message."""
@@ -273,11 +284,11 @@ class Receiver(Link):
 
     def _count(self) -> None:
         """Count a delivery against the credit; give more once little is left."""
-        if self._credit <= 0:
+        credit = self._credit - 1
+        if credit < 0:
             raise LinkFault(TRANSFER_LIMIT, "a message came without credit")
-        self._credit -= 1
-        self._delivery_count = (self._delivery_count + 1) & 0xFFFFFFFF
-        if self._credit <= self._low:
+        self._credit = credit
+        if credit <= self._low:
             self.give_credit()
 
     # --- the end

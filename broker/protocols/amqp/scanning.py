@@ -7,7 +7,7 @@ None: whoever asks decodes that, and gets its values or the error.
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from orthia.broker.protocols.amqp.sections import (
     APPLICATION_PROPERTIES,
@@ -16,7 +16,6 @@ from orthia.broker.protocols.amqp.sections import (
     MAX_HEAD_VALUES,
     PROPERTIES,
     VALUE,
-    Sections,
 )
 from orthia.broker.protocols.amqp.types import (
     BINARY_8,
@@ -39,11 +38,18 @@ from orthia.broker.protocols.amqp.types import (
     UUID_CODE,
 )
 
-_SECTION: Final = b"\0S"
-"""How a section begins whose descriptor is a number of one byte; that follows."""
+_SECTION: Final = b"\0S%c"
+"""How a section begins whose descriptor is a number of one byte."""
+PROPERTIES_BEGIN: Final = _SECTION % PROPERTIES
+APPLICATION_BEGINS: Final = _SECTION % APPLICATION_PROPERTIES
+_BODIES: Final = {
+    _SECTION % DATA + bytes((BINARY_8,)): 1,
+    _SECTION % DATA + bytes((BINARY_32,)): 4,
+    _SECTION % VALUE + bytes((STRING_8,)): 1,
+    _SECTION % VALUE + bytes((STRING_32,)): 4,
+}
+"""How a body begins that is a binary or a text, and in how many bytes it says of how many."""
 _SIZE_AND_COUNT: Final = struct.Struct(">II")
-_LEAST_SECTION: Final = 6
-"""How many bytes a section has that is not empty."""
 _OTHER: Final = 255
 _SIZED_8: Final = 254
 _SIZED_32: Final = 253
@@ -80,7 +86,17 @@ _OF_JMS: Final = 10
 """How many properties there are, up to the time of creation, which nearly every message of JMS
 says; what follows is of groups."""
 _TIME_BYTES: Final = 8
-_NOTHING_READ: Final = 1 << 40
+_NOTHING: Final = b"\xff"
+"""No section begins so."""
+_NAMES: Final[dict[bytes, int]] = {}
+"""Names of properties that came before, each from its format code to that of its value: how many
+bytes the value has, or ``_SIZED_8``."""
+_MOST_NAMES: Final = 256
+_LONGEST_NAME: Final = 64
+"""How many are remembered, and how long they may be, in bytes."""
+Usual: TypeAlias = tuple[int, int, int, "Routing"]
+"""Where the properties of a message end, those of its application, and its head; and what its
+properties say."""
 
 
 class Routing(NamedTuple):
@@ -99,36 +115,38 @@ class PropertiesScanner:
     """Reads the properties of the messages of one link.
 
     Those of JMS differ from message to message in their id, which comes first, and in when they
-    were created, which comes last. What is between is compared with what was read before.
+    were created, which comes last. What is before and between is compared with what was read
+    before.
     """
 
-    __slots__ = ("_between", "_left", "_routing")
+    __slots__ = ("_after_id", "_begins", "_between", "_id_at", "_routing", "_size")
 
     def __init__(self) -> None:
+        self._begins = _NOTHING
+        """How the properties that were read last begin, up to the length of the id."""
         self._between = b""
-        """What was between the id and the time of creation of the message that was read last."""
-        self._left = _NOTHING_READ
-        """How many bytes that is, with those of the time."""
+        """What was between their id and the time of their creation."""
+        self._id_at = self._after_id = self._size = 0
+        """Where in them the id begins and ends, and how many bytes they have."""
         self._routing = NO_ROUTING
-        """What it says."""
+        """What they say."""
 
-    def scan(self, head: bytes, first: int, count: int, end: int) -> Routing | None:
-        """Return what ``count`` properties say of these, or None; all of them can be read then.
+    def scan(self, data: bytes, at: int) -> tuple[Routing | None, int]:
+        """Return what the properties that begin at ``at`` say, and where they end.
 
-        The first one begins at ``first``, and they end at ``end``.
+        None if they have to be decoded; otherwise all of them can be read.
         """
-        if count == _OF_JMS and first + 1 < end and head[first] == STRING_8:
-            begin = first + 2
-            at = begin + head[first + 1]
-            if (
-                end - at == self._left
-                and head.startswith(self._between, at)
-                and head[begin:at].isascii()
-            ):
-                return self._routing
-        return self._scan_each(head, first, count, end)
+        if data.startswith(self._begins, at):
+            after_id = at + self._after_id
+            message_id = data[at + self._id_at : after_id]
+            if data.startswith(self._between, after_id) and message_id.isascii():
+                return self._routing, at + self._size
+        first, count, end = elements(data, at, LIST_8, LIST_32)
+        return self._scan_each(data, at, first, count, end), end
 
-    def _scan_each(self, head: bytes, first: int, count: int, end: int) -> Routing | None:
+    def _scan_each(
+        self, data: bytes, begin: int, first: int, count: int, end: int
+    ) -> Routing | None:
         if count > len(_PROPERTIES):
             return None
         at, after_id, code = first, first, NULL
@@ -140,7 +158,7 @@ class PropertiesScanner:
                 after_id = at
             if at >= end:
                 return None
-            code = head[at]
+            code = data[at]
             if code == NULL:
                 at += 1
                 continue
@@ -150,78 +168,97 @@ class PropertiesScanner:
             at += 1
             if width < _SIZED_32:
                 if index == _EXPIRY and at + _TIME_BYTES <= end:
-                    expiry = int.from_bytes(head[at : at + _TIME_BYTES], "big", signed=True)
+                    expiry = int.from_bytes(data[at : at + _TIME_BYTES], "big", signed=True)
                 at += width
                 continue
             if width == _SIZED_8:
                 if at >= end:
                     return None
-                begin = at + 1
-                at = begin + head[at]
+                text = at + 1
+                at = text + data[at]
             else:
-                begin = at + 4
-                at = begin + int.from_bytes(head[at:begin], "big")
-            raw = head[begin:at]
+                text = at + 4
+                at = text + int.from_bytes(data[at:text], "big")
+            raw = data[text:at]
             if not raw.isascii() and not _may_hold(code, raw):
                 return None
             if index == _TO:
                 to = raw.decode()
             elif index == _GROUP:
                 group = raw.decode()
-        if at != end:
+        if at != end or not end:
             return None
         found = Routing(to, expiry, group)
-        if count == _OF_JMS and code == TIMESTAMP and expiry is None:
-            self._between, self._left = head[after_id : end - _TIME_BYTES], end - after_id
+        if count == _OF_JMS and data[first] == STRING_8 and code == TIMESTAMP and expiry is None:
+            self._begins = data[begin : first + 2]
+            self._between = data[after_id : end - _TIME_BYTES]
+            self._id_at, self._after_id = len(self._begins), after_id - begin
+            self._size = end - begin
             self._routing = found
         return found
 
 
-def is_plain_map(head: bytes, first: int, count: int, end: int) -> bool:
-    """Return whether ``count`` keys and values are texts and simple values, which can be read.
+def end_of_plain_map(data: bytes, at: int) -> int:
+    """Return where the application properties end that begin at ``at``.
 
-    The first one begins at ``first``, and they end at ``end``. False if they have to be decoded to
-    know that.
+    They are texts and simple values, and can be read; 0 if they have to be decoded to know that.
     """
-    if count % 2:
-        return False
+    at, count, end = elements(data, at, MAP_8, MAP_32)
+    if count % 2 or count >= MAX_HEAD_VALUES:
+        return 0
+    names = _NAMES
     try:
-        return _end_of_plain(head, first, count // 2) == end
+        for _ in range(count // 2):
+            begin = at
+            at += 3 + data[at + 1]
+            width = names.get(data[begin:at], _OTHER)
+            if width < _SIZED_32:
+                at += width
+                continue
+            if width == _SIZED_8:
+                text = at + 1
+                at = text + data[at]
+                if data[text:at].isascii():
+                    continue
+            at = _end_of_property(data, begin)
+            if not at:
+                return 0
     except IndexError:
-        return False
+        return 0
+    return at if at == end else 0
 
 
-def _end_of_plain(head: bytes, at: int, pairs: int) -> int:
-    """Return where ``pairs`` of a key and a value end; 0 if they have to be decoded to know that.
+def _end_of_property(data: bytes, at: int) -> int:
+    """Return where a name and its value end; 0 if they have to be decoded to know that.
 
     Raises IndexError if they are cut off.
     """
-    for _ in range(pairs):
-        if head[at] != STRING_8:
-            return 0
-        begin = at + 2
-        at = begin + head[at + 1]
-        raw = head[begin:at]
-        if not raw.isascii() and not _is_text(raw):
-            return 0
-        code = head[at]
-        width = _WIDTHS[code]
-        at += 1
-        if width < _SIZED_32:
-            at += width
-            continue
-        if width == _SIZED_8:
-            begin = at + 1
-            at = begin + head[at]
-        elif width == _SIZED_32:
-            begin = at + 4
-            at = begin + int.from_bytes(head[at:begin], "big")
-        else:
-            return 0
-        raw = head[begin:at]
-        if not raw.isascii() and not _may_hold(code, raw):
-            return 0
-    return at
+    if data[at] != STRING_8:
+        return 0
+    begin = at
+    at = begin + 2 + data[begin + 1]
+    name = data[begin + 2 : at]
+    if not name.isascii() and not _is_text(name):
+        return 0
+    code = data[at]
+    width = _WIDTHS[code]
+    at += 1
+    if width != _OTHER and width != _SIZED_32 and len(name) <= _LONGEST_NAME:
+        if len(_NAMES) >= _MOST_NAMES:
+            _NAMES.clear()
+        _NAMES[data[begin:at]] = width
+    if width < _SIZED_32:
+        return at + width
+    if width == _SIZED_8:
+        begin = at + 1
+        at = begin + data[at]
+    elif width == _SIZED_32:
+        begin = at + 4
+        at = begin + int.from_bytes(data[at:begin], "big")
+    else:
+        return 0
+    raw = data[begin:at]
+    return at if raw.isascii() or _may_hold(code, raw) else 0
 
 
 def _may_hold(code: int, raw: bytes) -> bool:
@@ -234,71 +271,48 @@ def _may_hold(code: int, raw: bytes) -> bool:
 def elements(data: bytes, begin: int, short: int, long: int) -> tuple[int, int, int]:
     """Return where the first element of a section's list or map is, their count, and its end.
 
-    The end is 0 for another form, and for what is cut off. ``begin`` is where the section begins;
-    ``short`` and ``long`` are the format codes of the list or map.
+    The end is 0 for another form, and for what is cut off. ``begin`` is where the section begins,
+    with a descriptor of one byte; ``short`` and ``long`` are the format codes of the list or map.
     """
-    length = len(data)
-    if begin + _LEAST_SECTION > length or not data.startswith(_SECTION, begin):
+    try:
+        form = data[begin + 3]
+        if form == short:
+            first, count, end = begin + 6, data[begin + 5], begin + 5 + data[begin + 4]
+        elif form == long:
+            size, count = _SIZE_AND_COUNT.unpack_from(data, begin + 4)
+            first, end = begin + 12, begin + 8 + size
+        else:
+            return 0, 0, 0
+    except (IndexError, struct.error):
         return 0, 0, 0
-    form = data[begin + 3]
-    if form == short:
-        first, count, end = begin + 6, data[begin + 5], begin + 5 + data[begin + 4]
-    elif form == long and begin + 12 <= length:
-        size, count = _SIZE_AND_COUNT.unpack_from(data, begin + 4)
-        first, end = begin + 12, begin + 8 + size
-    else:
-        return 0, 0, 0
-    return (first, count, end) if first <= end <= length else (0, 0, 0)
+    return (first, count, end) if first <= end <= len(data) else (0, 0, 0)
 
 
-def scan_usual(
-    data: bytes, header: int, begin: int, scanner: PropertiesScanner
-) -> tuple[Sections, Routing] | None:
-    """Return where the sections of a message are and what its properties say, or None.
+def scan_usual(data: bytes, begin: int, at: int, scanner: PropertiesScanner) -> Usual | None:
+    """Return where the parts of a message are and what its properties say, or None.
 
     All that follows its annotations can be read then, and the body is nothing but the bytes of a
-    binary or a text. ``header`` is where the header ends, and ``begin`` where the annotations of
-    the message do; it has none of a delivery.
+    binary or a text. The message is all of ``data`` from ``begin`` on; ``at`` is where its
+    annotations end.
     """
-    at, last = begin, len(data) - _LEAST_SECTION
     routing = NO_ROUTING
-    if at > last:
-        return None
-    code = data[at + 2]
-    if code == PROPERTIES:
-        first, count, at = elements(data, at, LIST_8, LIST_32)
-        said = scanner.scan(data, first, count, at) if at else None
-        if said is None or at > last:
+    if data.startswith(PROPERTIES_BEGIN, at):
+        said, at = scanner.scan(data, at)
+        if said is None:
             return None
-        routing, code = said, data[at + 2]
+        routing = said
     properties = at
-    if code == APPLICATION_PROPERTIES:
-        first, count, at = elements(data, at, MAP_8, MAP_32)
-        if not at or at > last or count >= MAX_HEAD_VALUES:
+    if data.startswith(APPLICATION_BEGINS, at):
+        at = end_of_plain_map(data, at)
+        if not at:
             return None
-        if not is_plain_map(data, first, count, at):
-            return None
-        code = data[at + 2]
-    if not data.startswith(_SECTION, at):
+    width = _BODIES.get(data[at : at + 4])
+    if width is None or at - begin > MAX_HEAD_BYTES:
         return None
-    if code == DATA:
-        short, long = BINARY_8, BINARY_32
-    elif code == VALUE:
-        short, long = STRING_8, STRING_32
-    else:
+    head = at + 4 + width
+    if head + int.from_bytes(data[at + 4 : head], "big") != len(data):
         return None
-    form = data[at + 3]
-    if form == short:
-        head, size = at + 5, int(data[at + 4])
-    elif form == long and at + 8 <= len(data):
-        head = at + 8
-        size = int.from_bytes(data[at + 4 : head], "big")
-    else:
-        return None
-    if head + size != len(data) or at > MAX_HEAD_BYTES:
-        return None
-    sections = Sections(header, header, begin, properties, at, head, code, form, size)
-    return sections, routing
+    return properties, at, head, routing
 
 
 def _is_text(raw: bytes) -> bool:

@@ -358,15 +358,16 @@ def properties_of(head: bytes, sections: Sections) -> Properties:
 
 def message_annotations_of(head: bytes, sections: Sections) -> dict[object, Value]:
     """Return the message annotations; raises AmqpDecodeError."""
-    return _map(head, sections.delivery_annotations, sections.message_annotations)
+    return map_in(head, sections.delivery_annotations, sections.message_annotations)
 
 
 def application_properties_of(head: bytes, sections: Sections) -> dict[object, Value]:
     """Return the application's properties; raises AmqpDecodeError."""
-    return _map(head, sections.properties, sections.application_properties)
+    return map_in(head, sections.properties, sections.application_properties)
 
 
-def _map(head: bytes, begin: int, end: int) -> dict[object, Value]:
+def map_in(head: bytes, begin: int, end: int) -> dict[object, Value]:
+    """Return what a section that is a map holds, by where it is; raises AmqpDecodeError."""
     if begin == end:
         return {}
     _, at = decode(head, begin + 1)

@@ -53,6 +53,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Received,
     TransactionalState,
     Transfer,
+    TransferForm,
     bare,
     encode_performative,
 )
@@ -61,6 +62,8 @@ from orthia.broker.protocols.amqp.transactions import LINK_ENDED, Transactions
 from orthia.config.errors import OrthiaError
 
 _MASK: Final = 0xFFFFFFFF
+_NO_ID: Final = -2
+"""Of no delivery, and not before the first."""
 _FIRST_OUTGOING: Final = 0
 _OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What this side says of its own: the client's window decides."""
@@ -82,10 +85,10 @@ class AmqpSession(LinkSession):
     """One session; methods that take what a client says raise SessionFault and LinkFault."""
 
     __slots__ = (
-        "_accepted", "_attaching", "_deliveries", "_incoming_left", "_links",
-        "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id", "_pending",
-        "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids",
-        "_unanswered", "channel", "client", "is_ended", "nodes", "transactions",
+        "_accepted", "_accepting_from", "_accepting_to", "_attaching", "_deliveries",
+        "_incoming_left", "_incoming_limit", "_links", "_next_delivery_id", "_next_outgoing_id",
+        "_pending", "_pending_bytes", "_remote_window", "_resuming", "_returned", "_returned_ids",
+        "_unanswered", "channel", "client", "form", "is_ended", "nodes", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -111,12 +114,18 @@ class AmqpSession(LinkSession):
         """What the client had of links that this side has ended, by handle."""
         self._returned_ids: set[int] = set()
         """All of these."""
-        self._accepted: list[int] = []
-        """What is to be said accepted of what the client sent."""
+        self._accepting_from, self._accepting_to = _NO_ID, _NO_ID
+        """The first and last of those deliveries to be said accepted that came in sequence."""
+        self._accepted: list[tuple[int, int]] = []
+        """The ranges of others that are, too."""
         self._unanswered: set[int] = set()
         """The handles of links that the client has closed, and is not told so yet."""
-        self._next_incoming_id = said.next_outgoing_id
         self._incoming_left = INCOMING_WINDOW
+        """How many transfers more the client may send."""
+        self._incoming_limit = said.next_outgoing_id + INCOMING_WINDOW
+        """The id of the first that it may not."""
+        self.form = TransferForm()
+        """Of the last transfer that carried a message and said nothing else."""
         self._next_outgoing_id = _FIRST_OUTGOING
         self._next_delivery_id = 0
         self._remote_window = said.incoming_window
@@ -143,7 +152,7 @@ class AmqpSession(LinkSession):
     @override
     def windows(self) -> tuple[int, int, int, int]:
         return (
-            self._next_incoming_id,
+            (self._incoming_limit - self._incoming_left) & _MASK,
             self._incoming_left,
             self._next_outgoing_id,
             _OUTGOING_WINDOW,
@@ -240,9 +249,17 @@ class AmqpSession(LinkSession):
     def accept(self, delivery_id: int) -> None:
         if self.is_ended:
             return
-        if not self._accepted:
+        if delivery_id - self._accepting_to != 1:
+            self._begin_accepting(delivery_id)
+        self._accepting_to = delivery_id
+
+    def _begin_accepting(self, delivery_id: int) -> None:
+        """Begin a range of what is accepted; what has begun stays to be said."""
+        if self._accepting_to == _NO_ID:
             self.client.core.slices.later(self._accepting())
-        self._accepted.append(delivery_id)
+        else:
+            self._accepted.append((self._accepting_from, self._accepting_to))
+        self._accepting_from = delivery_id
 
     def _accepting(self) -> Steps:
         self.flush_accepted()
@@ -250,11 +267,12 @@ class AmqpSession(LinkSession):
 
     @override
     def flush_accepted(self) -> None:
-        accepted = self._accepted
-        if not accepted:
+        if self._accepting_to == _NO_ID:
             return
-        self._accepted = []
-        frames = [accepted_frame(self.channel, first, last) for first, last in _ranges(accepted)]
+        ranges, self._accepted = self._accepted, []
+        ranges.append((self._accepting_from, self._accepting_to))
+        self._accepting_to = _NO_ID
+        frames = [accepted_frame(self.channel, first, last) for first, last in ranges]
         self.client.write(b"".join(frames))
 
     @override
@@ -447,26 +465,51 @@ class AmqpSession(LinkSession):
             sender.resume()
             yield GO_ON
 
-    def transfer(self, said: Transfer, payload: bytes) -> Steps | None:
-        """Take a message, or a part of one."""
-        if self._incoming_left <= 0:
-            raise SessionFault(WINDOW_VIOLATION, "a transfer came without a window")
-        self._incoming_left -= 1
-        self._next_incoming_id = (self._next_incoming_id + 1) & _MASK
-        if self._incoming_left <= INCOMING_WINDOW // 2:
-            self._incoming_left = INCOMING_WINDOW
-            self.say(Flow(*self.windows()))
+    def transfer(self, said: Transfer, body: bytes, begin: int) -> Steps | None:
+        """Take a message, or a part of one: what follows in a frame's ``body`` from ``begin`` on.
+
+        Returns steps to be done before the next frame, if there are any.
+        """
+        self._count()
+        self.form.note(said, body, begin)
         link = self._link(said.handle)
         if link is None:
             self.transactions.fail(said.state, LINK_ENDED)
             return None
         try:
-            return link.transfer(said, payload)
+            return link.transfer(said, body[begin:])
         except LinkFault as error:
             self.transactions.fail(said.state, LINK_ENDED)
-            self.client.socket.refused(refusal_of(error), str(error))
-            self.end_link(link, error.error)
+            self._end_at_fault(link, error)
             return None
+
+    def transfer_whole(self, delivery_id: int, body: bytes) -> Steps | None:
+        """Take a message by a transfer of the same ``form`` as one before, as ``transfer`` does."""
+        self._count()
+        form = self.form
+        link = self._link(form.handle)
+        if link is None:
+            return None
+        try:
+            return link.transfer_whole(delivery_id, body, form.end, is_settled=form.is_settled)
+        except LinkFault as error:
+            self._end_at_fault(link, error)
+            return None
+
+    def _count(self) -> None:
+        """Count a transfer against the window; give another once half of it is used up."""
+        left = self._incoming_left - 1
+        if left < 0:
+            raise SessionFault(WINDOW_VIOLATION, "a transfer came without a window")
+        self._incoming_left = left
+        if left <= INCOMING_WINDOW // 2:
+            self._incoming_limit += INCOMING_WINDOW - left
+            self._incoming_left = INCOMING_WINDOW
+            self.say(Flow(*self.windows()))
+
+    def _end_at_fault(self, link: Link, error: LinkFault) -> None:
+        self.client.socket.refused(refusal_of(error), str(error))
+        self.end_link(link, error.error)
 
     def _link(self, handle: int) -> Link | None:
         """Return a link; None for one that this side has ended."""

@@ -335,9 +335,9 @@ class Coordinator(Sink):
         self._transactions = transactions
 
     @override
-    def take(self, delivery: Delivery, payload: bytes) -> Steps | None:
+    def take(self, delivery: Delivery, data: bytes, begin: int) -> Steps | None:
         try:
-            asked = decode_transaction(value_of(payload))
+            asked = decode_transaction(value_of(data[begin:]))
         except AmqpDecodeError as error:
             raise unreadable(error) from None
         if isinstance(asked, Discharge) and not asked.fail:
