@@ -22,9 +22,11 @@ from orthia.broker.protocols.amqp.performatives import (
     Transfer,
 )
 from orthia.config.acceptor_amqp import AcceptorAmqp
+from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import ClientLimits
+from orthia.journal.errors import UnitRefused
 from tests.amqp.support import WINDOW, Client, accepted, encoded
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, settings
 
 
 def test_what_comes_before_the_login_is_bounded() -> None:
@@ -315,6 +317,29 @@ def test_a_node_that_stops_answers_what_was_done_and_takes_nothing_more() -> Non
     client.connection.go_away()
     assert client.closed
     assert client.all() == []
+
+
+def test_a_node_that_stops_waits_for_nothing_that_is_answered_already() -> None:
+    """Nor for what needs no answer: a client with none of both is let go at once."""
+    core = CoreUnderTest(
+        settings("full", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL)
+    )
+    client = Client(core)
+    sender, full = client.sender("orders"), client.sender("full")
+    client.send(sender, "settled", settled=True)
+    client.send(full, "taken", "refused")
+    core.journal.auto_commit = False
+    client.send(sender, "poison")
+    core.journal.refuse(UnitRefused("value out of range"))
+    core.settle()
+    client.receiver("orders", 1)
+    client.settle(*client.messages(), settled=False)
+    core.store_all()
+    held = client.connection.held
+    core.broker.stop()
+    client.send(sender, "too late")
+    assert client.closed
+    assert held < 15_000
 
 
 def test_who_is_not_served_is_told_why_wherever_it_is() -> None:

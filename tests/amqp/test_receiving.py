@@ -25,7 +25,8 @@ from orthia.broker.protocols.amqp.performatives import (
     Target,
     Transfer,
 )
-from orthia.broker.protocols.amqp.sections import sections_of
+from orthia.broker.protocols.amqp.sections import DELIVERY_ANNOTATIONS, sections_of
+from orthia.broker.protocols.amqp.types import encode, encode_described
 from orthia.broker.protocols.amqp.values import Described, Symbol, ULong
 from orthia.config.address_settings import RoutingType
 from tests.amqp.support import WINDOW, Client, accepted, encoded
@@ -106,6 +107,19 @@ def test_a_message_comes_byte_for_byte_as_it_was_sent() -> None:
     assert message.payload == payload
     assert message.transfer.message_format == 0
     assert message.transfer.settled is False
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 3_000])
+def test_annotations_of_a_delivery_end_with_it(text: str) -> None:
+    """They are of one hop: all else is as it was sent, also of a message in several frames."""
+    core = started()
+    client = Client(core, max_frame_size=512)
+    sender = client.sender("orders")
+    for _ in range(2):
+        hop = encode_described(DELIVERY_ANNOTATIONS, encode({Symbol("x-hop"): 1}))
+        client.transfer(sender, encoded(text, annotations=hop, application={"n": 1}))
+    client.receiver("orders", 2)
+    assert [one.payload for one in client.messages()] == [encoded(text, application={"n": 1})] * 2
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -32,6 +32,8 @@ from tests.amqp.support import Client, accepted, encoded
 from tests.core.support import Clock, CoreUnderTest, settings
 from tests.stomp.support import secured
 
+COPY = Symbol("copy")
+
 
 def test_a_message_is_accepted_once_it_is_stored() -> None:
     """Not before its commit, whatever else is answered."""
@@ -153,6 +155,79 @@ def test_what_a_message_says_of_its_delivery_acts() -> None:
     assert consumer.texts == ["high", "at", "due"]
     clock.pass_ms(2_000)
     assert consumer.texts == ["high", "at", "due", "late"]
+
+
+def test_a_message_expires_when_it_says() -> None:
+    """After its time to live, or at its absolute expiry, which wins over that."""
+    clock = Clock()
+    client = Client(clock.core)
+    sender = client.sender("orders")
+    at = Properties(absolute_expiry_time=Timestamp(clock.ms() + 2_000))
+    client.send(sender, "ttl", header=Header(durable=True, ttl=1_000))
+    client.send(sender, "at", properties=at)
+    client.send(sender, "sooner", header=Header(durable=True, ttl=500), properties=at)
+    client.send(sender, "later", header=Header(durable=True, ttl=9_000), properties=at)
+    client.send(sender, "never", properties=Properties(absolute_expiry_time=Timestamp(0)))
+    for passed_ms, left in (
+        (900, ["ttl", "at", "sooner", "later", "never"]),
+        (200, ["at", "sooner", "later", "never"]),
+        (800, ["at", "sooner", "later", "never"]),
+        (200, ["never"]),
+    ):
+        clock.pass_ms(passed_ms)
+        client.all()
+        browser = client.receiver("", 10, source=Source("orders", distribution_mode=COPY))
+        assert client.texts() == left
+        client.say(Detach(browser, closed=True))
+
+
+def test_a_delay_is_counted_from_when_its_message_came() -> None:
+    """Of each message of a link by itself; a time to be delivered at wins over a delay."""
+    clock = Clock()
+    client = Client(clock.core)
+    sender = client.sender("orders")
+    consumer = clock.core.consume("/queue/orders")
+    delay = encode_annotations({Symbol("x-opt-delivery-delay"): 1_000})
+    for text in "ab":
+        client.send(sender, text, annotations=delay)
+        clock.pass_ms(600)
+    assert consumer.texts == ["a"]
+    said = {Symbol("x-opt-delivery-time"): clock.ms() + 600, Symbol("x-opt-delivery-delay"): 9_000}
+    client.send(sender, "c", annotations=encode_annotations(said))
+    clock.pass_ms(500)
+    assert consumer.texts == ["a", "b"]
+    clock.pass_ms(200)
+    assert consumer.texts == ["a", "b", "c"]
+
+
+def test_a_priority_above_9_is_the_highest() -> None:
+    """As JMS has none above; others learn that it is."""
+    core = CoreUnderTest()
+    client = Client(core)
+    sender = client.sender("orders")
+    client.send(sender, "high", header=Header(durable=True, priority=9))
+    client.send(sender, "above", header=Header(durable=True, priority=200))
+    consumer = core.consume("/queue/orders")
+    assert consumer.texts == ["high", "above"]
+    assert [one.record.priority for one in consumer.received] == [9, 9]
+
+
+def test_a_sender_waits_while_its_address_is_full_and_blocks() -> None:
+    """It is not read from, and what it has sent is stored once there is room."""
+    core = CoreUnderTest(
+        settings("orders", max_size_messages=2, address_full_policy=AddressFullPolicy.BLOCK)
+    )
+    client = Client(core)
+    sender = client.sender("orders")
+    client.send(sender, *"abcdef")
+    taken = len(client.states())
+    assert taken < 6
+    assert client.connection.is_waiting
+    consumer = core.consume("/queue/orders", auto=True)
+    core.pass_time(1)
+    assert taken + accepted(client.states()) == 6
+    assert consumer.texts == [*"abcdef"]
+    assert not client.connection.is_waiting
 
 
 def test_a_message_with_a_duplicate_id_is_stored_once() -> None:
