@@ -211,12 +211,12 @@ def encode_message(message: Message) -> bytes:
     if large is not None:
         version, body = LARGE_VERSION, _LARGE_BODY.pack(*large)
     if stated or encoding != FIRST_ENCODING:
-        version = STATED_VERSION if encoding < SECOND_ENCODING else SECOND_ENCODING_VERSION
-        if stated or large is not None or encoding != SECOND_ENCODING:
+        if encoding == SECOND_ENCODING and large is None and not stated:
+            version, head = SECOND_ENCODING_VERSION, _SECOND_ALONE + head
+        else:
+            version = STATED_VERSION if encoding < SECOND_ENCODING else SECOND_ENCODING_VERSION
             flags = 0 if large is None else _IS_LARGE
             head = b"".join((_STATED.pack(encoding, flags, len(stated)), stated, head))
-        else:
-            head = _SECOND_ALONE + head
     address = address_text.encode()
     if len(address) > _MAX_ADDRESS_BYTES:
         raise ValueError(f"an address of {len(address)} bytes is longer than {_MAX_ADDRESS_BYTES}")

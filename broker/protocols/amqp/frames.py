@@ -74,14 +74,15 @@ class FrameReader:
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer; then ask for ``next_frame`` until there is none."""
-        if self._at < len(self._data):
-            self._rest += self._data[self._at :]
-        self._data = b""
-        self._at = 0
-        if self._rest:
-            self._rest += data
-        else:
+        self._keep_rest()
+        rest = self._rest
+        if not rest:
             self._data = data
+        elif len(rest) < self._needed() <= len(rest) + len(data):
+            self._data = b"".join((rest, data))
+            rest.clear()
+        else:
+            rest += data
 
     def next_frame(self) -> ProtocolHeader | Frame | None:
         """Return the next frame, or the header that is expected; None before all of it is there.
@@ -112,13 +113,14 @@ class FrameReader:
         return Frame(kind, channel, data[at + offset * 4 : end])
 
     def _needed(self) -> int:
-        """Return how many bytes of the rest are needed before anything can be said of it."""
+        """Return how many bytes of the rest are needed before anything can be said of it.
+
+        Of what is no frame all is there that is needed.
+        """
         if len(self._rest) < HEADER_BYTES or self._expects_header:
             return HEADER_BYTES
-        size, offset, _, _ = _HEAD.unpack_from(self._rest)
-        if size > self.max_frame_size or offset < 2 or offset * 4 > size:
-            raise self._wrong(size, offset)
-        return int(size)
+        size: int = _HEAD.unpack_from(self._rest)[0]
+        return 0 if size > self.max_frame_size else size
 
     def _header(self, data: bytes, at: int) -> ProtocolHeader:
         found = data[at : at + HEADER_BYTES]
