@@ -1,5 +1,6 @@
 """What is found without decoding is what decoding finds, or nothing."""
 
+import tracemalloc
 from typing import Any
 from uuid import UUID
 
@@ -227,6 +228,19 @@ def test_a_message_is_read_as_if_none_like_it_had_been_before(there: bytes, inst
     payload = of_jms(3).replace(there, instead)
     found = read(reader, payload)
     assert (None if isinstance(found, str) else found) == decoded(payload)
+
+
+def test_a_link_remembers_little_of_its_messages() -> None:
+    """However much each says of itself."""
+    readers = [MessageReader() for _ in range(20)]
+    message = of_jms(1, subject="x" * 50_000)
+    read(readers[0], message)
+    tracemalloc.start()
+    for reader in readers:
+        read(reader, message)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100_000
 
 
 @MANY

@@ -68,6 +68,8 @@ class Producer(Sink):
             destination = self._destination
             if destination is None:
                 destination = self._named(to, kind)
+            if delivery.state is None:
+                return self._send(delivery, destination, message)
             return self._pass_on(delivery, destination, message)
         except NotLive:
             raise

@@ -86,6 +86,8 @@ _OF_JMS: Final = 10
 """How many properties there are, up to the time of creation, which nearly every message of JMS
 says; what follows is of groups."""
 _TIME_BYTES: Final = 8
+_LONGEST_KNOWN: Final = 1_024
+"""Of how many bytes properties are remembered, for each link."""
 _NOTHING: Final = b"\xff"
 """No section begins so."""
 _NAMES: Final[dict[bytes, int]] = {}
@@ -189,7 +191,8 @@ class PropertiesScanner:
         if at != end or not end:
             return None
         found = Routing(to, expiry, group)
-        if count == _OF_JMS and data[first] == STRING_8 and code == TIMESTAMP and expiry is None:
+        is_of_jms = count == _OF_JMS and data[first] == STRING_8 and code == TIMESTAMP
+        if is_of_jms and expiry is None and end - begin <= _LONGEST_KNOWN:
             self._begins = data[begin : first + 2]
             self._between = data[after_id : end - _TIME_BYTES]
             self._id_at, self._after_id = len(self._begins), after_id - begin
