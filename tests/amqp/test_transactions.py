@@ -1,11 +1,15 @@
 """Transactions of AMQP: what is sent and settled in one is done whole, or not at all."""
 
+from dataclasses import replace
+
 import pytest
 
+from orthia.broker.protocols.amqp.frames import AMQP_ID
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     RELEASED,
+    Begin,
     Declare,
     Declared,
     Detach,
@@ -13,6 +17,7 @@ from orthia.broker.protocols.amqp.performatives import (
     End,
     Flow,
     Modified,
+    Open,
     Outcome,
     Rejected,
     Source,
@@ -20,13 +25,14 @@ from orthia.broker.protocols.amqp.performatives import (
     Transfer,
     encode_performative,
 )
-from orthia.broker.protocols.amqp.sections import VALUE
+from orthia.broker.protocols.amqp.sections import VALUE, Properties
 from orthia.broker.protocols.amqp.types import encode_described
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.config.settings import ClientLimits
 from orthia.journal.errors import UnitRefused
 from tests.amqp.support import Client, Received
-from tests.core.support import CoreUnderTest, settings
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.stomp.support import secured
 
 QUEUE = "/queue/orders"
 
@@ -395,3 +401,102 @@ def test_what_a_transaction_does_is_bounded_in_number() -> None:
     detach = client.take(Detach)
     assert detach.error is not None
     assert "max-transaction-entries 2" in (detach.error.description or "")
+
+
+def test_a_transaction_that_is_over_holds_nothing() -> None:
+    """However it ended: the limits are of those that are open, one after the other."""
+    core = CoreUnderTest()
+    core.send(QUEUE, *map(str, range(10)))
+    client = Client(core, limits=ClientLimits(max_transaction_bytes=5_000))
+    control, sender = client.coordinator(), client.sender("out")
+    receiver = client.receiver("orders")
+    connection = client.connection
+    before = connection.held, connection.sent
+    for count in range(10):
+        client.flow(receiver, 1, count=count)
+        messages = client.messages()
+        txn_id = client.declare(control)
+        client.send(sender, "out", state=TransactionalState(txn_id), settled=True)
+        settle(client, txn_id, *messages)
+        assert connection.held > before[0] + 1_000
+        client.discharge(control, txn_id, fail=bool(count % 2))
+        assert client.states() == [ACCEPTED]
+        assert (connection.held, connection.sent) == before
+    assert core.broker.depths() == {"orders": 5, "out": 5}
+
+
+def test_what_a_transaction_settles_makes_room_for_more() -> None:
+    """Before its commit: a client that commits after many messages would wait for ever."""
+    limits = ClientLimits(max_unacknowledged_bytes=10_000)
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=limits))
+    core.send(QUEUE, *("x" * 900 for _ in range(30)))
+    client = Client(core)
+    control = client.coordinator()
+    txn_id = client.declare(control)
+    client.receiver("orders", 30)
+    got: list[Received] = []
+    while messages := client.messages():
+        got += messages
+        settle(client, txn_id, *messages)
+    assert len(got) == 30
+    client.discharge(control, txn_id)
+    assert client.states() == [ACCEPTED]
+    assert depth(core) == 0
+
+
+def test_a_message_whose_transaction_is_rolled_back_too_often_is_a_dead_letter() -> None:
+    """As every message whose client fails with it."""
+    core = CoreUnderTest(settings(dead_letter_address="DLQ", max_delivery_attempts=2))
+    core.send("/queue/DLQ", "x")
+    core.send(QUEUE, "in")
+    client = Client(core)
+    control = client.coordinator()
+    client.receiver("orders", 5)
+    for _ in range(2):
+        (message,) = client.messages()
+        txn_id = client.declare(control)
+        settle(client, txn_id, message)
+        client.discharge(control, txn_id, fail=True)
+    assert client.messages() == []
+    assert core.broker.depths() == {"orders": 0, "DLQ": 2}
+
+
+def test_what_a_transaction_has_no_room_to_settle_goes_back() -> None:
+    """With its link, which ends; nothing of it is done by the commit."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "x" * 3_000)
+    client = Client(core, limits=ClientLimits(max_transaction_bytes=2_000))
+    control = client.coordinator()
+    client.receiver("orders", 1)
+    messages = client.messages()
+    txn_id = client.declare(control)
+    settle(client, txn_id, *messages)
+    detach = client.take(Detach)
+    assert detach.error is not None
+    assert "max-transaction-bytes 2000" in (detach.error.description or "")
+    client.discharge(control, txn_id)
+    (state,) = client.states()
+    assert isinstance(state, Rejected)
+    assert core.consume(QUEUE).texts == ["x" * 3_000]
+
+
+def test_who_may_not_send_to_one_of_its_addresses_learns_so_before_the_commit() -> None:
+    """By the outcome of the message, also of a link without an address."""
+    rights = {"a": {"s": "send createDurableQueue createAddress"}}
+    core = CoreUnderTest(secured({"ann": "s"}, rights))
+    client = Client(core, opens=False)
+    client.log_in("PLAIN", b"\0ann\0s3cret")
+    client.header(AMQP_ID)
+    client.say(Open("c"))
+    client.say(Begin(None, 0, 100, 100))
+    client.all()
+    control, sender = client.coordinator(), client.sender(None)
+    txn_id = client.declare(control)
+    for state in (TransactionalState(txn_id), None):
+        for to in ("a", "b"):
+            client.send(sender, "x", properties=Properties(to=to), state=state)
+        allowed, refused = client.states()
+        assert allowed == (ACCEPTED if state is None else TransactionalState(txn_id, ACCEPTED))
+        assert isinstance(refused, Rejected)
+        assert refused.error is not None
+        assert refused.error.condition == "amqp:unauthorized-access"
