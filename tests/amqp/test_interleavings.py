@@ -15,6 +15,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Accepted,
     Attach,
     Begin,
+    Close,
     Detach,
     Disposition,
     End,
@@ -31,7 +32,7 @@ from orthia.broker.protocols.amqp.performatives import (
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.journal.errors import UnitRefused
 from tests.amqp.support import WINDOW, Client, encoded
-from tests.core.support import CoreUnderTest, settings
+from tests.core.support import ANYONE, CoreUnderTest, settings
 
 SOLE = Symbol("sole-connection-for-container")
 QUEUE = "/queue/orders"
@@ -322,3 +323,34 @@ def test_a_transaction_settles_nothing_that_went_back_before() -> None:
     client.say(Detach(receiver, closed=True))
     client.discharge(control, client.declare(control))
     assert not is_rolled_back(client)
+
+
+@pytest.mark.parametrize("end", [End(), Close()])
+@pytest.mark.parametrize("meanwhile", ["nothing", "lost", "deleted", "stopped"])
+def test_a_client_that_ends_many_links_lets_others_have_turns(end: object, meanwhile: str) -> None:
+    """What goes back by one link comes by no other, whatever happens until all are ended."""
+    passed = itertools.count()
+    core = CoreUnderTest(clock=lambda: next(passed) / 1_000)
+    client = Client(core)
+    for _ in range(20):
+        client.receiver("orders", 5)
+    core.send(QUEUE, *(str(one) for one in range(90)))
+    assert len(client.messages()) == 90
+    client.connection.receive(encode_frame(encode_performative(end)))
+    assert 0 < client.connection.links < 20
+    if meanwhile == "lost":
+        client.connection.connection_lost()
+    elif meanwhile == "stopped":
+        client.connection.stop_serving()
+    elif meanwhile == "deleted":
+        core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+    core.settle()
+    assert client.all() == ([] if meanwhile in ("lost", "stopped") else [end])
+    assert client.connection.links == 0
+    assert client.connection.unacknowledged == 0
+    if meanwhile == "deleted":
+        assert not core.broker.queues()
+    elif meanwhile != "stopped":
+        taken = core.consume(QUEUE)
+        core.settle()
+        assert taken.texts == [str(one) for one in range(90)]

@@ -529,8 +529,7 @@ class AmqpConnection(Client):
                     return session.transfer_whole(delivery_id, body)
             return self._take_performative(frame, session)
         except SessionFault as error:
-            self._end_session(channel, session, error)
-            return None
+            return self._end_session(channel, session, error)
 
     def _take_performative(self, frame: Frame, session: AmqpSession | None) -> Steps | None:
         """Do what a frame says; without a ``session`` its channel has none, or an ended one."""
@@ -542,16 +541,12 @@ class AmqpConnection(Client):
             self._begin(frame.channel, performative)
             return None
         if isinstance(performative, Close):
-            self._close()
-            return None
+            return self._closing()
         if frame.channel not in self._sessions:
             raise ConnectionFault(NOT_ALLOWED, f"channel {frame.channel} has no session")
         if isinstance(performative, End):
             del self._sessions[frame.channel]
-            if session is not None:
-                session.end()
-                self.say(frame.channel, End())
-            return None
+            return None if session is None else self._ending_session(frame.channel, session)
         if session is None:
             return None  # it is over: the client does not know yet
         if isinstance(performative, Transfer):
@@ -568,11 +563,17 @@ class AmqpConnection(Client):
             raise ConnectionFault(NOT_ALLOWED, "the connection is open already")
         return None
 
-    def _end_session(self, channel: int, session: AmqpSession, error: SessionFault) -> None:
-        self.socket.refused(refusal_of(error), str(error))
+    def _end_session(self, channel: int, session: AmqpSession, fault: SessionFault) -> Steps:
+        """End a session for what its client did wrong: it does not know yet."""
+        self.socket.refused(refusal_of(fault), str(fault))
         self._sessions[channel] = None
-        session.end()
-        self.say(channel, End(error.error))
+        return self._ending_session(channel, session, fault.error)
+
+    def _ending_session(
+        self, channel: int, session: AmqpSession, error: Error | None = None
+    ) -> Steps:
+        yield from session.ending()
+        self.say(channel, End(error))
 
     def _begin(self, channel: int, said: Begin) -> None:
         if channel in self._sessions:
@@ -600,12 +601,15 @@ class AmqpConnection(Client):
 
     # --- the end
 
-    def _close(self) -> None:
+    def _closing(self) -> Steps:
         """End in good order, as the client asks for."""
-        for session in self._sessions.values():
+        self.is_serving = False  # what goes back by one link is not delivered to the next
+        while self._sessions:
+            session = self._sessions.pop(next(iter(self._sessions)))
             if session is not None:
-                session.end()
-        self._sessions.clear()
+                yield from session.ending()
+        if self.is_closed:
+            return
         self.say(0, Close())
         self._was_disconnected = True
         self._end(failed=False)

@@ -71,6 +71,8 @@ _TRANSFER_BYTES: Final = 64
 """What a transfer needs of its frame beside the message."""
 _SETTLED_AT_ONCE: Final = 512
 """How many deliveries one disposition settles before others may have a turn."""
+_LOOKED_AT_AT_ONCE: Final = 4_096
+"""How many deliveries are looked at before others may have a turn, to find those of a range."""
 _ENDED_COST: Final = 128
 """Bytes that the handle of a link counts for which this side has ended, and the client has not.
 
@@ -535,13 +537,16 @@ class AmqpSession(LinkSession):
 
     def _settling(self, said: Disposition, first: int, count: int) -> Steps:
         """Settle a long range: of as many as a client can have, others wait for a few only."""
-        named = [one for one in self._deliveries if (one - first) & _MASK < count]
         for returned in list(self._returned.values()):
             if any((one - first) & _MASK < count for one in returned):
                 self.transactions.fail(said.state, LINK_ENDED)
                 break
             yield GO_ON
-        yield GO_ON
+        deliveries, named = list(self._deliveries), list[int]()
+        for at in range(0, len(deliveries), _LOOKED_AT_AT_ONCE):
+            some = deliveries[at : at + _LOOKED_AT_AT_ONCE]
+            named += [one for one in some if (one - first) & _MASK < count]
+            yield GO_ON
         for at in range(0, len(named), _SETTLED_AT_ONCE):
             self._settle_all(said, named[at : at + _SETTLED_AT_ONCE])
             yield GO_ON
@@ -628,19 +633,22 @@ class AmqpSession(LinkSession):
 
     # --- the end
 
-    def end(self) -> None:
+    def ending(self) -> Steps:
         """End all links of a client that ended the session: what is not settled goes back."""
         self.is_ended = True
         self.flush_accepted()
         self._pending.clear()
         self._hold(-self._pending_bytes)
+        self._remote_window = 0  # what goes back by one link is not delivered to the next
         links = [one for one in self._links.values() if one is not None]
-        for handle, one in self._links.items():
-            if one is None:
-                self._forget_handle(handle)
         # What they have goes back before their transactions end: the client did not fail with it.
         for link in sorted(links, key=lambda one: not isinstance(one, Sender)):
-            self._close(link, is_closed=True)
+            if self._links.get(link.handle) is link:  # its queue may be deleted meanwhile
+                del self._links[link.handle]
+                self._close(link, is_closed=True)
+                yield GO_ON
+        for handle in self._links:
+            self._forget_handle(handle)
         self._links.clear()
 
     def leave(self) -> list[Sender]:
