@@ -15,15 +15,21 @@ from orthia.broker.protocols.amqp.frames import (
     continued_frame,
     delivery_frame,
     encode_frame,
+    settled_frame,
     transfer_frame,
 )
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
+    RELEASED,
     SENDER,
     Disposition,
+    Modified,
+    Outcome,
+    Rejected,
     Transfer,
     decode_performative,
+    encode_performative,
 )
 from orthia.broker.protocols.amqp.values import AmqpFramingError
 
@@ -179,4 +185,16 @@ def test_deliveries_are_accepted_by_range(*, role: bool) -> None:
     assert isinstance(frame, Frame)
     said, _ = decode_performative(frame.body)
     assert said == Disposition(role, 1, 2**32 - 1, True, ACCEPTED)
+    assert frame.channel == 7
+
+
+@pytest.mark.parametrize("outcome", [RELEASED, Rejected(), Modified(True, True)])
+def test_a_sender_settles_deliveries_by_range(outcome: Outcome) -> None:
+    """With whatever outcome the client said."""
+    data = settled_frame(7, 1, 2**32 - 1, encode_performative(outcome))
+    (frame,) = read(connected(), data)
+    assert isinstance(frame, Frame)
+    said, end = decode_performative(frame.body)
+    assert said == Disposition(SENDER, 1, 2**32 - 1, True, outcome)
+    assert end == len(frame.body)
     assert frame.channel == 7

@@ -230,3 +230,16 @@ def accepted_frame(channel: int, first: int, last: int, *, is_receiver: bool = T
         *(30, 2, AMQP_FRAME, channel, b"\0S\x15\xc0", 17, 5, role, _UINT, first, _UINT, last)
     )
     return head + b"A\0S\x24E"
+
+
+def settled_frame(channel: int, first: int, last: int, state: bytes) -> bytes:
+    """Return the disposition by which a sender settles deliveries, first to last.
+
+    ``state`` is their outcome, encoded, of 240 bytes at most.
+    """
+    size = len(state)
+    head = _OUTCOME.pack(
+        *(26 + size, 2, AMQP_FRAME, channel, b"\0S\x15\xc0", 13 + size, 5),
+        *(_FALSE, _UINT, first, _UINT, last),
+    )
+    return b"".join((head, b"A", state))

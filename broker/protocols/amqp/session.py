@@ -33,6 +33,7 @@ from orthia.broker.protocols.amqp.frames import (
     continued_frame,
     delivery_frame,
     encode_frame,
+    settled_frame,
     transfer_frame,
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
@@ -620,15 +621,8 @@ class AmqpSession(LinkSession):
         if isinstance(state, Accepted):
             frames = [accepted_frame(channel, *one, is_receiver=False) for one in ranges]
         else:
-            frames = [
-                encode_frame(
-                    encode_performative(
-                        Disposition(SENDER, first, last, settled=True, state=state)
-                    ),
-                    channel,
-                )
-                for first, last in ranges
-            ]
+            encoded = encode_performative(state)
+            frames = [settled_frame(channel, *one, encoded) for one in ranges]
         self.client.write(b"".join(frames))
 
     # --- the end
