@@ -231,6 +231,23 @@ def test_a_window_that_stays_shut_holds_one_message_at_most() -> None:
     assert 4_500 < held - client.connection.unacknowledged < 6_000
     client.say(Detach(receiver, closed=True))
     assert client.connection.unacknowledged == 0
+    assert client.take(Detach) == Detach(receiver, closed=True)
+    client.say(Flow(1, WINDOW, 0, WINDOW))
+    assert client.all() == [], "the rest of it is of a link that is not there"
+
+
+@pytest.mark.parametrize("how", [End(), Detach(21, closed=True)])
+def test_nothing_is_held_for_what_is_over(how: object) -> None:
+    """Of a message for whose rest there was no room; its session or its link is ended."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "x" * 5_000)
+    client = Client(core, max_frame_size=512)
+    before = client.connection.held
+    receiver = client.receiver("orders", handle=21)
+    client.say(Flow(0, 1, 0, WINDOW, receiver, 0, 10))
+    assert client.connection.held - before > 4_500
+    client.say(how)
+    assert client.connection.held <= before
 
 
 def test_a_silent_client_is_ended_after_the_time_that_was_agreed_on() -> None:
