@@ -13,7 +13,11 @@ from orthia.broker.protocols.amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from orthia.broker.protocols.amqp.sections import Properties
+from orthia.broker.protocols.amqp.sections import (
+    Properties,
+    encode_application_properties,
+    encode_properties,
+)
 from orthia.broker.protocols.amqp.values import ULong
 from orthia.config.settings import Settings
 from tests.amqp.support import LARGE_FRAME, WINDOW, Client
@@ -53,6 +57,14 @@ class Asking:
 
         def send() -> None:
             self.client.send(self.handle, body, properties=said, application=asked, state=state)
+
+        self.managed.let(send)
+
+    def transfer(self, payload: bytes) -> None:
+        """Send a request as bytes, and wait for what comes of it."""
+
+        def send() -> None:
+            self.client.transfer(self.handle, payload)
 
         self.managed.let(send)
 
@@ -134,6 +146,29 @@ def test_what_cannot_be_answered_is_rejected(
     asking.ask("", said, **named)
     assert told in asking.rejection()
     asking.ask("", **COUNT)
+    assert asking.answer() == (True, 1)
+
+
+@pytest.mark.parametrize(
+    "body", [b"\0Sw\xc0\3\2\xff\xff", b"\0Sv\xc0\3\2\xff\xff", b"\0Sw\xc1\2\1\xff"]
+)
+def test_arguments_are_a_text_or_a_binary(body: bytes) -> None:
+    """What a list or a map has in it is not looked at, which takes long where it is much."""
+    asking = Asking(SETTINGS, "a")
+    head = encode_application_properties({f"_AMQ_{name}": one for name, one in COUNT.items()})
+    asking.transfer(head + body)
+    assert "is a text or a binary" in asking.rejection()
+
+
+@pytest.mark.parametrize("body", [b"", b"\0Sw\x40", b"\0Su\xa0\2[]", b"\0SxE"])
+def test_without_arguments_there_need_be_no_body(body: bytes) -> None:
+    """Nor need there be anything in it; a footer is none."""
+    asking = Asking(SETTINGS, "a")
+    said = Properties(reply_to="answers")
+    head = encode_properties(said) + encode_application_properties(
+        {f"_AMQ_{name}": one for name, one in COUNT.items()}
+    )
+    asking.transfer(head + body)
     assert asking.answer() == (True, 1)
 
 

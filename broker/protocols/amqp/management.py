@@ -42,7 +42,9 @@ from orthia.broker.protocols.amqp.performatives import TransactionalState
 from orthia.broker.protocols.amqp.producer import Producer
 from orthia.broker.protocols.amqp.receiver import Delivery, Sink
 from orthia.broker.protocols.amqp.sections import (
+    NO_BODY,
     Properties,
+    Sections,
     application_properties_of,
     decode_body,
     encode_application_properties,
@@ -51,6 +53,7 @@ from orthia.broker.protocols.amqp.sections import (
     sections_of,
     text_prefix,
 )
+from orthia.broker.protocols.amqp.types import NULL
 from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError, Value
 from orthia.config.errors import OrthiaError
@@ -163,15 +166,26 @@ def read_request(delivery: Delivery, payload: bytes) -> tuple[ManagementRequest,
             INVALID_FIELD,
             f"a management request has one of the properties {OPERATION} and {ATTRIBUTE}",
         )
-    arguments = decode_body(sections, body).value
-    if isinstance(arguments, str):
-        arguments = arguments.encode(errors="replace")
-    if arguments is not None and not isinstance(arguments, bytes):
-        raise LinkFault(INVALID_FIELD, "the body of a management request is a text or a binary")
     request = ManagementRequest(
-        resource, operation or attribute, is_attribute=not operation, arguments=arguments or b""
+        resource,
+        operation or attribute,
+        is_attribute=not operation,
+        arguments=_arguments(sections, body),
     )
     return request, properties_of(head, sections)
+
+
+def _arguments(sections: Sections, body: bytes) -> bytes:
+    """Return the bytes of a body that is a text or a binary; empty without a body.
+
+    Any other is not decoded: that takes long, and who asks may not even be allowed to.
+    """
+    if sections.first < 0 and sections.body != NO_BODY and sections.code != NULL:
+        raise LinkFault(INVALID_FIELD, "the body of a management request is a text or a binary")
+    arguments = decode_body(sections, body).value
+    if isinstance(arguments, str):
+        return arguments.encode(errors="replace")
+    return arguments if isinstance(arguments, bytes) else b""
 
 
 def _named(properties: dict[object, Value], name: str) -> str:
