@@ -54,6 +54,29 @@ class AcceptorAmqp:
     failover_servers: tuple[tuple[str, int], ...] = ()
     """``amqpFailoverServers``: where clients reach each node of the pair."""
 
+    def parameters(self) -> dict[str, str]:
+        """Return what is not the default, by the names of an acceptor's URL."""
+        default = AcceptorAmqp()
+        shown = {
+            "amqpCredits": (self.credits, default.credits),
+            "amqpLowCredits": (self.low_credits, default.low_credits),
+            "amqpMinLargeMessageSize": (
+                self.min_large_message_size,
+                default.min_large_message_size,
+            ),
+            "amqpIdleTimeout": (self.idle_timeout, default.idle_timeout),
+            "maxFrameSize": (self.max_frame_size, default.max_frame_size),
+        }
+        found = {name: str(value) for name, (value, usual) in shown.items() if value != usual}
+        if self.mechanisms:
+            found["saslMechanisms"] = ",".join(self.mechanisms)
+        if self.failover_servers:
+            found["amqpFailoverServers"] = ",".join(
+                f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                for host, port in self.failover_servers
+            )
+        return found
+
 
 def acceptor_amqp(parameters: Mapping[str, str]) -> AcceptorAmqp:
     """Return what the parameters of an acceptor say; raises ConfigurationError."""

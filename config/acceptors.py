@@ -141,7 +141,10 @@ def parse_acceptor(
         raise ConfigurationError(
             f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
         )
-    mistyped = mistyped_names(parameters, {*TLS_ACTING, *WEBSOCKET_ACTING})
+    of_amqp = AMQP_ACTING if "AMQP" in protocols else ()
+    mistyped = mistyped_names(
+        parameters.keys() - ACTING.keys(), {*TLS_ACTING, *WEBSOCKET_ACTING, *of_amqp}
+    )
     if mistyped:
         wrong, meant = mistyped[0]
         raise ConfigurationError(
@@ -155,6 +158,9 @@ def parse_acceptor(
     if "STOMP" not in protocols:
         idle |= STOMP_ACTING
     harmless, instead = judge(parameters, ACTING.keys() - idle, idle)
+    others = _not_served(protocols)
+    if others is not None:
+        instead.append(("protocols", others))
     return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
 
 
@@ -205,6 +211,16 @@ def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
                 f" expected some of {', '.join(PROTOCOLS)}{hint}"
             )
     return protocols
+
+
+def _not_served(protocols: tuple[str, ...]) -> str | None:
+    """Return what becomes of clients whose protocols a port names and has not; None for none."""
+    others = [one for one in protocols if one not in SERVED_PROTOCOLS]
+    if not others:
+        return None
+    told = f"clients of {', '.join(others)} cannot connect"
+    of_jms = "AMQP" in protocols and {*others} & {"CORE", "OPENWIRE"}
+    return f"{told}; those of JMS can with qpid-jms, by AMQP" if of_jms else told
 
 
 def _refuse_unreadable(parameters: Mapping[str, str]) -> None:

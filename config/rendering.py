@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from orthia.config.acceptors import SERVED_PROTOCOLS
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.login_domains import LoginDomain, LoginModule
@@ -220,6 +221,9 @@ def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
     path = f"core/acceptors/acceptor[{acceptor.name}]"
     host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
     yield EffectiveSetting(path, f"tcp://{host}:{acceptor.port}")
+    served = [one for one in acceptor.protocols if one in SERVED_PROTOCOLS]
+    is_default = served == list(SERVED_PROTOCOLS)
+    yield EffectiveSetting(f"{path}/protocols", ",".join(served), is_default=is_default)
     for name, value, default in (
         ("connectionsAllowed", acceptor.connections_allowed, -1),
         ("handshake-timeout", acceptor.handshake_timeout, None),
@@ -232,6 +236,9 @@ def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
     ):
         if value != default:
             yield EffectiveSetting(f"{path}/{name}", written(value))
+    if "AMQP" in served:
+        for name, value in acceptor.amqp.parameters().items():
+            yield EffectiveSetting(f"{path}/{name}", value)
     if acceptor.tls is not None:
         for name, value in acceptor.tls.parameters().items():
             yield EffectiveSetting(f"{path}/{name}", value)

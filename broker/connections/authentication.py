@@ -60,6 +60,11 @@ class Authentication(Generic[_Client]):
         self._principal: Principal | None = None
         """The user that has logged in."""
 
+    @property
+    def user(self) -> str | None:
+        """Who has logged in; None before that."""
+        return None if self._principal is None else self._principal.name
+
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
         """Return whose login this is; or None, and call ``answered`` later. Raises BrokerError.
 

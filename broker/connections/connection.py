@@ -28,8 +28,16 @@ from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import GO_ON, Steps, Usage
 from orthia.broker.protocols.abc import Answered, ProtocolConnection, Socket
-from orthia.broker.protocols.foreign import ENOUGH, GET, ForeignClient, recognise, without_tls
+from orthia.broker.protocols.foreign import (
+    ENOUGH,
+    GET,
+    ForeignClient,
+    is_undecided,
+    recognise,
+    without_tls,
+)
 from orthia.broker.protocols.registry import greeted, may_greet
+from orthia.broker.quoting import quoted
 from orthia.broker.security.sources import source_of
 from orthia.broker.tls.channel import IS_HANDSHAKING
 from orthia.config.clock import monotonic_seconds
@@ -176,8 +184,12 @@ class Connection(asyncio.Protocol, Socket):
         self.protocol.receive(held_back + data)
 
     def _may_begin_otherwise(self, first: bytes) -> bool:
-        """Return whether the ``first`` bytes may begin a WebSocket, or a protocol's greeting."""
-        return GET.startswith(first) or may_greet(self.acceptor.protocols, first)
+        """Return whether the ``first`` bytes may begin what its usual protocol does not."""
+        return (
+            GET.startswith(first)
+            or may_greet(self.acceptor.protocols, first)
+            or is_undecided(first)
+        )
 
     def _begin_websocket(self, first: bytes) -> None:
         subprotocols = self.acceptor.subprotocols
@@ -420,7 +432,10 @@ class Connection(asyncio.Protocol, Socket):
         transport = self._transport
         if kind is Refusal.NO_CONNECT and transport and transport.get_extra_info(IS_HANDSHAKING):
             reason = f"{reason}: its TLS handshake did not end"
-        self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
+        who = f"acceptor {quoted(self.acceptor.settings.name)}"
+        if self._authentication.user is not None:
+            who += f", user {quoted(self._authentication.user)}"
+        self._clients.refusals.note(kind, self.address, reason, monotonic_seconds(), f" ({who})")
         if self._stream is not None:
             self._stream.note(kind, reason)
 

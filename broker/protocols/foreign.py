@@ -18,14 +18,23 @@ _HTTP: Final = tuple(
         "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
     )
 )  # fmt: skip
+_BY_AMQP: Final = "; applications of JMS connect with qpid-jms, by AMQP"
 _BINARY: Final = (
-    (b"ARTEMIS", "Artemis' own protocol (CORE)"),
-    (b"HORNETQ", "HornetQ's own protocol"),
-    (b"AMQP", "AMQP"),
-    (b"\x10", "MQTT"),
-    (b"\x00", "a binary protocol, as OpenWire is"),
+    (b"ARTEMIS", "Artemis' own protocol (CORE)", _BY_AMQP),
+    (b"HORNETQ", "HornetQ's own protocol", _BY_AMQP),
+    (b"AMQP", "AMQP", ""),
+    (b"\x10", "MQTT", ""),
+)
+_LENGTH: Final = b"\x00"
+"""The first byte of four that are a length, with which these begin."""
+_AFTER_A_LENGTH: Final = (
+    (b"\x01Act", "OpenWire", _BY_AMQP),
+    (b"\x00\x12", "Kafka", ""),
 )
 _TLS: Final = b"\x16\x03"
+_AMQP: Final = b"AMQP"
+_AMQP_BY_TLS: Final = b"AMQP\x02\x01\x00\x00"
+"""The protocol header by which AMQP says that TLS comes first."""
 
 
 class ForeignClient(NamedTuple):
@@ -48,10 +57,26 @@ def recognise(first: bytes, expected: str) -> ForeignClient | None:
     if first.startswith(_TLS):
         advice = "this acceptor has none: connect without it, or set sslEnabled"
         return ForeignClient(f"the first bytes are of TLS; {advice}", b"")
-    for beginning, name in _BINARY:
+    for beginning, name, advice in _BINARY:
         if first.startswith(beginning):
-            return ForeignClient(f"the first bytes are of {name}; expected {expected}", b"")
-    return None
+            return _not_served(name, expected, advice)
+    if not first.startswith(_LENGTH) or is_undecided(first):
+        return None
+    for beginning, name, advice in _AFTER_A_LENGTH:
+        if first[4:].startswith(beginning):
+            return _not_served(name, expected, advice)
+    return _not_served("a binary protocol", expected, "")
+
+
+def is_undecided(first: bytes) -> bool:
+    """Return whether no protocol that is served begins so, and too little came to name another."""
+    return first.startswith(_LENGTH) and len(first) < ENOUGH
+
+
+def _not_served(name: str, expected: str, advice: str) -> ForeignClient:
+    # Whoever is told to speak AMQP must be able to, here.
+    told = advice if "AMQP" in expected else ""
+    return ForeignClient(f"the first bytes are of {name}; expected {expected}{told}", b"")
 
 
 def without_tls(why: str, first: bytes) -> ForeignClient:
@@ -59,7 +84,7 @@ def without_tls(why: str, first: bytes) -> ForeignClient:
     reason = f"{why}, and this acceptor has sslEnabled=true: connect by TLS"
     if first.startswith((GET, *_HTTP)):
         return ForeignClient(reason, http_answer("400 Bad Request", reason))
-    return ForeignClient(reason, b"")
+    return ForeignClient(reason, _AMQP_BY_TLS if first.startswith(_AMQP) else b"")
 
 
 def http_answer(status: str, reason: str, headers: bytes = b"") -> bytes:

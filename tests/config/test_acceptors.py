@@ -171,6 +171,10 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
             "tcp://h:1?sslEnable=true",
             "has the parameter 'sslEnable', which is unknown; expected sslEnabled",
         ),
+        (
+            "tcp://h:1?protocols=AMQP;amqpIdleTimeOut=5000",
+            "has the parameter 'amqpIdleTimeOut', which is unknown; expected amqpIdleTimeout",
+        ),
     ],
 )
 def test_what_is_mistyped_is_refused_where_it_stands(
@@ -248,6 +252,26 @@ def test_what_an_acceptor_names_is_served_and_all_where_it_names_nothing(
     """As in Artemis, of which Orthia has two."""
     (acceptor,) = _load(tmp_path, url).acceptors
     assert tuple(map(type, served_by(acceptor, ClientLimits()))) == protocols
+
+
+@pytest.mark.parametrize(
+    ("protocols", "told"),
+    [
+        ("STOMP,AMQP", None),
+        ("STOMP,MQTT", "clients of MQTT cannot connect"),
+        (
+            "CORE,AMQP,STOMP,OPENWIRE",
+            "clients of CORE, OPENWIRE cannot connect; those of JMS can with qpid-jms, by AMQP",
+        ),
+    ],
+)
+def test_clients_that_cannot_connect_are_told_of(
+    tmp_path: Path, protocols: str, told: str | None
+) -> None:
+    """Artemis' own broker.xml names all protocols for one port."""
+    settings = _load(tmp_path, f"tcp://h:1?protocols={protocols}")
+    expected = () if told is None else (f":1: acceptor 'a', protocols: {told}",)
+    assert tuple(one.partition("broker.xml")[2] for one in settings.not_applied) == expected
 
 
 def test_the_parameters_of_amqp_are_those_of_artemis(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from orthia.config import (
     Settings,
     User,
 )
+from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.settings import OutboxSettings, VirtualTopicConsumers
 from orthia.config.store_settings import RetentionSettings
 
@@ -81,6 +82,31 @@ def test_retention_is_shown_where_there_is_some() -> None:
     assert shown[f"{path}/@storage-limit"].value == "5"
     assert shown[f"{path}/@unit"] == EffectiveSetting(f"{path}/@unit", "DAYS", is_default=True)
     assert f"{path}/@unit" not in _rendered(_SETTINGS)
+
+
+def test_an_acceptor_is_shown_with_what_it_serves() -> None:
+    """Its protocols, and of AMQP what the file sets."""
+    amqp = AcceptorAmqp(credits=10, idle_timeout=0, mechanisms=("PLAIN",))
+    amqp = replace(amqp, failover_servers=(("a", 1), ("::1", 2)))
+    both = AcceptorSettings("both", "h", 1, ("CORE", "AMQP", "STOMP"), amqp=amqp)
+    stomp = AcceptorSettings("stomp", "h", 2, ("STOMP",), amqp=amqp)
+    usual = AcceptorSettings("usual", "h", 3, ("STOMP", "AMQP"))
+    shown = _rendered(replace(_SETTINGS, acceptors=(both, stomp, usual)))
+    path = "core/acceptors/acceptor"
+    of_both = {
+        name.removeprefix(f"{path}[both]/"): one.value
+        for name, one in shown.items()
+        if name.startswith(f"{path}[both]/")
+    }
+    assert of_both == {
+        "protocols": "AMQP,STOMP",
+        "amqpCredits": "10",
+        "amqpIdleTimeout": "0",
+        "saslMechanisms": "PLAIN",
+        "amqpFailoverServers": "a:1,[::1]:2",
+    }
+    assert f"{path}[stomp]/amqpCredits" not in shown
+    assert shown[f"{path}[usual]/protocols"].is_default
 
 
 def test_what_is_repeated_is_shown_by_name() -> None:

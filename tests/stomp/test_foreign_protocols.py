@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.core.errors import Refusal
-from orthia.broker.protocols.foreign import ENOUGH, recognise
+from orthia.broker.protocols.foreign import ENOUGH, recognise, without_tls
 from tests.core.test_server import (
     CONNECT,
     PATIENCE,
@@ -46,6 +46,8 @@ def send(client: socket.socket, data: bytes, *, at_once: bool) -> None:
         (b"HORNETQ", "HornetQ", b"ERROR\n"),
         (b"\x10\x0c\x00\x04MQTT\x04", "MQTT", b"ERROR\n"),
         (b"\x00\x00\x00\xf0\x01ActiveMQ", "OpenWire", b"ERROR\n"),
+        (b"\x00\x00\x00\x2d\x00\x12\x00\x04", "Kafka", b"ERROR\n"),
+        (b"\x00\x00\x00\x2d\x01\x12\x00\x04", "a binary protocol", b"ERROR\n"),
     ],
 )
 def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
@@ -66,9 +68,32 @@ def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
     assert written.startswith(answer)
     assert refused == [Refusal.PROTOCOL.value]
     (line,) = [one.getMessage() for one in caplog.records if "was refused" in one.getMessage()]
-    reason = line.partition(" was refused: ")[2]
+    reason = line.partition(" was refused: ")[2].partition(" (acceptor ")[0]
     assert name in reason
     assert reason.encode() in written
+
+
+@pytest.mark.parametrize(
+    ("sent", "advised"),
+    [
+        (b"ARTEMIS\x00", True),
+        (b"\x00\x00\x00\xf0\x01ActiveMQ", True),
+        (b"\x10\x0c\x00\x04MQTT", False),
+    ],
+)
+def test_who_may_have_come_from_artemis_is_told_of_amqp(sent: bytes, *, advised: bool) -> None:
+    """By which client its applications connect; not where AMQP is not served."""
+    for expected, is_served in (("AMQP 1.0, or STOMP 1.2", True), ("STOMP 1.2", False)):
+        found = recognise(sent, expected)
+        assert found is not None
+        assert ("connect with qpid-jms, by AMQP" in found.reason) == (advised and is_served)
+
+
+def test_a_client_of_amqp_without_tls_is_told_in_its_own_words() -> None:
+    """By the protocol header that asks for TLS, which clients know."""
+    said = without_tls("the first bytes are not of TLS", b"AMQP\x03\x01\x00\x00")
+    assert said.answer == b"AMQP\x02\x01\x00\x00"
+    assert without_tls("the first bytes are not of TLS", b"CONNECT\n").answer == b""
 
 
 @pytest.mark.parametrize("before", [b"", b"\n", b"\r\n\r\n\n\n\n\n\n\n"])

@@ -106,7 +106,7 @@ def test_who_speaks_no_tls_is_told_in_the_clear(
         assert server.refused == ["tls", "tls"]
     assert [one for one in caplog.messages if "not of TLS" in one] == [
         "a client at 127.0.0.1 was refused: the first bytes are not of TLS, and this acceptor has"
-        " sslEnabled=true: connect by TLS"
+        " sslEnabled=true: connect by TLS (acceptor 'tls')"
     ]
 
 

@@ -347,9 +347,10 @@ with which Artemis does what Orthia does.
         yield f"| `{key}` | {instead.happens} | {same} |"
     yield """
 An acceptor whose `protocols` leave out STOMP and AMQP is not opened, and told of in the same list.
-So are these parameters of its URL. A parameter that nobody knows is ignored, as in Artemis, and
-told of among what is harmless; one that is nearly a parameter of TLS, and a protocol that nobody
-knows, are refused:
+So is one that names others beside them: clients of those cannot connect. So are these parameters of
+its URL. A parameter that nobody knows is ignored, as in Artemis, and told of as harmless;
+one that is nearly a parameter of TLS, WebSocket or AMQP, and a protocol that nobody knows, are
+refused:
 
 | Parameter | What happens instead | Nothing changes at |
 |---|---|---|"""

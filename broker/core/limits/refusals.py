@@ -1,7 +1,7 @@
 """Clients that are refused or disconnected with an error: logged, and counted by reason.
 
-A client that keeps trying must not fill the log: the first refusal of each kind is logged at once,
-those that follow once a minute, as a number and the last of them.
+A client that keeps trying must not fill the log: of each kind the first few refusals for different
+reasons are logged at once, all others once a minute, as a number and the last of them.
 """
 
 import logging
@@ -27,6 +27,8 @@ from orthia.journal.errors import HeldElsewhere, StoreFull, UnitRefused
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
 """How often refusals of one kind are logged."""
+MOST_REASONS = 8
+"""Reasons of one kind that are logged at once in that time: one client hides no other's."""
 _LONGEST = 300
 
 
@@ -60,6 +62,8 @@ class _Told:
         self.until = -float("inf")
         self.untold = 0
         self.last = ("", "")
+        self.reasons: set[str] = set()
+        """Those that were logged at once."""
 
 
 class Refusals:
@@ -74,14 +78,20 @@ class Refusals:
         """Count a refusal that somebody else logs."""
         self._count(kind.value)
 
-    def note(self, kind: Refusal, address: str, reason: str, now: float) -> None:
-        """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds."""
+    def note(self, kind: Refusal, address: str, reason: str, now: float, who: str = "") -> None:
+        """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds.
+
+        ``who`` is what else is known of it, for the end of the line.
+        """
         self._count(kind.value)
         if kind is Refusal.AUTHENTICATION:
             return  # ``orthia.broker.security.logins`` logs failed logins
-        told, shown = self._told[kind], _one_line(reason)
+        told, shown = self._told[kind], _one_line(reason) + who
         if now >= told.until and not told.untold:
             told.until = now + QUIET_SECONDS
+            told.reasons.clear()
+        if shown not in told.reasons and len(told.reasons) < MOST_REASONS:
+            told.reasons.add(shown)
             LOGGER.warning("a client at %s was refused: %s", address, shown)
         else:
             told.untold += 1
@@ -98,6 +108,7 @@ class Refusals:
                     *told.last,
                 )
                 told.untold = 0
+                told.reasons = {told.last[1]}
                 told.until = now + QUIET_SECONDS
 
 
