@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol, Socket):
     __slots__ = (
         "_authentication", "_clients", "_closing", "_core", "_first", "_flushing", "_left",
         "_lingering", "_loop", "_may_write", "_memory", "_out", "_out_bytes", "_reading",
-        "_received", "_stream", "_take", "_taken", "_taken_at", "_transport", "_written",
+        "_received", "_stream", "_take", "_taken", "_taken_at", "_transport", "_unsaid", "_written",
         "acceptor", "account", "activity", "address", "held", "is_admitted", "port", "protocol",
         "read_in", "since_ms", "source", "usage",
     )  # fmt: skip
@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol, Socket):
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._unsaid: list[Callable[[], None]] = []
+        """What is to be called when the bytes that are written next go out."""
         self._flushing = False
         self._may_write = True
         self._reading = True
@@ -466,11 +468,26 @@ class Connection(asyncio.Protocol, Socket):
         if self._out_bytes >= _FLUSH_BYTES:
             self._flush()
         elif not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._flush_soon()
         return written
 
+    @override
+    def before_flush(self, write: Callable[[], None]) -> None:
+        if not self._closing:
+            self._unsaid.append(write)
+            if not self._flushing:
+                self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flushing = True
+        self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        if self._unsaid:
+            self._flushing = True  # what they write goes out with the rest
+            unsaid, self._unsaid = self._unsaid, []
+            for write in unsaid:
+                write()
         self._flushing = False
         transport = self._transport
         if self._out and transport is not None and not transport.is_closing():

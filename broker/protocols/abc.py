@@ -46,6 +46,13 @@ class Socket(ABC):
         """Write a part of a frame that is not its last; return what ``write`` returns."""
 
     @abstractmethod
+    def before_flush(self, write: Callable[[], None]) -> None:
+        """Call ``write`` once when what was written goes out, in the next turn of the loop.
+
+        It is for a frame that says something of all that happened until then.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Send what was written, then end the connection; the protocol writes nothing more."""
 

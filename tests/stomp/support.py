@@ -9,7 +9,7 @@ from typing_extensions import override
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.slices import Usage
+from orthia.broker.core.slices import GO_ON, Steps, Usage
 from orthia.broker.protocols.abc import Answered, Socket
 from orthia.broker.protocols.prefixes import Prefixes
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -94,6 +94,14 @@ class SocketDouble(Socket):
     @override
     def write_part(self, data: bytes) -> int:
         return self._write(data)
+
+    @override
+    def before_flush(self, write: Callable[[], None]) -> None:
+        def flushing() -> Steps:
+            write()
+            yield GO_ON
+
+        self._broker.slices.later(flushing())
 
     @override
     def close(self) -> None:

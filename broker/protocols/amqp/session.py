@@ -259,14 +259,10 @@ class AmqpSession(LinkSession):
     def _begin_accepting(self, delivery_id: int) -> None:
         """Begin a range of what is accepted; what has begun stays to be said."""
         if self._accepting_to == _NO_ID:
-            self.client.core.slices.later(self._accepting())
+            self.client.socket.before_flush(self.flush_accepted)
         else:
             self._accepted.append((self._accepting_from, self._accepting_to))
         self._accepting_from = delivery_id
-
-    def _accepting(self) -> Steps:
-        self.flush_accepted()
-        yield GO_ON
 
     @override
     def flush_accepted(self) -> None:
