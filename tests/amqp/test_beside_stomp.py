@@ -1,9 +1,13 @@
 """A message of AMQP in the core: a STOMP client reads it, and it becomes a dead letter."""
 
 from dataclasses import replace
+from uuid import UUID
+
+import pytest
 
 from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.protocols.amqp.encoding import TAG
+from orthia.broker.protocols.amqp.performatives import RECEIVER, Attach, Source, Target
 from orthia.broker.protocols.amqp.sections import (
     Header,
     Properties,
@@ -16,8 +20,9 @@ from orthia.broker.protocols.amqp.sections import (
     text_prefix,
 )
 from orthia.broker.protocols.amqp.types import encode, encode_described
-from orthia.broker.protocols.amqp.values import Int, Value
+from orthia.broker.protocols.amqp.values import Int, ULong, Value
 from orthia.config.address_settings import AddressSettings
+from tests.amqp.support import Client as AmqpClient
 from tests.core.support import SETTINGS, CoreUnderTest, anyone
 from tests.stomp.support import QUEUE, Client
 
@@ -50,6 +55,33 @@ def test_a_stomp_client_reads_texts_bytes_and_maps_of_amqp() -> None:
     assert [frame.get(b"content-type") for frame in got] == [None, None, "application/json"]
     for name, value in {"correlation-id": "c", "reply-to": "answers", "size": "3"}.items():
         assert [frame.get(name.encode()) for frame in got] == [value] * 3
+
+
+@pytest.mark.parametrize("asked", ["c-1", ULong(7), UUID(int=1), b"\1\xff", "ID:AMQP_ULONG:7x"])
+def test_a_stomp_client_answers_a_request_of_amqp(asked: Value) -> None:
+    """By its reply-to, with its correlation-id as it is: whatever type that had comes back."""
+    core = CoreUnderTest()
+    requester = AmqpClient(core)
+    reply_to = requester.attach(
+        Attach("r", 0, RECEIVER, source=Source(dynamic=True), target=Target())
+    ).source
+    assert reply_to is not None
+    said = Properties(reply_to=reply_to.address, correlation_id=asked, group_id="g")
+    requester.send(requester.sender("orders"), "question", properties=said)
+    requester.flow(0, 1)
+    client = Client(core)
+    client.send("SUBSCRIBE", destination=QUEUE, id="1")
+    (frame,) = client.frames()
+    client.send(
+        "SEND",
+        "answer",
+        destination=frame.get(b"reply-to") or "",
+        correlation_id=frame.get(b"correlation-id") or "",
+    )
+    (answer,) = requester.messages()
+    assert answer.text == "answer"
+    found = answer.properties.correlation_id
+    assert (found, type(found)) == (asked, type(asked))
 
 
 def test_a_dead_letter_of_amqp_says_where_it_was_to_both() -> None:
