@@ -352,3 +352,20 @@ def test_damaged_properties_are_refused_by_the_decoder() -> None:
     assert scanned(section) is None
     with pytest.raises(AmqpDecodeError):
         properties_of(section, sections_of(section))
+
+
+def test_long_properties_are_not_kept_to_be_compared_with_others() -> None:
+    """Each of very many links would have some, which nobody counts."""
+    for size in (100, 5_000):
+        scanner = PropertiesScanner()
+        properties = Properties(
+            message_id="ID:1",
+            to="orders",
+            subject="x" * size,
+            content_type=Symbol("text/plain"),
+            creation_time=Timestamp(1),
+        )
+        head = encode_properties(properties)
+        first, count, end = elements(head, 0, LIST_8, LIST_32)
+        assert scanner.scan(head, first, count, end) is not None
+        assert bool(scanner._between) is (size == 100)

@@ -629,6 +629,44 @@ def test_a_large_message_whose_body_is_none_is_rejected(node: LargeNode, body: b
     assert upload(node, client, sender, text("x" * 2_000)).state == ACCEPTED
 
 
+@pytest.mark.parametrize("why", ["no body", "nowhere", "no head"])
+def test_nothing_is_kept_of_a_message_that_is_refused_before_its_end(
+    node: LargeNode, why: str
+) -> None:
+    """Which may never come, on each of very many links: neither what came of it nor its head."""
+    client = amqp(node, options=options())
+    senders = [client.sender(None if why == "nowhere" else "orders") for _ in range(10)]
+    head = DURABLE + encode_application_properties({"x": "y" * 50_000})
+    begun = {
+        "no body": head + data_prefix(4) + bytes(PIECE_BYTES),
+        "nowhere": head + data_prefix(PIECE_BYTES) + bytes(PIECE_BYTES),
+        "no head": b"xyz" + bytes(PIECE_BYTES),
+    }[why]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for sender in senders:
+            client.transfer(sender, begun, more=True)
+            client.say(Transfer(sender, more=True), bytes(PIECE_BYTES))
+        client.all()
+        node.wait_no_bodies()
+        assert tracemalloc.get_traced_memory()[0] - before < 10 * 20_000
+    finally:
+        tracemalloc.stop()
+    assert client.connection.buffered == 0
+    assert client.connection.uploads.held == 0
+
+
+def test_the_head_of_a_large_message_counts_until_its_end(node: LargeNode) -> None:
+    """Beside what is there of its body."""
+    client = amqp(node, options=options())
+    sender = client.sender("orders")
+    head = DURABLE + encode_application_properties({"x": "y" * 50_000})
+    before = client.connection.held
+    client.transfer(sender, head + data_prefix(2**20) + bytes(1_000), more=True)
+    assert client.connection.held - before > 51_000
+
+
 @pytest.mark.parametrize("beginning", [b"\0\x53\x74\xd1\x7f\xff\xff\xff\0\0\0\2", b"xyz"])
 def test_a_large_message_without_a_head_is_rejected(node: LargeNode, beginning: bytes) -> None:
     """One that is no message, or has more before its body than may be."""

@@ -80,6 +80,15 @@ class LinkFault(Fault):
     """Ends the link."""
 
 
+def without_frames(error: OrthiaError) -> OrthiaError:
+    """Return an error that can be kept: not with all that was at hand where it was raised.
+
+    A traceback holds what each of its functions had, as the bytes of a client, which nobody counts.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 def unreadable(error: AmqpDecodeError) -> LinkFault:
     """Return what a client is told of a message that cannot be read."""
     return LinkFault(DECODE_ERROR, f"the message cannot be read: {error}")

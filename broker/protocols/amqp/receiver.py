@@ -20,6 +20,7 @@ from orthia.broker.protocols.amqp.conditions import (
     UNKNOWN_TRANSACTION,
     LinkFault,
     unreadable,
+    without_frames,
 )
 from orthia.broker.protocols.amqp.link import Link, LinkSession
 from orthia.broker.protocols.amqp.performatives import (
@@ -260,7 +261,7 @@ class Receiver(Link):
         except (BrokerError, LinkFault) as error:
             if isinstance(error, LinkFault) and error.condition == MESSAGE_SIZE:
                 raise
-            partial.error = error
+            partial.error = without_frames(error)
         if partial.large is not None or partial.error is not None:
             self._let_go(partial)
 

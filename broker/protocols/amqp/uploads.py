@@ -14,7 +14,7 @@ from orthia.broker.core.errors import NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.slices import Wait
 from orthia.broker.protocols.abc import Socket
-from orthia.broker.protocols.amqp.conditions import MESSAGE_SIZE, LinkFault
+from orthia.broker.protocols.amqp.conditions import MESSAGE_SIZE, LinkFault, without_frames
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.sections import BodyCheck, Sections
 from orthia.broker.quoting import quoted
@@ -74,7 +74,8 @@ class LargeMessage:
     @property
     def held(self) -> int:
         """Bytes of it in memory."""
-        return 0 if self._upload is None else self._upload.held
+        head = len(self.message.head)
+        return head if self._upload is None else head + self._upload.held
 
     @property
     def wants_more(self) -> bool:
@@ -96,8 +97,13 @@ class LargeMessage:
 
     def refuse(self, error: OrthiaError) -> None:
         """Store nothing more of it: it is refused."""
-        self.error = error
+        self._keep_only(error)
         self.abort()
+
+    def _keep_only(self, error: OrthiaError) -> None:
+        """Keep why it is refused until its end comes, and nothing else: that is not counted."""
+        self.error = without_frames(error)
+        self.message = self.message._replace(head=b"", stated=b"")
 
     def finish(self) -> Wait | None:
         """Note that this was all; return what ends once all is durable, None if it is refused."""
@@ -117,7 +123,7 @@ class LargeMessage:
         """Note that the body is durable, or why it is not."""
         self._outcome = outcome
         if isinstance(outcome, OrthiaError):
-            self.error = outcome
+            self._keep_only(outcome)
             self._forget(self)
         if self._waits is not None:
             self._waits()
