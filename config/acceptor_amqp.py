@@ -17,7 +17,7 @@ AMQP_ACTING: Final[Mapping[str, str]] = {
     " told half; 60000 by default, 0 or -1 never",
     "maxFrameSize": "bytes of a frame that an AMQP client may send, from 512; 1048576 by default",
     "saslMechanisms": "how an AMQP client may log in: some of PLAIN, ANONYMOUS and EXTERNAL,"
-    " separated by commas; by default all of them that can succeed",
+    " separated by commas; by default all, EXTERNAL only for a client with a certificate",
     "amqpFailoverServers": "HOST:PORT of each node of the pair, separated by commas, which AMQP"
     " clients are told, so that they find the other one by themselves; by default they are not",
 }

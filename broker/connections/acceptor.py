@@ -66,9 +66,11 @@ class Acceptors:
         return len(self.clients)
 
     async def start(
-        self, acceptors: tuple[AcceptorSettings, ...], opened: Callable[[str, int], None]
+        self,
+        acceptors: tuple[AcceptorSettings, ...],
+        opened: Callable[[AcceptorSettings, str, int], None],
     ) -> None:
-        """Listen on every acceptor; call ``opened`` with host and port of each.
+        """Listen on every acceptor; call ``opened`` with each, its host and its port.
 
         Raises AcceptorError, and then listens on none.
         """
@@ -88,7 +90,7 @@ class Acceptors:
                 raise acceptor_error(acceptor, error) from None
             self._servers.append(server)
             for listening in server.sockets:
-                opened(*listening.getsockname()[:2])
+                opened(acceptor, *listening.getsockname()[:2])
         self._tick()
 
     def stop_reading(self) -> None:

@@ -20,7 +20,10 @@ class SoleClients:
     def claim(self, client_id: str, owner: object) -> None:
         """Let a connection have a client id alone; raises ClientIdInUse."""
         if self._owners.setdefault(client_id, owner) is not owner:
-            raise ClientIdInUse(f"client id {quoted(client_id)} is another connection's")
+            raise ClientIdInUse(
+                f"client id {quoted(client_id)} is another connection's; each connection wants a"
+                " client id of its own, or has to wait until the other one is gone"
+            )
 
     def release(self, client_id: str, owner: object) -> None:
         """Let others have the client id of a connection that has ended."""

@@ -35,10 +35,11 @@ from orthia.broker.security.users import TakesTokens
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.channel import TlsChannel
 from orthia.broker.tls.watch import CertificateWatch
+from orthia.config.acceptors import SERVED_PROTOCOLS
 from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.clock import monotonic_seconds
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule, User
-from orthia.config.settings import HTTP_LISTENER, Settings
+from orthia.config.settings import HTTP_LISTENER, AcceptorSettings, Settings
 from orthia.config.user_files import read_users
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.outbox import FirstLook
@@ -304,7 +305,7 @@ class Service:
         )
         await server.start(
             self._settings.acceptors,
-            lambda host, port: LOGGER.info("acceptor open on %s:%d", host, port),
+            _tell_of_acceptor,
         )
         self._management = Management(
             broker,
@@ -479,6 +480,12 @@ def in_words(found: FirstLook | None) -> str:
         else (f"{found.waiting} rows of the outbox wait")
     )
     return f"; {rows}{since}"
+
+
+def _tell_of_acceptor(acceptor: AcceptorSettings, host: str, port: int) -> None:
+    served = [one for one in acceptor.protocols if one in SERVED_PROTOCOLS]
+    by = " by TLS" if acceptor.tls is not None else ""
+    LOGGER.info("acceptor open on %s:%d for %s%s", host, port, " and ".join(served), by)
 
 
 def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

@@ -162,7 +162,7 @@ class LoginGuard:
         if len(self._addresses) > MAX_ADDRESSES:
             self._addresses.popitem(last=False)
         self._users[_place(login)].fail(now)
-        self._burst.add(address, login if is_user else None, now)
+        self._burst.add(address, _said(login, is_user=is_user), now)
 
     def succeeded(self, address: str, login: str | None) -> None:
         """Note a right passcode: the user's failures are forgotten, and it is known there.
@@ -211,14 +211,13 @@ class _Burst:
         self._more: Counter[str] = Counter()
         self._count = 0
 
-    def add(self, address: str, user: str | None, now: float) -> None:
+    def add(self, address: str, who: str, now: float) -> None:
         if self._since is None:
             self._since = now
             LOGGER.warning(
-                "a login from %s as %s failed: login or passcode is wrong; further failures are"
-                " logged once in %d s",
+                "a login from %s %s; further failures are logged once in %d s",
                 address,
-                "an unknown user" if user is None else f"user {quoted(user)}",
+                who,
                 BURST_SECONDS,
             )
             return
@@ -244,6 +243,14 @@ class _Burst:
         self._since = now
         self._count = 0
         self._more.clear()
+
+
+def _said(login: str | None, *, is_user: bool) -> str:
+    """Return what the log says of a failed login; it names a user only if there is one."""
+    if not login:
+        return "without a user name failed: only known users are let in"
+    who = f"user {quoted(login)}" if is_user else "an unknown user"
+    return f"as {who} failed: login or passcode is wrong"
 
 
 def _place(login: str | None) -> int:

@@ -101,7 +101,7 @@ class ServerUnderTest:
     def _post(self, callback: Callable[[], None]) -> None:
         self.loop.call_soon(callback)
 
-    def _opened(self, _: str, port: int) -> None:
+    def _opened(self, _acceptor: AcceptorSettings, _host: str, port: int) -> None:
         self.port = port
 
     def _run(self, work: object) -> None:
@@ -652,7 +652,7 @@ def test_an_acceptor_that_cannot_listen_names_itself() -> None:
         opened: list[int] = []
         acceptors = (ALONE, AcceptorSettings("second", "127.0.0.1", port))
         starting = asyncio.run_coroutine_threadsafe(
-            other.start(acceptors, lambda _, port: opened.append(port)), server.loop
+            other.start(acceptors, lambda _acceptor, _host, port: opened.append(port)), server.loop
         )
         with pytest.raises(AcceptorError, match=f"'second' cannot listen on 127.0.0.1:{port}"):
             starting.result(PATIENCE)

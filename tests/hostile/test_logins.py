@@ -265,6 +265,15 @@ def test_a_burst_is_logged_once_and_summed_up(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.records) == 3
 
 
+def test_a_login_that_names_nobody_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:
+    """As of AMQP's ANONYMOUS: there is no passcode that could be wrong."""
+    LoginGuard(5_000).failed("10.0.0.1", None, 0.0)
+    assert caplog.messages == [
+        "a login from 10.0.0.1 without a user name failed: only known users are let in; further"
+        " failures are logged once in 60 s"
+    ]
+
+
 # --- on real sockets
 
 

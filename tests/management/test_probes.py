@@ -339,6 +339,22 @@ def test_what_is_no_question_is_refused(request_bytes: bytes, status: int, told:
     assert told.lower() in answer.lower()
 
 
+@pytest.mark.parametrize(
+    "first", [b"AMQP\x03\x01\x00\x00", b"\x16\x03\x01\x02\x00\x01", b"ARTEMIS"]
+)
+def test_a_client_of_another_protocol_is_told_at_once(
+    first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends no line, and would wait for an answer; the log names it, too."""
+    answer = served(lambda port: exchange(port, first), request_seconds=3_600)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    told = "clients of STOMP and AMQP connect to the port of an acceptor"
+    assert told in answer.decode()
+    (line,) = [one for one in caplog.messages if "was refused" in one]
+    assert line.startswith("a client at 127.0.0.1 was refused: the first bytes are not of HTTP")
+    assert told in line
+
+
 def test_a_client_that_sends_nothing_is_cut_off() -> None:
     """A half-open connection ends after the time-out."""
     answer = served(lambda port: exchange(port, b"GET /live HT"), request_seconds=0.2)

@@ -77,8 +77,13 @@ def _send(node: ArtemisNode, login: str, passcode: str) -> bytes:
 
 
 def test_the_users_of_artemis_come_in(node: ArtemisNode) -> None:
-    """With their roles, whether hashed or plain; all others are the guest, with the guest's."""
+    """With their roles, whether hashed or plain; all others are the guest, with the guest's.
+
+    The log says what the port serves, and whose clients it does not.
+    """
     node.start().wait_serving()
+    node.wait_log(f"acceptor open on 127.0.0.1:{node.port} for AMQP and STOMP")
+    node.wait_log("'artemis', protocols: clients of CORE, HORNETQ, MQTT, OPENWIRE cannot")
     assert b"receipt-id:1" in _send(node, "admin", "s3cret")
     assert b"receipt-id:1" in _send(node, "bob", "plain")
     for login, passcode in (("bob", "wrong"), ("stranger", "x")):

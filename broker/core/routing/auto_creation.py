@@ -71,7 +71,7 @@ class AutoCreation:
         if address.configured:
             raise DestinationRefused(
                 f"address {quoted(name)} is configured as {has}; {routing_type.value} was asked for"
-                " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
+                " (a queue is ANYCAST, a topic MULTICAST)"
             )
         if not address.settings.auto_create_addresses:
             problem = f"is {has}, not {routing_type.value}," if has else "does not exist"
@@ -131,7 +131,7 @@ class AutoCreation:
             raise DestinationRefused(
                 f"queue {quoted(name)} of address {quoted(queue.address)} is"
                 f" {queue.routing_type.value}; {where.routing_type.value} was asked for"
-                " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
+                " (a queue is ANYCAST, a topic MULTICAST)"
             )
         refuse_if_leaving(queue)
         return queue

@@ -14,6 +14,8 @@ from typing import Final, cast
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from orthia.broker.core.errors import Refusal
+from orthia.broker.core.limits.refusals import Refusals
 from orthia.broker.management.http.pace import PROBES
 
 MAX_CONNECTIONS: Final = 64
@@ -26,6 +28,16 @@ _NEEDS_TLS: Final = (
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n"
     b"this port speaks TLS alone: ask for https://\n"
 )
+_NO_HTTP: Final = (
+    "the first bytes are not of HTTP, which alone is spoken here; clients of STOMP and AMQP connect"
+    " to the port of an acceptor"
+)
+_NO_HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n%b\n"
+    % _NO_HTTP.encode()
+)
+_OTHERS: Final = (b"AMQP", b"ARTEMIS", b"HORNETQ")
+"""What might be the name of a method, and begins another protocol."""
 
 
 class Bounds:
@@ -35,6 +47,7 @@ class Bounds:
         self.request_seconds = request_seconds
         self.connections: dict[Bounded, None] = {}
         """The oldest first."""
+        self._refusals = Refusals()
         self._are_ended = False
         """Whether a connection that is made now is ended at once."""
 
@@ -55,6 +68,11 @@ class Bounds:
         if len(self.connections) >= MAX_CONNECTIONS:
             min(self.connections, key=Bounded.standing).end()  # the oldest of the least
         self.connections[connection] = None
+
+    def refuse(self, address: str, now: float) -> None:
+        """Log a client that speaks no HTTP; ``now`` is in seconds."""
+        self._refusals.tick(now)
+        self._refusals.note(Refusal.PROTOCOL, address, _NO_HTTP, now)
 
     def end_all(self) -> None:
         """End every connection at once, and from here on those that are still being made."""
@@ -83,6 +101,8 @@ class Bounded(asyncio.Protocol):
         self._waited_for: object = None
         """The client's act that was waited for at the last look."""
         self._is_user = False
+        self._has_begun = False
+        """Whether anything came from its client."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,7 +115,15 @@ class Bounded(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
+        if self._has_begun or _may_be_http(data):
+            self._has_begun = True
+            self._inner.data_received(data)
+        elif self._transport is not None:
+            # Such a client ends no line: without this it would wait, and learn nothing.
+            peer = self._transport.get_extra_info("peername")
+            self._bounds.refuse(str(peer[0]) if peer else "", self._loop.time())
+            self._transport.write(_NO_HTTP_ANSWER)
+            self._transport.close()
 
     @override
     def eof_received(self) -> None:
@@ -178,3 +206,9 @@ class Bounded(asyncio.Protocol):
         if cycle is None or cycle.response_complete:
             return "head", id(cycle)
         return None
+
+
+def _may_be_http(first: bytes) -> bool:
+    """Return whether a request of HTTP may begin so: with a method, or an empty line before it."""
+    begins = first[:1]
+    return (begins.isalpha() or begins in b"\r\n") and not first.startswith(_OTHERS)

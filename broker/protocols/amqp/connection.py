@@ -228,7 +228,9 @@ class AmqpConnection(Client):
         elif timeouts.is_late(now):
             limit = self.options.limits.connect_timeout
             self.refuse(
-                Error(RESOURCE_LIMIT, f"the connection was not open within {limit} ms"),
+                Error(
+                    RESOURCE_LIMIT, f"the connection was not open within connect-timeout {limit} ms"
+                ),
                 Refusal.NO_CONNECT,
             )
         elif timeouts.is_silent(now):
