@@ -185,7 +185,9 @@ def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
         click.echo(f"(Commands that take --url need the password too: {ASK_PASSWORD})")
     click.echo(
         f"Clients connect to {addresses[0]} (live) and, after a takeover, {addresses[1]}"
-        " (backup). Try:\n"
+        " (backup), by STOMP or AMQP.\n"
+        f"JMS, with qpid-jms: failover:({','.join(f'amqp://{one}' for one in addresses)})\n"
+        "Try:\n"
         f"  {orthia} produce {brokers} --destination /queue/orders --count 1000\n"
         f"  {orthia} consume {brokers} --destination /queue/orders --count 1000\n"
         f"  {orthia} status --url {shlex.quote(bare)}\n"

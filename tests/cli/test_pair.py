@@ -126,6 +126,8 @@ def test_the_backup_takes_over_from_a_live_node_that_is_killed(pair: Pair) -> No
     pair.wait_serving(pair.backup_port)
     pair.wait("live was killed by signal 9")
     pair.wait("to bring live back, type elsewhere:")
+    nodes = f"amqp://127.0.0.1:{pair.live_port},amqp://127.0.0.1:{pair.backup_port}"
+    assert f"JMS, with qpid-jms: failover:({nodes})\n" in pair.output
     other = Connection.open(BrokerAddress("127.0.0.1", pair.backup_port), timeout_seconds=60)
     other.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "ack": "auto"})
     wait_until(

@@ -71,6 +71,17 @@ def test_a_sender_is_read_on_from_when_there_is_room(limit: dict[str, Any]) -> N
     assert order == sorted(order)
 
 
+def test_an_address_whose_senders_wait_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What is full, and what to do: their clients are told nothing."""
+    core = CoreUnderTest(settings(address_full_policy=BLOCK, max_size_messages=2))
+    first, second = Client(core), Client(core)
+    sends(first, "1", "2", "3")
+    sends(second, "a", "b")
+    (line,) = [one for one in caplog.messages if "BLOCK" in one]
+    assert line.startswith("address 'orders' is full (address-full-policy BLOCK): it holds 2 mess")
+    assert "consume messages, or raise its limit; until there is room nothing is read" in line
+
+
 def test_a_commit_waits_for_room() -> None:
     """And is done whole then."""
     core = CoreUnderTest(settings(address_full_policy=BLOCK, max_size_messages=2))

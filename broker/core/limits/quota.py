@@ -119,7 +119,7 @@ class AddressUse:
     what each sender sent last. Otherwise a message without room is refused.
     """
 
-    __slots__ = ("_blocks_at_bytes", "_blocks_at_messages", "_bytes_name", "_drops", "_has_dropped",
+    __slots__ = ("_blocks_at_bytes", "_blocks_at_messages", "_bytes_name", "_drops", "_is_told",
                  "_max_bytes", "_max_messages", "_messages_name", "_most_used", "_waiting",
                  "asks_first", "messages", "name", "total", "uploading", "used")  # fmt: skip
 
@@ -143,7 +143,7 @@ class AddressUse:
         self._drops = policy is AddressFullPolicy.DROP or (
             policy is AddressFullPolicy.PAGE and settings.page_full_policy is PageFullPolicy.DROP
         )
-        self._has_dropped = False
+        self._is_told = False
         self.asks_first = self._drops or blocks
         """Whether a full address drops messages or blocks senders, instead of refusing."""
         self._max_bytes, self._bytes_name = _least(
@@ -175,8 +175,8 @@ class AddressUse:
     def drops(self, size: int) -> bool:
         """Return whether a message of ``size`` bytes is dropped because the address is full."""
         is_full = self._drops and self._has_no_room(size)
-        if is_full and not self._has_dropped:
-            self._has_dropped = True
+        if is_full and not self._is_told:
+            self._is_told = True
             LOGGER.warning(
                 "address %s is full (%s): messages that are sent there are dropped until there is"
                 " room, as its policy DROP says (logged once for each address)",
@@ -286,6 +286,13 @@ class AddressUse:
     @property
     def rest(self) -> bool | Wait:
         """What steps yield to wait for room."""
+        if not self._is_told:
+            self._is_told = True
+            LOGGER.warning(
+                "%s; until there is room nothing is read from the connections that send there"
+                " (logged once for each address)",
+                self._describe(),
+            )
         wait = Wait(self._leave, self._describe)
         self._waiting[wait] = None
         return wait
