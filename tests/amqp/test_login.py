@@ -98,6 +98,20 @@ def test_where_security_is_off_anybody_is_let_in() -> None:
     assert Client(CoreUnderTest()).opened is not None
 
 
+def test_a_client_that_can_log_in_by_none_of_the_mechanisms_is_told_of() -> None:
+    """As qpid-jms without a user, where PLAIN is all. Whoever has chosen one is not told of."""
+    options = AmqpOptions(ClientLimits(), AcceptorAmqp(mechanisms=("PLAIN",)))
+    client = Client(secure(), options=options, opens=False)
+    client.header(SASL_ID)
+    client.take(SaslMechanisms)
+    client.connection.connection_lost()
+    assert client.socket.reasons == ["it left without a login: it was offered PLAIN (SASL)"]
+    other = Client(secure(), options=options, opens=False)
+    assert other.log_in("PLAIN", plain("ann", PASSCODE)).code == 0
+    other.connection.connection_lost()
+    assert other.socket.reasons == []
+
+
 def test_without_sasl_a_client_is_a_guest_where_there_are_any() -> None:
     """Where there are none it is refused, in AMQP's own words."""
     client = Client(secure(), opens=False)

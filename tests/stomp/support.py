@@ -77,6 +77,8 @@ class SocketDouble(Socket):
         self._taken = taken
         self._usage = Usage()
         self._has_certificate = has_certificate
+        self.reasons: list[str] = []
+        """Why its client was refused, as the log says it."""
         self.answers_logins = True
         """Whether a login is answered."""
         self.answered: Answered | None = None
@@ -139,7 +141,8 @@ class SocketDouble(Socket):
 
     @override
     def refused(self, kind: Refusal, reason: str) -> None:
-        """Count nothing."""
+        """Keep why."""
+        self.reasons.append(reason)
 
 
 class Client:

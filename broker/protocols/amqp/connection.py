@@ -281,6 +281,12 @@ class AmqpConnection(Client):
 
     @override
     def connection_lost(self) -> None:
+        if self._stage is Stage.CHOOSING:
+            # To its user it says that it cannot log in so, and to the broker nothing.
+            offered = ", ".join(self._mechanisms)
+            self.socket.refused(
+                Refusal.PROTOCOL, f"it left without a login: it was offered {offered} (SASL)"
+            )
         self._end(failed=True)
 
     @override

@@ -246,7 +246,9 @@ def sections_of(head: bytes) -> Sections:
         if end - value_at > MAX_HEAD_VALUES and has_more_values(
             head, value_at, end, MAX_HEAD_VALUES
         ):
-            raise AmqpDecodeError(at, f"at most {MAX_HEAD_VALUES} values in the {_NAMES[code]}")
+            raise AmqpDecodeError(
+                at, f"at most {MAX_HEAD_VALUES} values, names among them, in the {_NAMES[code]}"
+            )
         while done < index:
             ends[done] = at
             done += 1
