@@ -68,6 +68,22 @@ def test_a_client_that_does_not_log_in_in_time_is_ended(where: str) -> None:
     assert client.closed
 
 
+def test_a_client_that_has_logged_in_may_open_its_connection_later() -> None:
+    """As qpid-jms does, when its application uses it; silence is bounded as of any other."""
+    limits = ClientLimits(connect_timeout=10_000)
+    amqp = AcceptorAmqp(idle_timeout=60_000)
+    for waits, is_ended in ((50.0, False), (61.0, True)):
+        client = Client(CoreUnderTest(), options=AmqpOptions(limits, amqp), opens=False)
+        assert client.log_in("ANONYMOUS").code == 0
+        client.now = waits
+        client.connection.tick(waits)
+        assert client.closed is is_ended
+        if not is_ended:
+            client.header(AMQP_ID)
+            client.say(Open("me"))
+            assert client.take(Open).container_id == "test"
+
+
 def test_a_frame_larger_than_agreed_ends_the_connection() -> None:
     """At its first bytes, before any of it is kept."""
     options = AmqpOptions(ClientLimits(), AcceptorAmqp(max_frame_size=1_024))

@@ -447,6 +447,8 @@ class AmqpConnection(Client):
         if by_sasl:
             self._say_sasl(SaslOutcome(OK))
             self._frames.expect_header()
+            # qpid-jms opens a connection when its application uses it, however long after.
+            self._timeouts.logged_in(self.clock())
             self._enter(Stage.LOGGED_IN)
         else:
             self._enter(Stage.OPENING)
