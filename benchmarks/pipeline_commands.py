@@ -93,7 +93,8 @@ def run(arguments: Sequence[str], environment: dict[str, str], log: Path) -> Non
     told = " ".join(f"{counts[name]:4} {name}" for name in _COUNTED.values())
     print(
         f"{' '.join(arguments[:2]):20} exit {cost['code']} {cost['seconds']:6.1f} s, first word"
-        f" after {cost['first_word']:4.1f} s, {cost['processor']:6.1f} s of processor time, {told}",
+        f" after {cost['first_word']:4.1f} s, {cost['processor']:6.1f} s of processor time,"
+        f" {cost['workers']:4.1f} of Python workers, {told}",
         flush=True,
     )
     if cost["code"]:
