@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
@@ -42,6 +43,8 @@ DATA_SOURCES: Final = (
     SubscriptionSource,
 )
 _EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_REGISTERED: Final = WeakSet[SparkSession]()
+"""The sessions that have the data sources, with the passwords of now."""
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _NEEDED: Final = {
@@ -60,6 +63,12 @@ _QUICK_JAVA: Final = (
     # Java warns on standard output, which is a program's, of archives of classes, say.
     " -Xlog:disable -Xlog:all=error:stderr"
 )
+_QUICK_SPARK: Final = (
+    # To verify 15,000 classes of Spark's jars, as they were built, takes a fifth of a small job; a
+    # Java that cannot leave it out ignores this. Their number is no reason to collect garbage.
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=200m"
+)
 _LOCAL_SETTINGS: Final = {
     # Only this machine has to reach a local session, so only it can.
     "spark.driver.host": "127.0.0.1",
@@ -76,8 +85,12 @@ def build_session(
     settings: Mapping[str, str] | None = None,
     passwords: Mapping[str, str] | None = None,
     verbose: bool = False,
+    sources: bool = True,
 ) -> SparkSession:
     """Start Spark, or join an existing session, and register Orthia's data sources in it.
+
+    Without ``sources`` ``register_sources`` does that, once they are needed: Spark takes two
+    seconds of processor time for the first one.
 
     The rule for filters of DataFrames is not installed: see ``answer_filters``.
     ``settings`` are Spark's own and win; the workers get ``passwords`` as environment variables of
@@ -105,7 +118,7 @@ def build_session(
         # For the little Java that looks up how Spark's is to be started.
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JAVA)
         wanted |= _LOCAL_SETTINGS
-        java += f" {_QUICK_JAVA}"
+        java += f" {_QUICK_JAVA} {_QUICK_SPARK}"
     wanted["spark.driver.extraJavaOptions"] = java
     builder = SparkSession.builder.appName("orthia").master(master)
     for key, value in {**wanted, **(settings or {})}.items():
@@ -121,7 +134,9 @@ def build_session(
         ) from error
     if not verbose:
         _quieten(spark)
-    _add_sources(spark, passwords)
+    _configure(spark, passwords)
+    if sources:
+        register_sources(spark)
     return spark
 
 
@@ -214,7 +229,8 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
     if is_remote(spark):
         _add_sources_remotely(spark, passwords)
         return
-    _add_sources(spark, passwords)
+    _configure(spark, passwords)
+    _register(spark)
     answer_filters(spark)
 
 
@@ -231,7 +247,14 @@ def answer_filters(spark: SparkSession) -> None:
     install(spark, JournalSource.name())
 
 
-def _add_sources(spark: SparkSession, passwords: Mapping[str, str] | None) -> None:
+def register_sources(spark: SparkSession) -> None:
+    """Register the data sources in a session of ``build_session``, unless they are there."""
+    if spark not in _REGISTERED:
+        _register(spark)
+
+
+def _configure(spark: SparkSession, passwords: Mapping[str, str] | None) -> None:
+    """Set what the data sources rely on, and give the workers their passwords."""
     for key, value in _NEEDED.items():
         spark.conf.set(key, value)
     given = dict(passwords or {})
@@ -240,7 +263,8 @@ def _add_sources(spark: SparkSession, passwords: Mapping[str, str] | None) -> No
             given.setdefault(variable, os.environ[variable])
     given[SPECULATION_VARIABLE] = spark.sparkContext.getConf().get("spark.speculation", "false")
     spark.sparkContext.environment.update(given)
-    _register_sources(spark)
+    # Spark keeps the environment that there was when a source was registered.
+    _REGISTERED.discard(spark)
 
 
 def _add_sources_remotely(spark: SparkSession, passwords: Mapping[str, str] | None) -> None:
@@ -251,10 +275,10 @@ def _add_sources_remotely(spark: SparkSession, passwords: Mapping[str, str] | No
         )
     for key, value in _NEEDED.items():
         spark.conf.set(key, value)
-    _register_sources(spark)
+    _register(spark)
 
 
-def _register_sources(spark: SparkSession) -> None:
+def _register(spark: SparkSession) -> None:
     for source in DATA_SOURCES:
         try:
             spark.dataSource.register(source)
@@ -262,3 +286,4 @@ def _register_sources(spark: SparkSession) -> None:
             # An older Spark does not replace what it found itself, which is the same.
             if _EXISTS not in str(error):
                 raise
+    _REGISTERED.add(spark)

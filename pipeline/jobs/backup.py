@@ -7,17 +7,21 @@ those that are still stored without their body, which are damaged.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.journal.model.records import ID_COUNTER_SEQ
 from orthia.pipeline.jobs.contents import Contents, TableDigest
 from orthia.pipeline.jobs.migrate import checksum
 from orthia.pipeline.jobs.together import Rows, collected_together
+from orthia.pipeline.jobs.written import WrittenTable
 from orthia.pipeline.sources.inputs import ExportInputs, Inputs
 from orthia.pipeline.sources.schemas import BODIES as SCHEMA
+from orthia.pipeline.sources.whole_table import given
 
 MESSAGES: Final = ("seq", "id", "record_type", "user_record_type", "queue_id", "record")
 BINDINGS: Final = ("seq", "id", "user_record_type", "record")
@@ -29,6 +33,8 @@ HISTORY: Final = (
 _DIGEST: Final = "digest of "
 _ABSENT: Final = "without body"
 """The names of answers."""
+NO_BODIES: Final = given([], SCHEMA)
+"""The table of bodies without a row."""
 LARGE: Final = ("large", "large_id")
 """The columns that name the bodies a message needs."""
 
@@ -104,12 +110,6 @@ def only_needed(bodies: DataFrame, needed: DataFrame) -> DataFrame:
     return bodies.join(F.broadcast(needed), "large_id", "left_semi")
 
 
-def no_bodies(spark: SparkSession) -> DataFrame:
-    """Return the table of bodies without a row."""
-    columns = [F.lit(None).cast(one.dataType).alias(one.name) for one in SCHEMA.fields]
-    return spark.range(0).select(*columns)
-
-
 def without_body(messages: DataFrame, bodies: DataFrame) -> DataFrame:
     """Return ``seq`` of the messages, one for each queue, whose large body is not whole."""
     sizes = bodies.groupBy("large_id").agg(F.sum(F.length("piece")).alias("there"))
@@ -144,6 +144,24 @@ def questions(written: ExportInputs, *, with_history: bool) -> dict[str, DataFra
         rows["history"] = written.history(HISTORY)
         found[f"{_ABSENT} history"] = without_body(written.history(), written.bodies())
     return found | {f"{_DIGEST}{name}": digest(frame) for name, frame in rows.items()}
+
+
+def answers_of(directory: Path, *, with_history: bool) -> dict[str, Rows]:
+    """Return the answers to ``questions`` of an export without large messages on this machine."""
+    tables = {name: WrittenTable(directory / name) for name in ("messages", "bindings", "bodies")}
+    found: dict[str, Rows] = {
+        "locks": WrittenTable(directory / "node_manager").rows(("lock", "token", "held")),
+        _ABSENT: [],
+    }
+    digests = {
+        "messages": tables["messages"].digest(MESSAGES),
+        "bindings": tables["bindings"].digest(BINDINGS, without_counter=True),
+        "bodies": tables["bodies"].digest(BODIES),
+    }
+    if with_history:
+        digests["history"] = WrittenTable(directory / "history").digest(HISTORY)
+        found[f"{_ABSENT} history"] = []
+    return found | {f"{_DIGEST}{name}": [asdict(one)] for name, one in digests.items()}
 
 
 def contents_of(answers: Mapping[str, Rows], store: Inputs, locks_before: Rows) -> Contents:

@@ -14,6 +14,8 @@ PARTITIONED_BY: Final = ("day", "queue")
 _FILE_NAME_BYTES: Final = 255 - len("queue=")
 _ESCAPED_BY_SPARK: Final = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 """Characters that take three bytes in a partition's directory name, as ``%3A`` for a colon."""
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark calls the directory of rows without a queue, or a day."""
 _BEGIN_OF_A_FORMULA: Final = "^['=+\\-@\uff1d\uff0b\uff0d\uff20\t\r\n]"
 """First characters of a formula in a spreadsheet, East Asian ones included; and the apostrophe."""
 CSV_OPTIONS: Final = {"escape": '"'}
@@ -25,15 +27,16 @@ def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
 
     ``day_of`` is ``removed_at`` for a history. A file journal does not record when a row was
     written: there ``day`` is the day of acceptance. ``queue`` is a valid directory name: for a name
-    that is too long, its beginning and its SHA-256. ``queue_name`` is always the whole name.
+    that is too long, or Spark's own for no queue, its beginning and its SHA-256. ``queue_name`` is
+    always the whole name.
     """
     written = F.regexp_replace("queue", _ESCAPED_BY_SPARK, "%XX")
-    is_long = F.octet_length(written) > _FILE_NAME_BYTES
+    is_unfit = (F.octet_length(written) > _FILE_NAME_BYTES) | (F.col("queue") == NO_VALUE)
     short = F.concat(F.substring("queue", 1, 20), F.lit("~"), F.sha2("queue", 256))
     return (
         messages.withColumn("day", F.to_date(F.coalesce(day_of, "timestamp")))
         .withColumn("queue_name", F.col("queue"))
-        .withColumn("queue", F.when(is_long, short).otherwise(F.col("queue")))
+        .withColumn("queue", F.when(is_unfit, short).otherwise(F.col("queue")))
     )
 
 

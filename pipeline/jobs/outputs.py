@@ -50,6 +50,11 @@ class Files:
         """Return a path from its root, with its file system unless that is this machine's."""
         return str(self._files.makeQualified(self._path(path)).toString()).removeprefix("file:")
 
+    def on_this_machine(self, path: str) -> Path | None:
+        """Return where ``path`` is among the files of this machine; None if it is elsewhere."""
+        whole = str(self._files.makeQualified(self._path(path)).toString())
+        return Path(whole.removeprefix("file:")) if whole.startswith("file:") else None
+
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory; none if it does not exist."""
         if not self.exists(directory):

@@ -22,6 +22,7 @@ from orthia.pipeline.jobs.contents import Contents
 from orthia.pipeline.jobs.manifest import NAME as MANIFEST
 from orthia.pipeline.jobs.manifest import Manifest, run_names
 from orthia.pipeline.jobs.outputs import Files
+from orthia.pipeline.session import register_sources
 from orthia.pipeline.sources.audit_rows import BINDINGS as AUDITED_BINDINGS
 from orthia.pipeline.sources.audit_rows import (
     HISTORY_STORED,
@@ -33,6 +34,7 @@ from orthia.pipeline.sources.audit_rows import (
 )
 from orthia.pipeline.sources.file_journal import FileReference
 from orthia.pipeline.sources.node_manager import locks_of
+from orthia.pipeline.sources.one_task import whole_table
 from orthia.pipeline.sources.recheck import ExportRecheck, FileRecheck, Recheck, StoreRecheck
 from orthia.pipeline.sources.schemas import (
     BINDINGS,
@@ -44,6 +46,7 @@ from orthia.pipeline.sources.schemas import (
 )
 from orthia.pipeline.sources.sizes import SMALL_ROWS, UNKNOWN, Size
 from orthia.pipeline.sources.store import StoreReference
+from orthia.pipeline.sources.whole_table import WholeTable, given
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
 """MESSAGES in an export: with the day they were written, in UTC."""
@@ -134,6 +137,11 @@ class Inputs(ABC):
         """Whether each table is one partition."""
         return self.size.is_small
 
+    @property
+    def counts_rows(self) -> bool:
+        """Whether Spark knows how many rows its tasks have read."""
+        return True
+
 
 class StoreInputs(Inputs):
     """The present tables of a store."""
@@ -185,6 +193,22 @@ class StoreInputs(Inputs):
     def node_manager(self) -> DataFrame:
         return self._read("orthia.node_manager")
 
+    @property
+    @override
+    def counts_rows(self) -> bool:
+        return not self.is_small
+
+    def small_tables(self) -> dict[str, WholeTable]:
+        """Return bindings, failover log and locks, for one task to read together."""
+        return {
+            "bindings": self._whole("orthia.journal", table="bindings"),
+            "failover_log": self._whole("orthia.failover_log"),
+            "node_manager": self._whole("orthia.node_manager"),
+        }
+
+    def _whole(self, source: str, **options: str) -> WholeTable:
+        return whole_table(source, {**self._options, **options})
+
     @override
     def locks(self) -> list[dict[str, Any]]:
         return (
@@ -226,8 +250,10 @@ class StoreInputs(Inputs):
         return self._read("orthia.journal", table=table, **options)
 
     def _read(self, source: str, **options: str) -> DataFrame:
-        found = self.spark.read.format(source).options(**self._options, **options).load()
-        return self._placed(found)
+        if self.is_small:
+            return self._whole(source, **options).frame(self.spark)
+        register_sources(self.spark)
+        return self.spark.read.format(source).options(**self._options, **options).load()
 
 
 class FileInputs(StoreInputs):
@@ -249,12 +275,24 @@ class FileInputs(StoreInputs):
 
     def failover_log(self) -> DataFrame:
         """Return nothing."""
-        return self.spark.createDataFrame([], FAILOVER_LOG)
+        return given([], FAILOVER_LOG).frame(self.spark)
 
     def node_manager(self) -> DataFrame:
         """Return the fence, the only lock data in files; raises JournalError."""
+        return self._fence().frame(self.spark)
+
+    @override
+    def small_tables(self) -> dict[str, WholeTable]:
+        """Raises JournalError."""
+        return {
+            "bindings": self._whole("orthia.journal", table="bindings"),
+            "failover_log": given([], FAILOVER_LOG),
+            "node_manager": self._fence(),
+        }
+
+    def _fence(self) -> WholeTable:
         fence = {"lock": "live", "fence_token": read_fence(self._files.settings()).token}
-        return self.spark.createDataFrame([fence], NODE_MANAGER)
+        return given([fence], NODE_MANAGER)
 
 
 class ExportInputs(Inputs):

@@ -69,7 +69,7 @@ def audit(
         from orthia.pipeline.jobs import audit as job
 
         spark_on.say("reading the journal")
-        with spark_on.voice.bar_of_rows(inputs.spark, rows_of(inputs, history=with_history)):
+        with spark_on.voice.bar_of_rows(inputs, rows_of(inputs, history=with_history)):
             found = job.examined(
                 inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
             )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from orthia.pipeline.jobs.contents import Contents
     from orthia.pipeline.jobs.watermark import IncrementalRun, Selection
-    from orthia.pipeline.sources.inputs import Inputs
+    from orthia.pipeline.sources.inputs import StoreInputs
 
 _FORMATS = ("parquet", "json", "csv")
 
@@ -178,7 +178,7 @@ def export(
     )
     if pairs_file is not None:
 
-        def write(pair: several.NamedStore, inputs: "Inputs") -> _Written:
+        def write(pair: several.NamedStore, inputs: "StoreInputs") -> _Written:
             mine = replace(wanted, target=f"{wanted.target}/{pair.name}")
             return _write(inputs, pair.settings, mine)
 
@@ -201,7 +201,7 @@ def export(
 
 
 def _write(
-    inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
+    inputs: "StoreInputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
 ) -> _Written:
     """Write the tables of one pair."""
     from orthia.pipeline.jobs.export import absent
@@ -216,14 +216,14 @@ def _write(
     # Of an incremental run, or some queues, nobody knows before how much it is.
     whole = not wanted.incremental and not wanted.selection.options()
     rows = rows_of(inputs, history=wanted.with_history) if whole else None
-    with spark_on.voice.bar_of_rows(inputs.spark, rows):
+    with spark_on.voice.bar_of_rows(inputs, rows):
         if wanted.incremental:
             return _export_what_is_new(inputs, settings, wanted)
         return _export(inputs, wanted, wanted.target, wanted.selection.options(), None)
 
 
 def _export_what_is_new(
-    inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
+    inputs: "StoreInputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
 ) -> _Written:
     """Write what came since the last run, and then how far this one came."""
     from orthia.pipeline.jobs import watermark
@@ -241,7 +241,7 @@ def _export_what_is_new(
 
 
 def _export(
-    inputs: "Inputs",
+    inputs: "StoreInputs",
     wanted: _Wanted,
     target: str,
     conditions: dict[str, str],
@@ -252,8 +252,6 @@ def _export(
     from orthia.pipeline.jobs import export as job
     from orthia.pipeline.jobs.outputs import Files, whole
     from orthia.pipeline.jobs.small_tables import write_together
-    from orthia.pipeline.jobs.together import collected_together
-    from orthia.pipeline.sources.inputs import ExportInputs
 
     locks_before, taken_at = inputs.locks(), inputs.now()
     spark_on, format_ = wanted.spark_on, wanted.format
@@ -269,38 +267,38 @@ def _export(
         spark_on.say("writing messages")
         messages = job.exported(counts.of(inputs.messages(conditions=conditions)))
         _save(messages, wanted, f"{directory}/messages", inputs)
-        small: dict[str, DataFrame] = {}
-        if wanted.with_bodies and not (counts.large or (wanted.with_history and passed.large)):
-            small["bodies"] = backup.no_bodies(inputs.spark)
-        elif wanted.with_bodies:
+        has_large = bool(counts.large or (wanted.with_history and passed.large))
+        if wanted.with_bodies and has_large:
             spark_on.say("writing bodies of large messages")
             # After the messages: a body stays as long as its message does.
             large = _needing_bodies(inputs, wanted, conditions, directory)
             bodies = backup.only_needed(inputs.bodies(), backup.needed_bodies(*large))
             job.writer(bodies, format_).save(f"{directory}/bodies")
         spark_on.say("writing bindings, failover log and locks")
-        small |= {
-            "bindings": inputs.bindings(),
-            "failover_log": inputs.failover_log(),
-            "node_manager": inputs.node_manager(),
-        }
+        empty = {"bodies": backup.NO_BODIES} if wanted.with_bodies and not has_large else {}
         if inputs.is_small and inputs.size.has_few_others:
-            write_together(small, format_, files, directory)
+            small = inputs.small_tables() | empty
+            write_together(inputs.spark, small, format_, files, directory)
         else:
-            for name, frame in small.items():
+            frames = {
+                "bindings": inputs.bindings(),
+                "failover_log": inputs.failover_log(),
+                "node_manager": inputs.node_manager(),
+                **{name: table.frame(inputs.spark) for name, table in empty.items()},
+            }
+            for name, frame in frames.items():
                 job.writer(frame, format_).save(f"{directory}/{name}")
         answers: dict[str, Rows] = {}
         contents = None
         if format_ == "parquet":
-            found = ExportInputs(inputs.spark, directory, inputs.size)
-            asked = {"messages": job.summary(found.messages())}
-            if wanted.with_history:
-                asked["history"] = job.summary(found.history())
-            is_whole = wanted.with_bodies and not conditions
-            if is_whole:
-                asked |= backup.questions(found, with_history=wanted.with_history)
             spark_on.say("reading what was written")
-            answers = collected_together(asked, in_one_task=inputs.is_small)
+            is_whole = wanted.with_bodies and not conditions
+            local = files.on_this_machine(directory) if inputs.is_small and not has_large else None
+            answers = (
+                _asked(inputs, wanted, directory, is_whole=is_whole)
+                if local is None
+                else _answered(local, wanted, is_whole=is_whole)
+            )
             if is_whole:
                 contents = backup.contents_of(answers, inputs, locks_before)
         bad: Rows = []
@@ -313,7 +311,35 @@ def _export(
     return _Written(target, manifest, of_messages, of_history, bad)
 
 
-def _save(rows: "DataFrame", wanted: _Wanted, directory: str, inputs: "Inputs") -> None:
+def _asked(
+    inputs: "StoreInputs", wanted: _Wanted, directory: str, *, is_whole: bool
+) -> dict[str, Rows]:
+    """Return what was written, by a job of Spark."""
+    from orthia.pipeline.jobs import backup
+    from orthia.pipeline.jobs import export as job
+    from orthia.pipeline.jobs.together import collected_together
+    from orthia.pipeline.sources.inputs import ExportInputs
+
+    found = ExportInputs(inputs.spark, directory, inputs.size)
+    asked = {"messages": job.summary(found.messages())}
+    if wanted.with_history:
+        asked["history"] = job.summary(found.history())
+    if is_whole:
+        asked |= backup.questions(found, with_history=wanted.with_history)
+    return collected_together(asked, in_one_task=inputs.is_small)
+
+
+def _answered(directory: Path, wanted: _Wanted, *, is_whole: bool) -> dict[str, Rows]:
+    """Return the same of a small export without large messages, without a job."""
+    from orthia.pipeline.jobs.backup import answers_of
+    from orthia.pipeline.jobs.written import WrittenTable
+
+    names = ("messages", *(("history",) if wanted.with_history else ()))
+    found = {name: WrittenTable(directory / name).summary() for name in names}
+    return found | (answers_of(directory, with_history=wanted.with_history) if is_whole else {})
+
+
+def _save(rows: "DataFrame", wanted: _Wanted, directory: str, inputs: "StoreInputs") -> None:
     from orthia.pipeline.jobs import export as job
 
     size = job.FileSize(wanted.file_rows, wanted.file_mib)
@@ -321,7 +347,7 @@ def _save(rows: "DataFrame", wanted: _Wanted, directory: str, inputs: "Inputs") 
 
 
 def _needing_bodies(
-    inputs: "Inputs", wanted: _Wanted, conditions: dict[str, str], directory: str
+    inputs: "StoreInputs", wanted: _Wanted, conditions: dict[str, str], directory: str
 ) -> "list[DataFrame]":
     """Return what was written, as far as it says which bodies it needs."""
     from orthia.pipeline.jobs import backup

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from orthia.pipeline.sources.bodies import BodyReader
-    from orthia.pipeline.sources.inputs import Inputs
+    from orthia.pipeline.sources.inputs import Inputs, StoreInputs
     from orthia.pipeline.sources.sizes import Size
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Inputs = TypeVar("_Inputs", bound="Inputs")
 _LOCAL: Final = "local[*]"
 
 
@@ -131,7 +132,7 @@ def store_of(store: StoreOptions) -> DatabaseStoreSettings | FileStoreSettings:
 @contextmanager
 def inputs_of(
     settings: DatabaseStoreSettings | FileStoreSettings, spark_on: SparkOptions
-) -> Iterator["Inputs"]:
+) -> Iterator["StoreInputs"]:
     """Start Spark and give the tables of a store, as ``Source.opened`` does."""
     if isinstance(settings, DatabaseStoreSettings):
         spark_on.say("asking the store")
@@ -176,7 +177,7 @@ def ask(
 @contextmanager
 def inputs_in(
     spark: "SparkSession", asked: AskedStore, spark_on: SparkOptions
-) -> Iterator["Inputs"]:
+) -> Iterator["StoreInputs"]:
     """Give the tables of a store in a session that has its password."""
     from orthia.pipeline.sources.inputs import FileInputs, StoreInputs
     from orthia.pipeline.sources.sizes import UNKNOWN, size_of_files
@@ -186,7 +187,7 @@ def inputs_in(
 
         files = FileReference.of(asked.settings)
         size = _wanted(size_of_files(files), spark_on)
-        found: Inputs = FileInputs(spark, files, spark_on.partitions, size=size)
+        found: StoreInputs = FileInputs(spark, files, spark_on.partitions, size=size)
     else:
         reference = asked.reference or StoreReference.of(asked.settings)[0]
         size = asked.size or UNKNOWN
@@ -201,7 +202,7 @@ def _wanted(size: "Size", spark_on: SparkOptions) -> "Size":
 
 
 @contextmanager
-def _suited(inputs: "Inputs") -> Iterator["Inputs"]:
+def _suited(inputs: "_Inputs") -> Iterator["_Inputs"]:
     """Give ``inputs`` in a session that suits their size."""
     from orthia.pipeline.session import small_data
 
@@ -301,6 +302,7 @@ def session(
             settings=spark_on.settings,
             passwords=passwords,
             verbose=spark_on.verbose,
+            sources=False,
         )
         if ours:
             stack.callback(spark.stop)

@@ -12,6 +12,8 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from orthia.pipeline.sources.inputs import Inputs
+
 _LOOK_SECONDS: Final = 0.5
 
 
@@ -34,15 +36,18 @@ class Voice:
             click.echo(f"orthia: {text}", err=True)
 
     @contextmanager
-    def bar_of_rows(self, spark: "SparkSession", rows: int | None) -> Iterator[None]:
-        """Show the rows that tasks have read, of about ``rows``, if somebody is there to see it."""
+    def bar_of_rows(self, inputs: "Inputs", rows: int | None) -> Iterator[None]:
+        """Show the rows that tasks have read, of about ``rows``, if somebody is there to see it.
+
+        Of small tables, which take a moment, Spark does not know how many have been read.
+        """
         if self.quiet or not sys.stderr.isatty():
             yield
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        before = rows_read(spark)
+        before = rows_read(inputs.spark) if inputs.counts_rows else 0
         columns = (
             TextColumn("orthia: {task.description}"),
             BarColumn(),
@@ -51,11 +56,12 @@ class Voice:
         )
         done = threading.Event()
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task(self._said, total=rows, told="")
+            total = rows if inputs.counts_rows else None
+            task = progress.add_task(self._said, total=total, told="")
 
             def follow() -> None:
-                while not done.wait(_LOOK_SECONDS):
-                    read = rows_read(spark) - before
+                while inputs.counts_rows and not done.wait(_LOOK_SECONDS):
+                    read = rows_read(inputs.spark) - before
                     of = "" if rows is None else f" of {'about ' if read < rows else ''}{rows:,}"
                     progress.update(task, completed=read, told=f"{read:,}{of} rows read")
 

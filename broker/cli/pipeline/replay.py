@@ -132,7 +132,7 @@ def replay(
     with source.opened(spark_on) as inputs:
         from pyspark import StorageLevel
 
-        if source.settings is not None:
+        if source.settings is not None and not inputs.is_small:
             from orthia.pipeline.session import answer_filters
 
             answer_filters(inputs.spark)

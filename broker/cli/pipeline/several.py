@@ -27,7 +27,7 @@ from orthia.pipeline.requirements import require_extra
 from orthia.pipeline.sources.store import PASSWORD_VARIABLE
 
 if TYPE_CHECKING:
-    from orthia.pipeline.sources.inputs import Inputs
+    from orthia.pipeline.sources.inputs import StoreInputs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Answer = TypeVar("_Answer")
@@ -114,7 +114,7 @@ def _settings(text: str, beside: Path) -> DatabaseStoreSettings | FileStoreSetti
 def answers(
     pairs: Sequence[NamedStore | Unread],
     spark_on: SparkOptions,
-    work: Callable[[NamedStore, "Inputs"], _Answer],
+    work: Callable[[NamedStore, "StoreInputs"], _Answer],
 ) -> list[PairAnswer[_Answer]]:
     """Answer for one pair after the other in one session of Spark.
 

@@ -142,7 +142,9 @@ def stream(
         from orthia.pipeline.jobs.checkpoint import Purpose, claim
         from orthia.pipeline.jobs.stream import to_directory
         from orthia.pipeline.jobs.watermark import Selection
+        from orthia.pipeline.session import register_sources
 
+        register_sources(spark)
         claim(spark, checkpoint, Purpose(table, queues, target, form, schema))
         options = reference.to_options() | Selection(queues, since, until).options()
         options |= bounds.to_options()

@@ -89,7 +89,7 @@ def _read(inputs: "Inputs", spark_on: SparkOptions, *, with_history: bool) -> _T
         wanted["left"] = job.left(inputs.history(job.HISTORY_COLUMNS))
     spark_on.say("reading the journal and its history" if with_history else "reading the journal")
     try:
-        with spark_on.voice.bar_of_rows(inputs.spark, rows_of(inputs, history=with_history)):
+        with spark_on.voice.bar_of_rows(inputs, rows_of(inputs, history=with_history)):
             found = collected_together(wanted, in_one_task=inputs.is_small)
     finally:
         rows.unpersist()
