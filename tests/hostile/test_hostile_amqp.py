@@ -22,6 +22,7 @@ from orthia.broker.protocols.amqp.performatives import (
     RECEIVER,
     RELEASED,
     SENDER,
+    Accepted,
     Attach,
     Begin,
     Coordinator,
@@ -38,7 +39,7 @@ from orthia.broker.protocols.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from orthia.broker.protocols.amqp.sections import VALUE
+from orthia.broker.protocols.amqp.sections import VALUE, Header, data_prefix, encode_header
 from orthia.broker.protocols.amqp.types import encode_described
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node
 
@@ -129,6 +130,27 @@ def _fill(node: LimitedNode, destination: bytes, count: int) -> None:
 
 def _list_of(count: int, value: bytes) -> bytes:
     return b"\xd0" + struct.pack(">II", 4 + count * len(value), count) + count * value
+
+
+def test_who_sends_all_its_credit_at_once_gets_an_outcome_for_each_message(
+    node: LimitedNode,
+) -> None:
+    """Each once, in order, though the store takes many together; what is no message is rejected."""
+    client = Attacker(node)
+    client.send_to("orders")
+    message = encode_header(Header(durable=True)) + data_prefix(1) + b"x"
+    sent = 900
+    for number in range(sent):
+        client.send(0, message if number != 500 else b"rubbish")
+    outcomes = (one for one in client.coming() if isinstance(one, Disposition))
+    accepted: list[int] = []
+    rejected: list[int] = []
+    while len(accepted) + len(rejected) < sent:
+        said = next(outcomes)
+        known = accepted if isinstance(said.state, Accepted) else rejected
+        known += range(said.first, (said.first if said.last is None else said.last) + 1)
+    assert rejected == [500]
+    assert accepted == [number for number in range(sent) if number != 500]
 
 
 def test_messages_that_take_long_to_read(node: LimitedNode) -> None:
