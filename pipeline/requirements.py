@@ -15,7 +15,7 @@ from typing import Final
 from orthia.pipeline.errors import MissingRequirement
 
 MINIMUM_JAVA: Final = 17
-_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql")
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql", "xxhash")
 _JVM_DIRECTORY: Final = Path("/usr/lib/jvm")
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_SECONDS: Final = 30
