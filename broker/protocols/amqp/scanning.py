@@ -143,7 +143,7 @@ class PropertiesScanner:
             message_id = data[at + self._id_at : after_id]
             if data.startswith(self._between, after_id) and message_id.isascii():
                 return self._routing, at + self._size
-        first, count, end = elements(data, at, LIST_8, LIST_32)
+        first, count, end = _elements(data, at, LIST_8, LIST_32)
         return self._scan_each(data, at, first, count, end), end
 
     def _scan_each(
@@ -206,7 +206,7 @@ def end_of_plain_map(data: bytes, at: int) -> int:
 
     They are texts and simple values, and can be read; 0 if they have to be decoded to know that.
     """
-    at, count, end = elements(data, at, MAP_8, MAP_32)
+    at, count, end = _elements(data, at, MAP_8, MAP_32)
     if count % 2 or count >= MAX_HEAD_VALUES:
         return 0
     names = _NAMES
@@ -271,7 +271,7 @@ def _may_hold(code: int, raw: bytes) -> bool:
     return code in (STRING_8, STRING_32) and _is_text(raw)
 
 
-def elements(data: bytes, begin: int, short: int, long: int) -> tuple[int, int, int]:
+def _elements(data: bytes, begin: int, short: int, long: int) -> tuple[int, int, int]:
     """Return where the first element of a section's list or map is, their count, and its end.
 
     The end is 0 for another form, and for what is cut off. ``begin`` is where the section begins,
