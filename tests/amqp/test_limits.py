@@ -13,6 +13,7 @@ from orthia.broker.protocols.amqp.performatives import (
     Attach,
     Begin,
     Close,
+    Declared,
     Detach,
     End,
     Flow,
@@ -219,6 +220,28 @@ def test_a_message_that_never_ends_is_bounded() -> None:
     assert client.connection.held < before
 
 
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_message_larger_than_may_be_ends_its_link(frames: int) -> None:
+    """In however many frames it comes; one of the greatest size is taken."""
+    limits = ClientLimits(max_body_bytes=2_000, max_header_bytes=1_000)
+    core = CoreUnderTest()
+    client = Client(core, limits=limits)
+    sender = client.sender("orders")
+    overhead = len(encoded("x" * 2_000)) - 2_000
+    for at, size in enumerate((3_000, 3_001)):
+        payload = encoded("x" * (size - overhead))
+        first = payload[:1_000] if frames > 1 else payload
+        client.say(Transfer(sender, at, b"0", 0, more=frames > 1), first)
+        if frames > 1:
+            client.say(Transfer(sender), payload[1_000:])
+    *_, detach = client.all()
+    assert isinstance(detach, Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:link:message-size-exceeded"
+    assert "max-body-bytes and max-header-bytes" in (detach.error.description or "")
+    assert [len(text) for text in core.stored_texts()] == [3_000 - overhead]
+
+
 def test_a_client_that_does_not_read_gets_nothing_more() -> None:
     """Until its socket takes more; then it goes on where it was."""
     core = CoreUnderTest()
@@ -359,14 +382,16 @@ def test_a_node_that_stops_waits_for_nothing_that_is_answered_already() -> None:
     )
     client = Client(core)
     sender, full = client.sender("orders"), client.sender("full")
-    client.send(sender, "settled", settled=True)
+    client.send(sender, "settled", "too", settled=True)
     client.send(full, "taken", "refused")
     core.journal.auto_commit = False
     client.send(sender, "poison")
     core.journal.refuse(UnitRefused("value out of range"))
     core.settle()
-    client.receiver("orders", 1)
-    client.settle(*client.messages(), settled=False)
+    client.receiver("orders", 2)
+    first, second = client.messages()
+    client.settle(first, settled=False)
+    client.settle(second, state=Declared(b"no outcome"), settled=False)
     core.store_all()
     held = client.connection.held
     core.broker.stop()

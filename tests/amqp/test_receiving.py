@@ -85,6 +85,17 @@ def test_credit_counts_from_where_the_client_is() -> None:
     assert client.texts() == []
 
 
+def test_a_flow_that_says_nothing_of_credit_leaves_it() -> None:
+    """As one by which a client asks how far its link is."""
+    core = started()
+    client = Client(core)
+    receiver = client.receiver("orders", 2)
+    client.say(Flow(0, WINDOW, 0, WINDOW, receiver, echo=True))
+    assert client.take(Flow).link_credit == 2
+    core.send(QUEUE, *"abc")
+    assert client.texts() == ["a", "b"]
+
+
 def test_a_client_without_credit_holds_nothing() -> None:
     """Others get all of it."""
     core = started(*"abc")

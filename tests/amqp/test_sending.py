@@ -130,8 +130,10 @@ def test_a_message_may_come_in_many_transfers() -> None:
     client.say(Transfer(sender, aborted=True))
     client.say(Transfer(sender, 2, b"2", 0, more=True), payload[:9])
     client.say(Transfer(sender, settled=True), payload[9:])
+    client.say(Transfer(sender, 3, b"3", 0, settled=True, more=True), payload[:9])
+    client.say(Transfer(sender), payload[9:])
     assert client.states() == []
-    assert core.stored_texts() == ["abcdefghij"] * 2
+    assert core.stored_texts() == ["abcdefghij"] * 3
 
 
 def test_what_a_message_says_of_its_delivery_acts() -> None:

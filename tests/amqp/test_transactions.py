@@ -30,7 +30,7 @@ from orthia.broker.protocols.amqp.types import encode_described
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.config.settings import ClientLimits
 from orthia.journal.errors import UnitRefused
-from tests.amqp.support import Client, Received
+from tests.amqp.support import Client, Received, encoded
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import secured
 
@@ -60,6 +60,28 @@ def test_what_is_sent_in_a_transaction_is_there_after_its_commit() -> None:
     client.discharge(control, txn_id)
     assert client.states() == [ACCEPTED]
     assert depth(core) == 2
+
+
+@pytest.mark.parametrize("of_first", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_in_several_frames_is_of_a_transaction_if_one_of_them_says_so(
+    *, of_first: bool, commits: bool
+) -> None:
+    """It is sent with the commit, and not at once."""
+    core = CoreUnderTest()
+    client = Client(core)
+    control, sender = client.coordinator(), client.sender("orders")
+    txn_id = client.declare(control)
+    states = [TransactionalState(txn_id), None]
+    first, second = states if of_first else reversed(states)
+    payload = encoded("a")
+    client.say(Transfer(sender, 7, b"7", 0, state=first, more=True), payload[:5])
+    client.say(Transfer(sender, state=second), payload[5:])
+    assert client.states() == [TransactionalState(txn_id, ACCEPTED)]
+    assert depth(core) == 0
+    client.discharge(control, txn_id, fail=not commits)
+    assert client.states() == [ACCEPTED]
+    assert depth(core) == commits
 
 
 @pytest.mark.parametrize(
