@@ -12,6 +12,7 @@ from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     SETTLED,
+    UNSETTLED,
     Detach,
     Disposition,
     Flow,
@@ -118,11 +119,12 @@ def test_a_drain_is_answered_behind_what_follows_a_large_message(node: LargeNode
     assert client.take(Flow).drain
 
 
+@pytest.mark.parametrize("mode", [UNSETTLED, SETTLED])
 @pytest.mark.parametrize("how", ["detach", "lose"])
-def test_a_message_that_was_being_written_comes_again(node: LargeNode, how: str) -> None:
-    """When its link or its connection ends amid its body."""
+def test_a_message_that_was_being_written_comes_again(node: LargeNode, how: str, mode: int) -> None:
+    """When its link or its connection ends amid its body, whoever was to settle it."""
     client = amqp(node)
-    receiver = client.receiver("orders")
+    receiver = client.receiver("orders", snd_settle_mode=mode)
     client.flow(receiver, 1)
     client.connection.set_writable(writable=False)
     if how == "detach":

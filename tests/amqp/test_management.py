@@ -189,7 +189,10 @@ def test_a_request_is_in_no_transaction() -> None:
     ],
 )
 def test_what_a_request_needs(granted: str, told: str) -> None:
-    """The permission manage, and to send the answer."""
+    """The permission manage, and to send the answer; without both nothing is done."""
     asking = Asking(secured({"ann": "staff"}, {"#": {"staff": granted}}), "a", login="ann")
     asking.ask("", **COUNT)
     assert told in asking.rejection()
+    asking.ask("", ResourceName="queue.orders", OperationName="removeAllMessages")
+    assert told in asking.rejection()
+    assert asking.core.broker.depths()["orders"] == 1

@@ -23,7 +23,7 @@ from orthia.broker.protocols.amqp.performatives import (
     encode_performative,
 )
 from orthia.broker.protocols.amqp.sections import Header, Properties, encode_annotations
-from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte, Value
+from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte
 from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import ClientLimits
@@ -194,11 +194,10 @@ def test_a_delay_is_counted_from_when_its_message_came() -> None:
         client.send(sender, text, annotations=delay)
         clock.pass_ms(600)
     assert consumer.texts == ["a"]
-    said: dict[object, Value] = {
-        Symbol("x-opt-delivery-time"): clock.ms() + 600,
-        Symbol("x-opt-delivery-delay"): 9_000,
-    }
-    client.send(sender, "c", annotations=encode_annotations(said))
+    both = encode_annotations(
+        {Symbol("x-opt-delivery-time"): clock.ms() + 600, Symbol("x-opt-delivery-delay"): 9_000}
+    )
+    client.send(sender, "c", annotations=both)
     clock.pass_ms(500)
     assert consumer.texts == ["a", "b"]
     clock.pass_ms(200)
