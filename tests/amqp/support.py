@@ -50,6 +50,7 @@ from orthia.broker.protocols.amqp.sections import (
     encode_header,
     encode_properties,
     header_of,
+    message_annotations_of,
     properties_of,
     sections_of,
     text_prefix,
@@ -93,6 +94,11 @@ class Received:
     def header(self) -> Header:
         """Its header."""
         return header_of(self._head, sections_of(self._head))
+
+    @property
+    def annotations(self) -> dict[object, Value]:
+        """What brokers say of it, and clients to them."""
+        return message_annotations_of(self._head, sections_of(self._head))
 
     @property
     def properties(self) -> Properties:

@@ -23,7 +23,7 @@ from orthia.broker.protocols.amqp.performatives import (
     encode_performative,
 )
 from orthia.broker.protocols.amqp.sections import Header, Properties, encode_annotations
-from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte
+from orthia.broker.protocols.amqp.values import Symbol, Timestamp, UByte, Value
 from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.settings import ClientLimits
@@ -584,3 +584,31 @@ def test_what_is_stored_is_accepted_before_the_end_of_what_it_came_by(end: objec
     assert isinstance(accepted, Disposition)
     assert accepted.state == ACCEPTED
     assert [type(one) for one in rest if isinstance(one, Detach | End | Close)]
+
+
+@pytest.mark.parametrize("others", [{}, {Symbol("x-opt-jms-msg-type"): UByte(5)}])
+def test_where_a_message_was_is_not_the_senders_to_say(others: dict[object, Value]) -> None:
+    """Whatever goes back there by an operator's word needs no permission of the sender."""
+    core = CoreUnderTest()
+    client = Client(core)
+    sender = client.sender("orders")
+    forged: dict[object, Value] = {
+        Symbol("x-opt-ORIG-QUEUE"): "secret",
+        Symbol("x-opt-ACTUAL-EXPIRY"): 7,
+    }
+    claims: dict[str, Value] = {"_AMQ_ORIG_QUEUE": "secret", "_AMQ_ORIG_ADDRESS": "secret", "a": 1}
+    for _ in range(2):
+        client.send(
+            sender, "text", annotations=encode_annotations({**forged, **others}), application=claims
+        )
+    assert accepted(client.states()) == 2
+    client.receiver("orders", 2)
+    for one in client.messages():
+        assert one.text == "text"
+        assert one.annotations == others
+        assert one.application_properties == claims
+    client.say(End())
+    for reference in core.consume("/queue/orders").received:
+        said = reference.record.properties()
+        assert said["a"] == 1
+        assert not [name for name in said if name.startswith(("_AMQ_ORIG_", "_AMQ_ACTUAL"))]

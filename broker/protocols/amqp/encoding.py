@@ -83,6 +83,9 @@ _BROKERS: Final = "_AMQ_"
 _ANNOTATION: Final = "x-opt-"
 _ORIGIN: Final = "x-opt-ORIG-"
 _ACTUAL_EXPIRY: Final = "x-opt-ACTUAL-EXPIRY"
+_ORIGINS_AS_BYTES: Final = (_ORIGIN.encode(), _ACTUAL_EXPIRY.encode())
+_ORIGINS: Final = ("_AMQ_ORIG_", "_AMQ_ACTUAL_EXPIRY")
+"""What properties begin with that say the same, of a message that came by another protocol."""
 _INGRESS: Final = "_AMQ_INGRESS_TIMESTAMP"
 _STATED_INGRESS: Final = ("_AMQ_INGRESS_TIMESTAMP", "ingress-timestamp")
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
@@ -157,7 +160,11 @@ class AmqpEncoding(Encoding):
         """
         sections = sections_of(head)
         properties = properties_of(head, sections)
-        said = _applications(head, sections)
+        said = {
+            name: value
+            for name, value in _applications(head, sections).items()
+            if not name.startswith(_ORIGINS)  # which its annotations say, from the broker
+        }
         if sections.message_annotations > sections.delivery_annotations:
             annotations = message_annotations_of(head, sections)
             said.update(_brokers(annotations))
@@ -195,7 +202,7 @@ class AmqpEncoding(Encoding):
             annotations: dict[Symbol, Value] = {
                 Symbol(name): None
                 for name in map(str, message_annotations_of(head, sections))
-                if name.startswith(_ORIGIN) or name == _ACTUAL_EXPIRY
+                if _is_origin(name)
             }
             for name, value in origin.items():
                 annotations[_annotation(name)] = _origin_value(name, value)
@@ -336,11 +343,28 @@ def _brokers(annotations: Mapping[object, Value]) -> dict[str, Property]:
     for name, value in annotations.items():
         if isinstance(name, str) and value is not None:
             shown = str(value.hex() if isinstance(value, bytes) else value)
-            if name.startswith(_ORIGIN) or name == _ACTUAL_EXPIRY:
+            if _is_origin(name):
                 said[_BROKERS + name[len(_ANNOTATION) :].replace("-", "_")] = shown
             elif name == INGRESS_TIME:
                 said[_INGRESS] = shown
     return said
+
+
+def without_origin(head: bytes, sections: Sections) -> bytes:
+    """Return a head without annotations that say where the message was: a broker says that.
+
+    What goes back to where it was is checked for no permission. Raises AmqpDecodeError.
+    """
+    begin, end = sections.delivery_annotations, sections.message_annotations
+    if not any(head.find(name, begin, end) >= 0 for name in _ORIGINS_AS_BYTES):
+        return head
+    there = message_annotations_of(head, sections)
+    said = [name for name in there if _is_origin(str(name))]
+    return with_annotations(head, sections, {Symbol(name): None for name in said})
+
+
+def _is_origin(annotation: str) -> bool:
+    return annotation.startswith(_ORIGIN) or annotation == _ACTUAL_EXPIRY
 
 
 def _annotation(name: str) -> Symbol:

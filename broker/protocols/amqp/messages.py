@@ -13,7 +13,12 @@ from orthia.broker.core.api import MessageReference, OutgoingMessage
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.sending.recurrence import LATEST_MS
 from orthia.broker.protocols.amqp.conditions import INVALID_FIELD, LinkFault
-from orthia.broker.protocols.amqp.encoding import DESTINATION_TYPE, TAG, head_for
+from orthia.broker.protocols.amqp.encoding import (
+    DESTINATION_TYPE,
+    TAG,
+    head_for,
+    without_origin,
+)
 from orthia.broker.protocols.amqp.scanning import (
     APPLICATION_BEGINS,
     NO_ROUTING,
@@ -152,6 +157,9 @@ class MessageReader:
         delivery_ms: int | None = None
         if sections.message_annotations > sections.delivery_annotations:
             kind, delivery_ms = _annotated(head, sections, time_ms)
+            plain = without_origin(head, sections)
+            if len(plain) != len(head):
+                head, sections = plain, sections_of(plain)
         says = _beginning(header, kind, delivery_ms)
         properties, application = sections.properties, sections.application_properties
         if sections.delivery_annotations != sections.header:
