@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, cast
 from typing_extensions import override
 
 from orthia.broker.tls.contexts import ServerObject
-from orthia.broker.tls.errors import in_words
+from orthia.broker.tls.errors import of_handshake
 from orthia.broker.tls.records import MOST_HELLO_BYTES, Records
 
 _HANDSHAKE: Final = 0x16
@@ -254,7 +254,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._flush()
         name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
         asked = f"it asks for {name!r}, which sniHost does not match"
-        self._inner.handshake_failed(in_words(error) if name is None else asked)
+        self._inner.handshake_failed(of_handshake(error) if name is None else asked)
 
     def _ends(self) -> None:
         """Close once all is sent: nothing more can be read."""

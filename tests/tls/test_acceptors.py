@@ -110,6 +110,22 @@ def test_who_speaks_no_tls_is_told_in_the_clear(
     ]
 
 
+def test_a_client_that_does_not_trust_the_certificate_is_told_of(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what it says OpenSSL has a name; the log has what it means."""
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    with serving(with_tls(f"keyStorePath={store}")) as server:
+        with (
+            pytest.raises(ssl.SSLCertVerificationError),
+            secured(server, ssl.create_default_context()),
+        ):
+            pass
+        wait_until(lambda: server.refused == ["tls"], what="it is refused")
+    (line,) = [one for one in caplog.messages if "its TLS handshake failed" in one]
+    assert "alert unknown ca; the client does not trust who signed" in line
+
+
 def shown(server: ServerUnderTest, context: ssl.SSLContext) -> int:
     """Return the number of the certificate that a new client is shown."""
     with secured(server, context) as client:
