@@ -141,9 +141,40 @@ def test_a_subscription_that_ends_behind_a_lock_holds_up_no_other_link(nodes: Cl
             assert next_text(amqp).endswith(b"new")
 
 
-def subscription(topic: str) -> Source:
+def test_a_subscription_that_is_made_anew_behind_a_lock_holds_up_its_own_client_alone(
+    nodes: Cluster,
+) -> None:
+    """With another selector: the old one is deleted with its message before the new one is made."""
+    live = nodes.live().wait_serving()
+    with connecting() as connect, closing(session_of(live)) as gui:
+        stomp = connect(live)
+        with (
+            closing(AmqpConnection.open(live.port, "app")) as amqp,
+            closing(AmqpConnection.open(live.port, "another")) as other,
+        ):
+            amqp.detach(amqp.receiver(subscription("news"), 0, "audit"), closed=False)
+            stomp.send("/topic/news", "kept")
+            gui.cursor().execute("SELECT * FROM messages FOR UPDATE")
+            audit = amqp.ask_for_receiver(subscription("news", "a = '1'"), "audit")
+            assert not amqp.exchange(0)
+            live.wait_log("rows of the journal are locked by session")
+            stomp.send("other", "0")
+            other.receiver("other", 10)
+            assert next_text(other).endswith(b"0")
+            assert not amqp.exchange(0)
+            assert not amqp.is_attached(audit)
+            gui.rollback()
+            amqp.wait_receiver(audit, 10)
+            stomp.send("/topic/news", "without")
+            stomp.send("/topic/news", "new", a="1")
+            assert next_text(amqp).endswith(b"new")
+
+
+def subscription(topic: str, selector: str | None = None) -> Source:
     """Return the source of a durable subscription."""
-    return Source(topic, 2, Symbol("never"), capabilities=(Symbol("topic"),))
+    name = Symbol("apache.org:selector-filter:string")
+    filters = {} if selector is None else {name: selector}
+    return Source(topic, 2, Symbol("never"), filter=filters, capabilities=(Symbol("topic"),))
 
 
 def next_text(amqp: AmqpConnection) -> bytes:

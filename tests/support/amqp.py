@@ -213,19 +213,36 @@ class AmqpConnection:
 
     def receiver(self, source: Source | str, prefetch: int, name: str | None = None) -> int:
         """Attach a link that has so many messages on their way at most; return its handle."""
+        return self.wait_receiver(self.ask_for_receiver(source, name), prefetch)
+
+    def ask_for_receiver(self, source: Source | str, name: str | None = None) -> int:
+        """Ask for a link to receive by, and return its handle; ``wait_receiver`` follows."""
         where = Source(source) if isinstance(source, str) else source
         number = next(self._handles)
         said = Attach(name or f"receiver-{number}", number, RECEIVER, source=where, target=Target())
-        handle = self._attach(said)
+        return self._ask_to_attach(said)
+
+    def is_attached(self, handle: int) -> bool:
+        """Return whether the node has answered that a link is there."""
+        return self._links[handle].is_attached
+
+    def wait_receiver(self, handle: int, prefetch: int) -> int:
+        """Wait until it is there, and have so many messages on their way; return its handle."""
         link = self._links[handle]
+        self._wait(lambda: link.is_attached)
         link.prefetch = prefetch
         self._give_credit(handle, link)
         return handle
 
     def _attach(self, said: Attach) -> int:
-        link = self._links[said.handle] = _Link(said)
+        """Attach a link to send by, and wait for credit; return its handle."""
+        link = self._links[self._ask_to_attach(said)]
+        self._wait(lambda: link.is_attached and link.credit > 0)
+        return said.handle
+
+    def _ask_to_attach(self, said: Attach) -> int:
+        self._links[said.handle] = _Link(said)
         self._say(said)
-        self._wait(lambda: link.is_attached and (said.role is RECEIVER or link.credit > 0))
         return said.handle
 
     def detach(self, handle: int, *, closed: bool) -> None:
