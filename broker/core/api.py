@@ -270,6 +270,8 @@ class TransactionWork:
     """Whether its commit was refused."""
     since_ms: int = 0
     """When it began, in milliseconds since 1970 UTC."""
+    waits_for_room: bool = True
+    """Whether its commit waits while an address is full that blocks senders."""
 
     def answered(self, answer: Answer) -> dict[SubscriptionHandle, list[MessageReference]]:
         """Return the messages that it answers so; more may be added."""
@@ -319,6 +321,10 @@ class FanOut(Protocol):
     @property
     def is_behind(self) -> bool:
         """Whether subscribers still lack some of the messages, or the address has no room."""
+
+    @property
+    def admits_more(self) -> bool:
+        """Whether what is sent meanwhile is taken all the same: its sender is to send less."""
 
     @property
     def rest(self) -> bool | Wait:

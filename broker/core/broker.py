@@ -234,12 +234,13 @@ class Broker:
         """
         return commit(self._office, principal, work, done, on_refused)
 
-    def check_send(self, principal: Principal, destination: str) -> None:
+    def check_send(self, principal: Principal, destination: str) -> FanOut | None:
         """Raise the BrokerError that a message to ``destination`` would meet now.
 
-        Creates an address or queue that the message would create.
+        Returns the full address for which its sender should wait, if there is one. Creates an
+        address or queue that the message would create.
         """
-        self._office.check_send(principal, destination)
+        return self._office.check_send(principal, destination)
 
     def check_upload(self, destination: str, size: int, missing: int) -> None:
         """Raise BrokerError if the store has no room for a body of ``size`` bytes.

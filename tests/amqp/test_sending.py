@@ -216,24 +216,6 @@ def test_a_priority_above_9_is_the_highest() -> None:
     assert [one.record.priority for one in consumer.received] == [9, 9]
 
 
-def test_a_sender_waits_while_its_address_is_full_and_blocks() -> None:
-    """It is not read from, and what it has sent is stored once there is room."""
-    core = CoreUnderTest(
-        settings("orders", max_size_messages=2, address_full_policy=AddressFullPolicy.BLOCK)
-    )
-    client = Client(core)
-    sender = client.sender("orders")
-    client.send(sender, *"abcdef")
-    taken = len(client.states())
-    assert taken < 6
-    assert client.connection.is_waiting
-    consumer = core.consume("/queue/orders", auto=True)
-    core.pass_time(1)
-    assert taken + accepted(client.states()) == 6
-    assert consumer.texts == [*"abcdef"]
-    assert not client.connection.is_waiting
-
-
 def test_a_message_with_a_duplicate_id_is_stored_once() -> None:
     """It is accepted each time."""
     core = CoreUnderTest()

@@ -114,9 +114,9 @@ class AddressUse:
     """What the queues of one address hold, and what happens at its limits.
 
     With DROP, in either of the two policies, a message without room is dropped; one that finds room
-    enters all of its queues. With BLOCK nothing is read from a sender until there is room; what it
-    has sent by then is admitted whole, as is a transaction, so the address exceeds its limit by
-    what each sender sent last. Otherwise a message without room is refused.
+    enters all of its queues. With BLOCK nothing is read from a sender until there is room, or it
+    gets no credit; what it has sent by then is admitted whole, as is a transaction, so the address
+    exceeds its limit by what each sender sent last. Otherwise a message without room is refused.
     """
 
     __slots__ = ("_blocks_at_bytes", "_blocks_at_messages", "_bytes_name", "_drops", "_is_told",
@@ -284,13 +284,18 @@ class AddressUse:
         return self.used >= self._blocks_at_bytes or self.messages >= self._blocks_at_messages
 
     @property
-    def rest(self) -> bool | Wait:
+    def admits_more(self) -> bool:
+        """Always, with BLOCK: what was sent already is taken."""
+        return True
+
+    @property
+    def rest(self) -> Wait:
         """What steps yield to wait for room."""
         if not self._is_told:
             self._is_told = True
             LOGGER.warning(
-                "%s; until there is room nothing is read from the connections that send there"
-                " (logged once for each address)",
+                "%s; until there is room nothing is read from the connections that send there, of"
+                " AMQP their links get no credit (logged once for each address)",
                 self._describe(),
             )
         wait = Wait(self._leave, self._describe)

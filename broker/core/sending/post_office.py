@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from orthia.broker.core.api import Done, FanOut, OnRefused, OutgoingMessage
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.gate import DeliveryGate
+from orthia.broker.core.queue.queue import Queue
 from orthia.broker.core.routing.router import Routed, routed_by
 from orthia.broker.core.routing.targets import Route, Targets
 from orthia.broker.core.sending.context import SendContext
@@ -75,7 +76,7 @@ class PostOffice:
             except StopIteration as end:
                 routed = end.value
                 _, behind = self._send(principal, address, message, routed, on_stored, on_refused)
-                return behind or _first_full(routed)
+                return behind or _first_routed_full(routed)
         return self._sending(routing, principal, address, message, on_stored, on_refused)
 
     def placing(
@@ -106,7 +107,7 @@ class PostOffice:
         routed = yield from routing
         self.gate.refuse_if_stopped()
         _, behind = self._send(principal, address, message, routed, on_stored, on_refused)
-        behind = behind or _first_full(routed)
+        behind = behind or _first_routed_full(routed)
         while behind is not None and behind.is_behind:
             yield behind.rest
 
@@ -167,16 +168,24 @@ class PostOffice:
                 route = route[0], [schedule], None, None
         return message, route
 
-    def check_send(self, principal: Principal, destination: str) -> None:
-        """Raise BrokerError if a message to a destination would be refused at this moment."""
+    def check_send(self, principal: Principal, destination: str) -> FanOut | None:
+        """Return the full address for which a sender to a destination should wait, if there is one.
+
+        Raises BrokerError if a message would be refused at this moment.
+        """
         self.gate.refuse_if_stopped()
         _, queues, _, _ = self._targets.route(principal, destination)
         for queue in queues:
             if not queue.use.drops(0):
                 queue.use.refuse_if_full(0)
+        return _first_full(queues)
 
 
-def _first_full(routed: Iterable[Routed]) -> FanOut | None:
+def _first_full(queues: Iterable[Queue]) -> FanOut | None:
     """Return the first address without room that has BLOCK; None if there is none."""
-    full = (queue.use.behind() for one in routed for queue in one.queues)
+    full = (queue.use.behind() for queue in queues)
     return next((one for one in full if one is not None), None)
+
+
+def _first_routed_full(routed: Iterable[Routed]) -> FanOut | None:
+    return _first_full(queue for one in routed for queue in one.queues)

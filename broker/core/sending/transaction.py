@@ -49,7 +49,7 @@ def commit(
                 )
             if not index % _AT_ONCE:
                 yield GO_ON
-        for use in plan.uses():
+        for use in plan.uses() if work.waits_for_room else ():
             while (full := use.behind()) is not None:
                 yield full.rest
         for topic in plan.topics():

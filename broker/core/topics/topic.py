@@ -179,6 +179,10 @@ class _Behind:
         return self._topic.given < self._last
 
     @property
+    def admits_more(self) -> bool:
+        return False
+
+    @property
     def rest(self) -> bool | Wait:
         return REST
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.api import SingleSubscription, SubscriptionName
+from orthia.broker.core.api import FanOut, SingleSubscription, SubscriptionName
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.management import DESTINATIONS
 from orthia.broker.core.routing.durable import SubscriptionChanged
@@ -103,6 +103,7 @@ def _attach_sending(session: AmqpSession, said: Attach) -> None:
     client, nodes = session.client, session.nodes
     destination: str | None = None
     node: str | None = None
+    full: FanOut | None = None
     if target.dynamic:
         if target.address is not None:
             raise LinkFault(INVALID_FIELD, "a dynamic target has no address: it is given one")
@@ -114,10 +115,10 @@ def _attach_sending(session: AmqpSession, said: Attach) -> None:
             answers = Producer(session, nodes, session.transactions, None)
             _add(session, said, ManagementSink(session, nodes, answers), target, NEVER, MOST_BYTES)
             return
-        client.core.check_send(client.principal, destination)
+        full = client.core.check_send(client.principal, destination)
     producer = Producer(session, nodes, session.transactions, destination)
     uploads = client.uploads
-    link = _add(session, said, producer, target, uploads.least, uploads.most)
+    link = _add(session, said, producer, target, uploads.least, uploads.most, full)
     link.node = node
 
 
@@ -128,8 +129,12 @@ def _add(
     target: Target | Coordinator,
     least_large: int,
     most: int,
+    full: FanOut | None = None,
 ) -> Link:
-    """Add a link by which a client sends ``most`` bytes a message, and give it credit."""
+    """Add a link by which a client sends ``most`` bytes a message, and give it credit.
+
+    If its address is ``full``, it gets that once there is room.
+    """
     link = Receiver(session, said, cost_of(said), sink, least_large, most)
     session.add(link)
     offered = (_DELAYED_DELIVERY,) if _DELAYED_DELIVERY in said.desired_capabilities else ()
@@ -146,7 +151,10 @@ def _add(
             offered_capabilities=offered,
         )
     )
-    link.give_credit()
+    if full is None:
+        link.give_credit()
+    else:
+        link.withhold_credit(full)
     return link
 
 

@@ -60,6 +60,8 @@ class Client(ProtocolConnection):
         """Bytes of deliveries that got one so far."""
         self.outstanding = 0
         """How many things it asked for wait for the store, to be answered then."""
+        self.beyond = 0
+        """Bytes that it sent to full addresses by the credit it had, since there was room."""
 
     def hold(self, change: int) -> None:
         """Note that so many bytes of deliveries more, or fewer, wait for an outcome."""

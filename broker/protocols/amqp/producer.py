@@ -6,6 +6,7 @@ reason; if the client has settled it already, its link ends, for it would not le
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from typing_extensions import override
 
@@ -35,6 +36,9 @@ from orthia.broker.protocols.amqp.uploads import LargeMessage
 from orthia.broker.protocols.amqp.values import AmqpDecodeError
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
+
+MOST_BEYOND: Final = 16 * 2**20
+"""Bytes that a connection may send to full addresses by credit that it has."""
 
 
 class Producer(Sink):
@@ -85,10 +89,10 @@ class Producer(Sink):
         """Send a message, or keep it for its transaction; raises LinkFault and BrokerError."""
         state = delivery.state
         if isinstance(state, TransactionalState):
-            self._send_in(state.txn_id, destination, message)
+            full = self._send_in(state.txn_id, destination, message)
             if not delivery.is_settled:
                 self._session.say_transacted(delivery.id, state.txn_id)
-            return None
+            return None if full is None else self._slowed(delivery, full, message)
         return self._send(delivery, destination, message)
 
     # --- large messages
@@ -170,7 +174,9 @@ class Producer(Sink):
             raise
         if sent is None:
             return None
-        return self._awaiting(delivery, sent, message)
+        if isinstance(sent, Iterator):
+            return self._awaiting(delivery, sent, message)
+        return self._slowed(delivery, sent, message)
 
     def answer(
         self, delivery: Delivery, destination: str, message: OutgoingMessage
@@ -187,16 +193,24 @@ class Producer(Sink):
             self.refuse(delivery, error)
             return None
 
-    def _awaiting(
-        self, delivery: Delivery, sent: FanOut | Steps, message: OutgoingMessage
-    ) -> Steps:
-        """Do the steps that send a message, or wait for those of a topic that were sent before."""
-        if not isinstance(sent, Iterator):
-            while sent.is_behind:
-                yield sent.rest
-            return
+    def _slowed(self, delivery: Delivery, behind: FanOut, message: OutgoingMessage) -> Steps | None:
+        """Give the link no more credit while an address is full, for which it sent a message.
+
+        Returns steps that wait, if that is not enough: for a topic, or if too much was sent.
+        """
+        if behind.admits_more:
+            client = self._session.client
+            large = message.large
+            client.beyond += len(message.body) if large is None else large.size
+            delivery.link.withhold_credit(behind)
+            if client.beyond <= MOST_BEYOND:
+                return None
+        return _waiting(behind)
+
+    def _awaiting(self, delivery: Delivery, sending: Steps, message: OutgoingMessage) -> Steps:
+        """Do the steps that send a message."""
         try:
-            yield from sent
+            yield from sending
         except BrokerError as error:
             client = self._session.client
             unpin(client.core, (message,))
@@ -237,11 +251,17 @@ class Producer(Sink):
         state = Rejected(error_of(error))
         session.say(Disposition(RECEIVER, delivery_id, settled=True, state=state))
 
-    def _send_in(self, txn_id: bytes, destination: str, message: OutgoingMessage) -> None:
-        """Keep a message that a transaction sends."""
-        client = self._session.client
+    def _send_in(self, txn_id: bytes, destination: str, message: OutgoingMessage) -> FanOut | None:
+        """Keep a message that a transaction sends; return its address if that is found full."""
+        client, full = self._session.client, None
         work = self._transactions.reserve(txn_id, message)
         if destination not in work.checked:
-            client.core.check_send(client.principal, destination)
+            full = client.core.check_send(client.principal, destination)
             work.checked.add(destination)
         work.sends.append((destination, message))
+        return full
+
+
+def _waiting(behind: FanOut) -> Steps:
+    while behind.is_behind:
+        yield behind.rest

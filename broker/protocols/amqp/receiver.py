@@ -6,12 +6,14 @@ A large message goes to the store while it comes; the sink says where to.
 """
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
 
+from orthia.broker.core.api import FanOut
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.slices import Steps
+from orthia.broker.core.slices import GO_ON, Steps, Wait
 from orthia.broker.protocols.amqp.conditions import (
     INVALID_FIELD,
     MESSAGE_SIZE,
@@ -129,7 +131,7 @@ class Receiver(Link):
 
     __slots__ = (
         "_credit", "_delivery_limit", "_least_large", "_low", "_max_bytes", "_most", "_partial",
-        "_sink", "_whole", "is_closed",
+        "_room", "_sink", "_whole", "is_closed",
     )  # fmt: skip
 
     def __init__(
@@ -158,12 +160,38 @@ class Receiver(Link):
         self._whole = min(least_large, most + 1)
         """Below how many bytes a message in one transfer is taken as it is."""
         self._partial: _Partial | None = None
+        self._room: Wait | None = None
+        """The wait of its client for room in an address: it gets no credit until then."""
 
     def give_credit(self) -> None:
         """Let the client send as many messages as it may have under way."""
         self._delivery_limit += self._most - self._credit
         self._credit = self._most
         self.say_flow()
+
+    def withhold_credit(self, full: FanOut) -> None:
+        """Give no credit until an address has room."""
+        if self._room is not None:
+            return
+        wait = full.rest
+        if isinstance(wait, Wait):
+            self._room = wait
+            wait.then(partial(self._has_room, full))
+
+    def _has_room(self, full: FanOut) -> None:
+        client = self.session.client
+        client.core.slices.later(self._going_on(full), client.socket.usage)
+
+    def _going_on(self, full: FanOut) -> Steps:
+        if self.is_closed:
+            return
+        self._room = None
+        if full.is_behind:
+            self.withhold_credit(full)
+        else:
+            self.session.client.beyond = 0
+            self._give_if_low()
+        yield GO_ON
 
     def say_flow(self) -> None:
         """Say how far the link is."""
@@ -289,7 +317,10 @@ class Receiver(Link):
         if credit < 0:
             raise LinkFault(TRANSFER_LIMIT, "a message came without credit")
         self._credit = credit
-        if credit <= self._low:
+        self._give_if_low()
+
+    def _give_if_low(self) -> None:
+        if self._credit <= self._low and self._room is None:
             self.give_credit()
 
     # --- the end
@@ -302,6 +333,8 @@ class Receiver(Link):
     def close(self) -> None:
         """Forget the message that is not whole."""
         self.is_closed = True
+        if self._room is not None:
+            self._room.drop()
         self._drop()
         self._sink.close()
 

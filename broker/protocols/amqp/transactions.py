@@ -128,7 +128,8 @@ class _Open:
         """What declared it, with which it ends."""
         self.failure: str | None = None
         """Why it cannot be committed."""
-        self.work = TransactionWork(since_ms=since_ms)
+        # Its links get no credit while their addresses are full, and its consumers go on.
+        self.work = TransactionWork(since_ms=since_ms, waits_for_room=False)
         self.taken: list[_Taken] = []
 
 
