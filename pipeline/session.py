@@ -64,7 +64,7 @@ _QUICK_JAVA: Final = (
     " -Xlog:disable -Xlog:all=error:stderr"
 )
 _QUICK_SPARK: Final = (
-    # To verify 15,000 classes of Spark's jars, as they were built, takes a fifth of a small job; a
+    # To verify 15,000 classes of Spark's jars, as they were built, takes a sixth of a small job; a
     # Java that cannot leave it out ignores this. Their number is no reason to collect garbage.
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=200m"
