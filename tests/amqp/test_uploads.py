@@ -52,6 +52,7 @@ from orthia.config.acceptor_amqp import AcceptorAmqp
 from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES
+from orthia.journal.errors import JournalClosed, JournalError, LargeBodyError
 from tests.amqp.support import WINDOW, Client, Received
 from tests.amqp.test_large_messages import LargeNode, amqp, next_message
 from tests.core.support import SETTINGS, settings
@@ -470,6 +471,20 @@ def test_a_node_that_is_no_longer_live_gives_no_outcome(
     node.wait_no_bodies()
 
 
+@pytest.mark.parametrize("error", [JournalClosed, LargeBodyError])
+def test_a_node_that_stops_amid_a_body_gives_no_outcome(
+    node: LargeNode, error: type[JournalError]
+) -> None:
+    """Rejected, the message would be lost: its client is to send it to the next node."""
+    client = amqp(node)
+    Upload(node, client, client.sender("orders")).add(text(), more=False)
+    (under_way,) = client.connection.uploads._under_way
+    under_way.stored(error("the store is not there, and this node stops"))
+    node.settle()
+    assert client.closed
+    assert client.all() == []
+
+
 @pytest.mark.parametrize("ends", ["commit", "roll back", "lose", "before"])
 def test_a_transaction_sends_its_large_messages_or_none(node: LargeNode, ends: str) -> None:
     """They are stored as they come, and sent by the commit."""
@@ -594,6 +609,18 @@ def test_a_message_for_which_there_is_no_room_is_rejected(
     assert upload(node, client, sender, text("small")).state == ACCEPTED
 
 
+def test_a_large_message_that_says_a_size_without_room_is_refused_at_its_head(nodes: Nodes) -> None:
+    """What comes of it is not stored; its client learns that at its end."""
+    client = amqp(node := nodes(replace(SETTINGS, max_store_bytes=len(LONG) // 2)))
+    one = Upload(node, client, client.sender("orders"))
+    held = client.connection.held
+    one.add(text()[: 2 * FRAME])
+    assert client.connection.held == held
+    assert node.bodies == []
+    one.add(text()[2 * FRAME :], more=False)
+    assert error_in(outcome_of(node, client))[0] == RESOURCE_LIMIT
+
+
 def test_a_large_message_to_where_its_client_may_not_send_is_rejected(nodes: Nodes) -> None:
     """None of it is stored."""
     node = nodes(secured({"ada": "readers"}, {"#": {"readers": "consume"}}))
@@ -707,6 +734,19 @@ def test_a_client_that_sends_nothing_more_of_a_large_message_is_ended(node: Larg
     client.connection.tick(14.5)
     assert "upload-timeout 5000 ms" in (client.error().description or "")
     node.wait_no_bodies()
+
+
+def test_a_client_that_sends_a_large_message_slowly_goes_on(node: LargeNode) -> None:
+    """It has its time for each piece, not for all of them."""
+    client = amqp(node, options=options(upload_timeout=5_000))
+    one, payload = Upload(node, client, client.sender("orders")), text()
+    for at in range(4):
+        client.now = 4.0 * at
+        one.add(payload[at * FRAME : (at + 1) * FRAME])
+        client.connection.tick(client.now + 3.9)
+    assert not client.closed
+    one.add(payload[4 * FRAME :], more=False)
+    assert outcome_of(node, client).state == ACCEPTED
 
 
 @pytest.mark.parametrize("how", ["store", "link"])
