@@ -21,6 +21,7 @@ from orthia.config.address_settings import AddressFullPolicy, DivertSettings
 from orthia.config.settings import ClientLimits, Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.errors import JournalClosed, JournalError, LargeBodyError
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, opened, settings
 from tests.journal.support import FileJournalStore, threads_of
@@ -568,6 +569,18 @@ def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
     directory.mkdir()
     witness.send_stored(LONG)
     assert node.store.failures == []
+
+
+@pytest.mark.parametrize("error", [JournalClosed, LargeBodyError])
+def test_a_node_that_stops_amid_a_body_says_nothing(node: Node, error: type[JournalError]) -> None:
+    """An ERROR says that the client did wrong; it is to send the message to the next node."""
+    producer = Client(node)
+    producer.send("SEND", LONG, destination=QUEUE, receipt="mine")
+    under_way = producer.session._uploads.under_way
+    assert under_way is not None
+    under_way.upload.done(error("the store is not there, and this node stops"))
+    node.wait(lambda: producer.closed, "its connection is closed")
+    assert producer.frames() == []
 
 
 @pytest.mark.parametrize("policy", [AddressFullPolicy.DROP, AddressFullPolicy.FAIL])

@@ -49,7 +49,7 @@ from orthia.broker.protocols.stomp.temporary import TemporaryDestinations
 from orthia.broker.protocols.stomp.transactions import Transactions, unpin
 from orthia.broker.protocols.stomp.uploads import Uploads
 from orthia.config.errors import OrthiaError
-from orthia.journal.errors import JournalClosed
+from orthia.journal.errors import JournalClosed, LargeBodyError
 from orthia.journal.model.message import DEFAULT_PRIORITY, LargeBody
 
 _MOST_KNOWN: Final = 16
@@ -190,8 +190,8 @@ class SendHandler:
 
     def _body_stored(self, outcome: LargeBody | OrthiaError) -> None:
         session, sent = self._session, self._uploads.take()
-        if isinstance(outcome, JournalClosed):
-            session.stop_serving()
+        if isinstance(outcome, JournalClosed | LargeBodyError):
+            session.stop_serving()  # it stops, or its lease ended: another node takes it
             return
         if isinstance(outcome, OrthiaError):
             text = f"the message could not be stored: {outcome}"
