@@ -333,6 +333,22 @@ def test_who_may_not_send_learns_so_when_the_link_begins() -> None:
     assert "'send'" in (error.description or "") or "send" in (error.description or "")
 
 
+@pytest.mark.parametrize("role", [SENDER, RECEIVER])
+def test_who_may_make_no_queue_is_given_no_node(role: bool) -> None:
+    """Of either direction; nothing is left of it."""
+    core = CoreUnderTest(secured({"ann": "s"}, {"#": {"s": "send consume"}}))
+    client = Client(core, opens=False)
+    client.log_in("PLAIN", b"\0ann\0s3cret")
+    client.header(AMQP_ID)
+    client.say(Open("c"))
+    client.say(Begin(None, 0, 100, 100))
+    client.all()
+    source, target = Source(dynamic=role is RECEIVER), Target(dynamic=role is SENDER)
+    error = client.refused(Attach("n", 0, role, source=source, target=target))
+    assert error.condition == "amqp:unauthorized-access"
+    assert not core.broker.queues()
+
+
 def test_a_client_gets_credit_and_more_before_it_has_none() -> None:
     """As the acceptor's parameters say."""
     options = AmqpOptions(ClientLimits(), AcceptorAmqp(credits=3, low_credits=1))
