@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from orthia.broker.protocols.amqp.client import AmqpOptions
+from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import (
     SENDER,
     Attach,
@@ -134,11 +134,11 @@ def test_what_a_client_sends_beyond_is_bounded(core: CoreUnderTest) -> None:
     client = Client(core)
     senders = [client.sender(None) for _ in range(2)]
     text = "x" * (MOST_BEYOND // 32)
-    for number in range(33):
+    waiting = []
+    for number in range(34):
         client.send(senders[number % 2], text, properties=Properties(to="orders"))
-        assert not client.connection.is_waiting
-    client.send(senders[0], text, properties=Properties(to="orders"))
-    assert client.connection.is_waiting
+        waiting.append(client.connection.is_waiting)
+    assert waiting == [False] * 33 + [True]
     core.consume("/queue/orders", auto=True)
     core.pass_time(1)
     assert not client.connection.is_waiting
