@@ -173,5 +173,7 @@ def test_one_connection_alone_has_a_client_id() -> None:
     with pytest.raises(ClientIdInUse, match="'c' is another connection's"):
         clients.claim("c", other)
     clients.release("c", other)
+    with pytest.raises(ClientIdInUse):
+        clients.claim("c", other)
     clients.release("c", one)
     clients.claim("c", other)
