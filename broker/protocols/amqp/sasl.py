@@ -9,7 +9,6 @@ ANONYMOUS (RFC 4505) has nothing that counts: the client is a guest, if there ar
 from typing import Final, NamedTuple
 
 from orthia.broker.core.errors import AuthenticationFailed
-from orthia.broker.protocols.amqp.conditions import NOT_ALLOWED, ConnectionFault
 from orthia.broker.protocols.amqp.performatives import SaslInit
 from orthia.broker.protocols.amqp.values import Symbol
 from orthia.broker.quoting import quoted
@@ -42,11 +41,10 @@ def offered(allowed: tuple[str, ...], *, has_certificate: bool) -> tuple[Symbol,
 def credentials(init: SaslInit, mechanisms: tuple[Symbol, ...]) -> Credentials | None:
     """Return what a client logs in with; None if it is to be asked for it first.
 
-    Raises ConnectionFault and AuthenticationFailed.
+    Raises AuthenticationFailed: a client that cannot log in so is not to try the same again.
     """
     if init.mechanism not in mechanisms:
-        raise ConnectionFault(
-            NOT_ALLOWED,
+        raise AuthenticationFailed(
             f"the mechanism {quoted(init.mechanism[:80])} was not offered; expected one of"
             f" {', '.join(mechanisms)}",
         )
@@ -58,19 +56,18 @@ def credentials(init: SaslInit, mechanisms: tuple[Symbol, ...]) -> Credentials |
 def plain(response: bytes) -> Credentials:
     """Return what the response of PLAIN says.
 
-    Raises ConnectionFault for what is none, AuthenticationFailed for one that acts for another.
+    Raises AuthenticationFailed for what is none, and for one that acts for another.
     """
     parts = response.split(b"\0")
     if len(parts) != 3:
-        raise ConnectionFault(
-            NOT_ALLOWED,
+        raise AuthenticationFailed(
             "the response of PLAIN is not three texts with a NUL between each two: whom to act for,"
             " the user and the password",
         )
     try:
         acts_for, user, password = (one.decode() for one in parts)
     except UnicodeDecodeError:
-        raise ConnectionFault(NOT_ALLOWED, "the response of PLAIN is not UTF-8") from None
+        raise AuthenticationFailed("the response of PLAIN is not UTF-8") from None
     if acts_for not in ("", user):
         raise AuthenticationFailed(
             f"the response of PLAIN asks to act for {quoted(acts_for[:80])}; expected none to act"
