@@ -224,13 +224,17 @@ def test_a_spark_of_other_classes_goes_without(
 def test_only_a_command_with_filters_has_the_rule_compiled(
     run: Run, store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those who say what they want by options nobody waits for a compiler."""
+    """Nobody else waits for a compiler: who uses options, or has a store of some thousand rows."""
     filled(store)
     monkeypatch.setenv(ORTHIAS_VARIABLE, PASSWORD)
     compiled: list[str] = []
     monkeypatch.setattr("orthia.pipeline.session.install", lambda _, name: compiled.append(name))
     url = url_with_password(store.settings)
+    replay = ("pipeline", "replay", "--url", url, "--queue", "orders", "-q")
+    assert run(*replay).exit_code == 0
+    assert compiled == []
+    monkeypatch.setattr("orthia.pipeline.sources.sizes.SMALL_ROWS", 0)
     assert run("pipeline", "traffic", "--url", url, "-q").exit_code == 0
     assert compiled == []
-    assert run("pipeline", "replay", "--url", url, "--queue", "orders", "-q").exit_code == 0
+    assert run(*replay).exit_code == 0
     assert compiled == [JournalSource.name()]
