@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from orthia.broker.core.errors import BrokerError, Refusal
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.slices import Wait
+from orthia.broker.core.slices import Steps, Wait
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import OutboxRow
@@ -316,7 +316,7 @@ class StoredSubscription(NamedTuple):
 
 
 class FanOut(Protocol):
-    """The progress of earlier sends to a topic, for a sender that waits."""
+    """What a sender waits for: earlier sends to a topic, or room in an address."""
 
     @property
     def is_behind(self) -> bool:
@@ -329,6 +329,12 @@ class FanOut(Protocol):
     @property
     def rest(self) -> bool | Wait:
         """The value that waiting steps yield."""
+
+
+def waiting(behind: FanOut) -> Steps:
+    """Wait until a sender may go on."""
+    while behind.is_behind:
+        yield behind.rest
 
 
 class RowReader(ABC):

@@ -7,7 +7,7 @@ message is in the journal before anything that is sent to the same queues later.
 
 from collections.abc import Iterable, Sequence
 
-from orthia.broker.core.api import Done, FanOut, OnRefused, OutgoingMessage
+from orthia.broker.core.api import Done, FanOut, OnRefused, OutgoingMessage, waiting
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue.gate import DeliveryGate
 from orthia.broker.core.queue.queue import Queue
@@ -108,8 +108,8 @@ class PostOffice:
         self.gate.refuse_if_stopped()
         _, behind = self._send(principal, address, message, routed, on_stored, on_refused)
         behind = behind or _first_routed_full(routed)
-        while behind is not None and behind.is_behind:
-            yield behind.rest
+        if behind is not None:
+            yield from waiting(behind)
 
     def _send(
         self,

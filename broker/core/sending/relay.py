@@ -31,7 +31,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from orthia.broker.core.api import Done, RowReader, TransactionWork
+from orthia.broker.core.api import Done, RowReader, TransactionWork, waiting
 from orthia.broker.core.destinations import parse
 from orthia.broker.core.errors import BrokerError, NoRoomInStore, NotLive, QuotaExceeded
 from orthia.broker.core.identity import Principal
@@ -323,8 +323,7 @@ class Relay:
                 if isinstance(waits, Iterator):
                     yield from waits
                 else:
-                    while waits.is_behind:
-                        yield waits.rest
+                    yield from waiting(waits)
             else:
                 yield from commit(self._office, principal, TransactionWork(sends), done, refused)
         except NotLive:

@@ -10,7 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Done, FanOut, OutgoingMessage
+from orthia.broker.core.api import Done, FanOut, OutgoingMessage, waiting
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.limits.refusals import refusal_of
 from orthia.broker.core.slices import Steps
@@ -205,7 +205,7 @@ class Producer(Sink):
             delivery.link.withhold_credit(behind)
             if client.beyond <= MOST_BEYOND:
                 return None
-        return _waiting(behind)
+        return waiting(behind)
 
     def _awaiting(self, delivery: Delivery, sending: Steps, message: OutgoingMessage) -> Steps:
         """Do the steps that send a message."""
@@ -260,8 +260,3 @@ class Producer(Sink):
             work.checked.add(destination)
         work.sends.append((destination, message))
         return full
-
-
-def _waiting(behind: FanOut) -> Steps:
-    while behind.is_behind:
-        yield behind.rest

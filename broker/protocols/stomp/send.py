@@ -16,6 +16,7 @@ from orthia.broker.core.api import (
     ManagementRequest,
     OutgoingMessage,
     TransactionWork,
+    waiting,
 )
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
@@ -135,8 +136,7 @@ class SendHandler:
         if isinstance(sent, Iterator):
             yield from self._receipts.through(sent, done)
         else:
-            while sent.is_behind:
-                yield sent.rest
+            yield from waiting(sent)
 
     def _send_to_several(self, frame: Frame, named: list[str]) -> Steps | None:
         """Send a message to each of several destinations, to all of them or to none."""
