@@ -177,11 +177,15 @@ class Client:
         self.opened: Open | None = None
         self.began: Begin | None = None
         if opens:
-            self.header(AMQP_ID)
-            self.say(Open(**{"container_id": "client", "max_frame_size": LARGE_FRAME, **said}))
-            self.opened = self.take(Open)
-            self.say(Begin(None, 0, WINDOW, WINDOW))
-            self.began = self.take(Begin)
+            self.open(**said)
+
+    def open(self, **said: Any) -> None:
+        """Open the connection and begin a session on channel 0; ``said`` is of its open."""
+        self.header(AMQP_ID)
+        self.say(Open(**{"container_id": "client", "max_frame_size": LARGE_FRAME, **said}))
+        self.opened = self.take(Open)
+        self.say(Begin(None, 0, WINDOW, WINDOW))
+        self.began = self.take(Begin)
 
     def _write(self, data: bytes) -> int:
         assert not self.closed, "written after it was closed"

@@ -290,10 +290,7 @@ def test_messages_say_who_sent_them() -> None:
     core = CoreUnderTest(replace(secured(USERS, RIGHTS), populate_validated_user=True))
     client = Client(core, opens=False)
     client.log_in("PLAIN", plain("ann", PASSCODE))
-    client.header(AMQP_ID)
-    client.say(Open("me"))
-    client.say(Begin(None, 0, 100, 100))
-    client.all()
+    client.open(container_id="me")
     forged = encoded(
         "a",
         properties=Properties(user_id=b"operator", to="here"),

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.protocols.amqp.frames import AMQP_ID
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
-    Begin,
-    Open,
     Rejected,
     TransactionalState,
 )
@@ -20,7 +17,7 @@ from orthia.broker.protocols.amqp.sections import (
 )
 from orthia.broker.protocols.amqp.values import ULong
 from orthia.config.settings import Settings
-from tests.amqp.support import LARGE_FRAME, WINDOW, Client
+from tests.amqp.support import Client
 from tests.core.support import SETTINGS
 from tests.management.support import Managed
 from tests.stomp.support import PASSCODE, QUEUE, secured
@@ -40,10 +37,7 @@ class Asking:
         self.client = Client(self.core, opens=login is None)
         if login is not None:
             self.client.log_in("PLAIN", f"\0{login}\0{PASSCODE}".encode())
-            self.client.header(AMQP_ID)
-            self.client.say(Open("client", max_frame_size=LARGE_FRAME))
-            self.client.say(Begin(None, 0, WINDOW, WINDOW))
-            self.client.all()
+            self.client.open()
         self.handle = self.client.sender("activemq.management")
         self.client.receiver("answers", 100)
         self.client.all()

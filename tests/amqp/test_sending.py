@@ -339,10 +339,7 @@ def test_who_may_make_no_queue_is_given_no_node(role: bool) -> None:
     core = CoreUnderTest(secured({"ann": "s"}, {"#": {"s": "send consume"}}))
     client = Client(core, opens=False)
     client.log_in("PLAIN", b"\0ann\0s3cret")
-    client.header(AMQP_ID)
-    client.say(Open("c"))
-    client.say(Begin(None, 0, 100, 100))
-    client.all()
+    client.open()
     source, target = Source(dynamic=role is RECEIVER), Target(dynamic=role is SENDER)
     error = client.refused(Attach("n", 0, role, source=source, target=target))
     assert error.condition == "amqp:unauthorized-access"

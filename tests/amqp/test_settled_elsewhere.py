@@ -23,7 +23,7 @@ QUEUE = "/queue/orders"
 
 
 def settle(core: CoreUnderTest, *texts: str) -> None:
-    """Have the core hear of a commit that acknowledges messages."""
+    """Tell the core of a commit that acknowledges messages."""
     (subscription,) = core.broker.queues()["orders"].subscriptions
     subscription.settle_delivered(
         {one.seq for one in subscription.held() if one.record.body.decode() in texts}

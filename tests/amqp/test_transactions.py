@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.protocols.amqp.frames import AMQP_ID
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
     RECEIVER,
     RELEASED,
-    Begin,
     Declare,
     Declared,
     Detach,
@@ -17,7 +15,6 @@ from orthia.broker.protocols.amqp.performatives import (
     End,
     Flow,
     Modified,
-    Open,
     Outcome,
     Rejected,
     Source,
@@ -508,10 +505,7 @@ def test_who_may_not_send_to_one_of_its_addresses_learns_so_before_the_commit() 
     core = CoreUnderTest(secured({"ann": "s"}, rights))
     client = Client(core, opens=False)
     client.log_in("PLAIN", b"\0ann\0s3cret")
-    client.header(AMQP_ID)
-    client.say(Open("c"))
-    client.say(Begin(None, 0, 100, 100))
-    client.all()
+    client.open()
     control, sender = client.coordinator(), client.sender(None)
     txn_id = client.declare(control)
     for state in (TransactionalState(txn_id), None):

@@ -24,14 +24,12 @@ from orthia.broker.protocols.amqp.frames import encode_frame
 from orthia.broker.protocols.amqp.options import AmqpOptions
 from orthia.broker.protocols.amqp.performatives import (
     ACCEPTED,
-    Begin,
     Close,
     Detach,
     Disposition,
     End,
     Error,
     Flow,
-    Open,
     Rejected,
     TransactionalState,
     Transfer,
@@ -53,7 +51,7 @@ from orthia.config.settings import ClientLimits, Settings
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES
 from orthia.journal.errors import JournalClosed, JournalError, LargeBodyError
-from tests.amqp.support import WINDOW, Client, Received
+from tests.amqp.support import Client, Received
 from tests.amqp.test_large_messages import LargeNode, amqp, next_message
 from tests.core.support import SETTINGS, settings
 from tests.journal.support import threads_of
@@ -626,10 +624,7 @@ def test_a_large_message_to_where_its_client_may_not_send_is_rejected(nodes: Nod
     node = nodes(secured({"ada": "readers"}, {"#": {"readers": "consume"}}))
     client = amqp(node, opens=False)
     assert client.log_in("PLAIN", f"\0ada\0{PASSCODE}".encode()).code == 0
-    client.header(0)
-    client.say(Open("client", max_frame_size=2**20))
-    client.say(Begin(None, 0, WINDOW, WINDOW))
-    client.all()
+    client.open()
     sender = client.sender(None)
     condition, _ = error_in(upload(node, client, sender, text(to="orders")))
     assert condition == UNAUTHORIZED
