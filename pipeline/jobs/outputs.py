@@ -52,8 +52,8 @@ class Files:
 
     def on_this_machine(self, path: str) -> Path | None:
         """Return where ``path`` is among the files of this machine; None if it is elsewhere."""
-        whole = str(self._files.makeQualified(self._path(path)).toString())
-        return Path(whole.removeprefix("file:")) if whole.startswith("file:") else None
+        found = self.whole_name(path)
+        return Path(found) if found.startswith("/") else None
 
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory; none if it does not exist."""
